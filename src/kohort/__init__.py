@@ -1,0 +1,50 @@
+"""Kafka consumer groups for Python and PySpark: a broker, a consumer and a Spark data source in one package.
+
+>>> import kohort
+>>> with kohort.Broker() as broker:
+...     with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+...         _ = producer.send("orders", value=b"one").result(10)
+...     broker.bootstrap_servers.startswith("127.0.0.1:")
+True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.broker.embedded import Broker
+    from kohort.client.adminclient import Admin
+    from kohort.client.consumer import Consumer
+    from kohort.client.producer import Producer
+    from kohort.client.records import ConsumerRecord, RecordMetadata
+    from kohort.ids import TopicPartition
+
+__version__ = "0.1.0"
+
+__all__ = ["Broker", "Consumer", "Producer", "Admin", "ConsumerRecord", "RecordMetadata", "TopicPartition", "errors"]
+
+_HOMES = {
+    "Broker": "kohort.broker.embedded",
+    "Consumer": "kohort.client.consumer",
+    "Producer": "kohort.client.producer",
+    "Admin": "kohort.client.adminclient",
+    "ConsumerRecord": "kohort.client.records",
+    "RecordMetadata": "kohort.client.records",
+    "TopicPartition": "kohort.ids",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Public names are loaded on first use: importing kohort alone must not load a broker or a client.
+    if name == "errors":
+        return import_module("kohort.errors")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kohort' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,369 @@
+"""What a coordinator can be asked, and what it answers: version-free values, free of wire types.
+
+Laws: a command carries its identity and chance (request token, cause, fresh ids) with it; nothing here depends on
+the version of the API that it came by. `broker/apis` translates both ways.
+Source: architecture rules 2, 4, 5, 9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId, RequestToken, TopicId
+
+#: Partitions by topic id, as the KIP-848 heartbeat lists them: topic id -> ascending partitions.
+Partitions = dict[TopicId, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One stimulus; `cause` names it in everything that follows from it."""
+
+    cause: CauseId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsChanged(Command):
+    """The picture of topics is now `image`; no answer is expected."""
+
+    image: TopicImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommand(Command):
+    """A request about one group, answered by a `Reply` that names `request`."""
+
+    request: RequestToken
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeat(GroupCommand):
+    """KIP-848 heartbeat. `None` in an optional field means "unchanged since I last said it".
+
+    `member_epoch`: 0 joins, -1 leaves, -2 leaves for a while (static), above 0 is the epoch the member is at.
+    `topic_partitions`: exactly what the member owns now, `None` if unchanged.
+    """
+
+    member_id: str
+    member_epoch: int
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: tuple[str, ...] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    topic_partitions: Partitions | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeatReply:
+    """`assignment` is the whole set that the member may use now, `None` if nothing changed for it."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Partitions | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup(GroupCommand):
+    """Classic join. `fresh_member_id` is used if the member has none; `protocols` are in the member's order.
+
+    `requires_known_member_id`: the member understands MEMBER_ID_REQUIRED (KIP-394, version 4 on).
+    `supports_skip_assignment`: KIP-814, version 9 on.
+    """
+
+    member_id: str
+    fresh_member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    instance_id: str | None = None
+    reason: str | None = None
+    requires_known_member_id: bool = False
+    supports_skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    """One row of the member list that the leader gets; `metadata` is the embedded subscription."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupReply:
+    """Also the answer to a refused join: then `error` is set and `member_id` may carry the id to come back with."""
+
+    error: ErrorCode
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    leader: str
+    member_id: str
+    members: tuple[JoinedMember, ...]
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup(GroupCommand):
+    """Classic sync; only the leader's carries `assignments`: member id -> embedded assignment."""
+
+    generation_id: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroupReply:
+    """`assignment` is the embedded assignment of the member that asked."""
+
+    error: ErrorCode
+    protocol_type: str | None
+    protocol_name: str | None
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(GroupCommand):
+    """Classic heartbeat; answered with `Done` or a `Refusal`."""
+
+    generation_id: int
+    member_id: str
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingMember:
+    """Who leaves: by member id, by instance id (an administrator's word), or both."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup(GroupCommand):
+    """Classic leave, of one member or of several."""
+
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroupReply:
+    """One outcome per member of the request, in its order."""
+
+    members: tuple[tuple[LeavingMember, ErrorCode], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetToCommit:
+    """One partition of a commit; `leader_epoch` -1 means unknown, `topic_id` zero means the client did not know it."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets(GroupCommand):
+    """`generation_or_member_epoch`: generation (classic), member epoch (848), -1 (no member: simple consumer, admin).
+
+    `is_member_epoch_aware`: OffsetCommit version 9 on; a KIP-848 member that speaks an older one is refused.
+    """
+
+    member_id: str
+    generation_or_member_epoch: int
+    offsets: tuple[OffsetToCommit, ...]
+    instance_id: str | None = None
+    is_member_epoch_aware: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsetsReply:
+    """One code per partition of the request, in its order."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsets(GroupCommand):
+    """`partitions` `None` asks for every committed partition; `member_id` `None` and epoch -1 are not checked."""
+
+    partitions: tuple[tuple[str, int], ...] | None
+    member_id: str | None = None
+    member_epoch: int = -1
+    require_stable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """`offset` -1 means that nothing is committed."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsetsReply:
+    """In the order asked, or by topic and partition where everything was asked."""
+
+    offsets: tuple[CommittedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets(GroupCommand):
+    """Forget committed offsets (OffsetDelete)."""
+
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsetsReply:
+    """One code per partition of the request, in its order."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup(GroupCommand):
+    """Remove an empty group and its offsets; answered with `Done` or a `Refusal`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroups(Command):
+    """Every group of the shard; filters are applied case-insensitively, empty means all."""
+
+    request: RequestToken
+    states: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    """`group_type` is "classic" or "consumer"; `state` as Kafka prints it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroupsReply:
+    """By group id."""
+
+    groups: tuple[ListedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClassicGroup(GroupCommand):
+    """DescribeGroups of one group; a group that is unknown or of another kind is described as Dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedClassicMember:
+    """`metadata` and `assignment` are the embedded blobs, empty unless the group is Stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClassicGroupReply:
+    """`error` is GROUP_ID_NOT_FOUND where the group is unknown: version 6 shows it, older ones show state Dead."""
+
+    error: ErrorCode
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    members: tuple[DescribedClassicMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConsumerGroup(GroupCommand):
+    """ConsumerGroupDescribe of one group; GROUP_ID_NOT_FOUND refuses an unknown or classic one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerMember:
+    """`member_type`: -1 unknown, 0 classic, 1 consumer; assignments name topics by id."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str | None
+    assignment: Partitions
+    target_assignment: Partitions
+    member_type: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConsumerGroupReply:
+    """`state`: Empty, Assigning, Reconciling, Stable or Dead. `topic_names` has every id that is mentioned."""
+
+    group_id: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor_name: str
+    members: tuple[DescribedConsumerMember, ...]
+    topic_names: dict[TopicId, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The answer where success has nothing to say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The answer to a command that was refused as a whole; nothing was changed."""
+
+    code: ErrorCode
+    message: str | None = None
+
+
+ReplyBody = (
+    ConsumerGroupHeartbeatReply
+    | JoinGroupReply
+    | SyncGroupReply
+    | LeaveGroupReply
+    | CommitOffsetsReply
+    | FetchOffsetsReply
+    | DeleteOffsetsReply
+    | ListGroupsReply
+    | DescribeClassicGroupReply
+    | DescribeConsumerGroupReply
+    | Done
+    | Refusal
+)

@@ -1,0 +1,59 @@
+"""What a decision consists of: records to append, and effects to carry out after that.
+
+Laws: a decision is a value; making one changes nothing. Timers are set when its records are applied; replies leave
+when its records are as durable as asked.
+Source: architecture rules 2 to 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from kohort.coordinator.commands import ReplyBody
+from kohort.coordinator.records import Record
+from kohort.ids import RequestToken
+
+TimerKind = Literal["session", "rebalance", "join", "sync", "pending", "initial_delay"]
+
+
+class TimerKey(NamedTuple):
+    """What a deadline is for; `member_id` is empty where it belongs to the group."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the request that `request` names; each request is answered exactly once."""
+
+    request: RequestToken
+    body: ReplyBody
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Set the deadline of `key`, in place of the one that it had."""
+
+    key: TimerKey
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disarm:
+    """Forget the deadline of `key`."""
+
+    key: TimerKey
+
+
+Effect = Reply | Arm | Disarm
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`records` are appended as one batch, applied in order, then `effects` are carried out in order."""
+
+    records: tuple[Record, ...] = ()
+    effects: tuple[Effect, ...] = ()

@@ -1,0 +1,169 @@
+"""Facts about groups, past tense: the only things that change a coordinator's state.
+
+Laws: a `Record` is written to `__consumer_offsets` in Kafka's format before it is applied and means the same when
+it is read back after a restart; a `VolatileRecord` is applied alike but never written, and a restart forgets it.
+Source: Apache Kafka's group coordinator records; the type number of each is named in its docstring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kohort.ids import ZERO_TOPIC_ID, TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One fact about one group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolatileRecord(Record):
+    """A fact that only matters while the process lives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitted(Record):
+    """Type 1. `expire_timestamp_ms` -1: by the broker's retention."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    topic_id: TopicId = ZERO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetForgotten(Record):
+    """Tombstone of type 1."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredClassicMember:
+    """A member as record type 2 keeps it; `subscription` and `assignment` are the client's bytes."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroupStored(Record):
+    """Type 2: a classic group that is Stable, or Empty when `members` is; `state_timestamp_ms` is when it became so."""
+
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[StoredClassicMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroupForgotten(Record):
+    """Tombstone of type 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupEpochSet(Record):
+    """Type 3: the group epoch, and the hash of the subscribed topics that it was set for (0: not computed)."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupForgotten(Record):
+    """Tombstone of type 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberSubscribed(Record):
+    """Type 5: who a member is and what it wants."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str | None
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberForgotten(Record):
+    """Tombstone of type 5."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAssignmentEpochSet(Record):
+    """Type 6: the group epoch that the target assignment belongs to, and when it was computed (0: group is empty)."""
+
+    assignment_epoch: int
+    assignment_timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAssignmentEpochForgotten(Record):
+    """Tombstone of type 6."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberTargetSet(Record):
+    """Type 7: what a member shall own; topic id -> ascending partitions."""
+
+    member_id: str
+    partitions: dict[TopicId, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberTargetForgotten(Record):
+    """Tombstone of type 7."""
+
+    member_id: str
+
+
+class MemberState(IntEnum):
+    """How far a KIP-848 member is on the way to its target; the numbers are those of record type 8."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentAssignmentSet(Record):
+    """Type 8: what a member owns and what it still has to give up; topic id -> partition -> epoch of the grant."""
+
+    member_id: str
+    member_epoch: int
+    previous_member_epoch: int
+    state: MemberState
+    assigned: dict[TopicId, dict[int, int]]
+    pending_revocation: dict[TopicId, dict[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentAssignmentForgotten(Record):
+    """Tombstone of type 8."""
+
+    member_id: str

@@ -1,0 +1,37 @@
+"""The coordinator's picture of topics: immutable, replaced as a whole by `TopicsChanged`.
+
+Source: architecture (TopicImage); a re-created topic has another id, which is how it is told from its predecessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kohort.ids import TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """One topic; partitions are 0 to `partition_count` - 1."""
+
+    name: str
+    topic_id: TopicId
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """Every topic at one moment; `version` rises with each change."""
+
+    version: int = 0
+    by_name: dict[str, TopicFacts] = field(default_factory=dict)
+    by_id: dict[TopicId, TopicFacts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topics: Iterable[TopicFacts], *, version: int) -> TopicImage:
+        """Build an image; names and ids are unique."""
+        by_name = {topic.name: topic for topic in topics}
+        by_id = {topic.topic_id: topic for topic in by_name.values()}
+        assert len(by_id) == len(by_name), "two topics share an id"
+        return cls(version, by_name, by_id)

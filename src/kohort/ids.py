@@ -1,0 +1,70 @@
+"""Names and numbers that identify things; every room may import them."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, NamedTuple, NewType
+
+GroupId = NewType("GroupId", str)
+MemberId = NewType("MemberId", str)
+#: 16 raw bytes; `ZERO_TOPIC_ID` means "none".
+TopicId = NewType("TopicId", bytes)
+#: Identifies one input (request, deadline, change of topics) and everything that it caused.
+CauseId = NewType("CauseId", int)
+#: Addresses the answer of one request; given out by the shell, opaque to cores.
+RequestToken = NewType("RequestToken", int)
+
+ZERO_TOPIC_ID: Final = TopicId(bytes(16))
+#: Kafka's names of internal topics.
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class TopicPartition(NamedTuple):
+    """One partition by the name of its topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """One partition by the id of its topic, which a re-created topic of the same name does not share."""
+
+    topic_id: TopicId
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{format_topic_id(self.topic_id)}-{self.partition}"
+
+
+def format_topic_id(topic_id: bytes) -> str:
+    """Base64 as Kafka prints it: 22 characters, URL-safe, no padding."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii")
+
+
+def parse_topic_id(text: str) -> TopicId:
+    """The inverse of `format_topic_id`; `ValueError` if the text is not 16 bytes in base64."""
+    raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a topic id: 22 base64 characters are expected")
+    return TopicId(raw)
+
+
+def java_string_hash(text: str) -> int:
+    """Java's `String.hashCode` as a signed 32-bit number, over UTF-16 code units."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def coordinator_partition(group: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` that holds `group`.
+
+    Source: Kafka takes the absolute value of the hash, and 0 for the one value that has none.
+    """
+    hashed = java_string_hash(group)
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
