@@ -1,0 +1,30 @@
+# Each target does its own set-up; the first one takes a few minutes, later ones start within seconds.
+PY := .venv/bin/python
+.PHONY: demo test check soak seed bench bench-all clean
+
+demo: setup  ## the main job: flights through the broker, a consumer group and Spark
+	$(PY) -m kohort.cli.main demo
+
+test: setup  ## everything that must hold, under 12 minutes
+	$(PY) -m ruff check src tests bench examples tools
+	$(PY) -m ruff format --check src tests bench examples tools
+	$(PY) -m mypy
+	.venv/bin/lint-imports --no-cache
+	$(PY) -m pytest tests
+
+soak: setup  ## 10,000 seeds of the simulation
+	$(PY) -m kohort.testing.seed --count 10000 --progress
+
+seed: setup  ## one seed again, with its story: make seed SEED=17
+	$(PY) -m kohort.testing.seed $(SEED) --verbose
+
+bench: setup  ## every claim of docs/performance.md, against its peer in the same run
+	$(PY) bench/run.py
+
+clean:
+	rm -rf .venv .cache build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src -name '*.so' -o -name 'kernels.c' | xargs -r rm -f
+
+setup:
+	@tools/setup.sh
+.PHONY: setup

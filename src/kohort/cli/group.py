@@ -1,0 +1,98 @@
+"""`kohort group list|describe|delete`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from kohort.cli.main import add_bootstrap, add_json
+from kohort.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from kohort.ids import TopicPartition
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    group = subparsers.add_parser("group", help="list, describe and delete consumer groups", allow_abbrev=False)
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="list groups of both protocols", allow_abbrev=False)
+    listing.set_defaults(run=run_list)
+
+    describe = actions.add_parser("describe", help="members, who owns what, offsets and lag", allow_abbrev=False)
+    describe.add_argument("group", metavar="GROUP")
+    describe.set_defaults(run=run_describe)
+
+    delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
+    delete.add_argument("groups", metavar="GROUP", nargs="+")
+    delete.set_defaults(run=run_delete)
+
+    for parser in (listing, describe, delete):
+        add_bootstrap(parser)
+        add_json(parser)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """List groups by name."""
+    from kohort import Admin
+
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        groups = sorted(admin.list_groups(), key=lambda group: group.group_id)
+    if options.json:
+        print_json(groups)
+    else:
+        rows = [(group.group_id, group.group_type, group.state) for group in groups]
+        print_table(("GROUP", "TYPE", "STATE"), rows, empty="no groups yet")
+    return 0
+
+
+def run_describe(options: argparse.Namespace) -> int:
+    """Members first, then offsets."""
+    from kohort import Admin
+
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        group = admin.describe_group(options.group)
+        offsets = admin.group_offsets(options.group)
+    if options.json:
+        print_json({"group": group, "offsets": offsets})
+        return 0
+    epochs = "" if group.group_epoch is None else f", epoch {group.group_epoch}, assignment epoch {group.assignment_epoch}"
+    print(f"{group.group_id}: {group.group_type}, {group.state}, assignor {group.assignor or '-'}{epochs}")
+    members = [
+        (row.member_id, row.client_id, row.client_host, row.member_epoch, show_partitions(row.assignment))
+        for row in group.members
+    ]
+    print_table(("MEMBER", "CLIENT", "HOST", "EPOCH", "PARTITIONS"), members, empty="no members")
+    print()
+    rows = [(row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member_id) for row in offsets]
+    print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows, empty="no offsets committed")
+    return 0
+
+
+def run_delete(options: argparse.Namespace) -> int:
+    """Delete groups."""
+    from kohort import Admin
+
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        admin.delete_groups(options.groups)
+    if options.json:
+        print_json({"deleted": options.groups})
+    else:
+        print(f"deleted {', '.join(options.groups)}")
+    return 0
+
+
+def show_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """Short text for a set of partitions: `orders:0-3,7 returns:1`."""
+    shown = []
+    for topic, rows in groupby(sorted(partitions), key=lambda row: row.topic):
+        numbers = [row.partition for row in rows]
+        runs = [
+            [number for _, number in run]
+            for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+        ]
+        shown.append(f"{topic}:" + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs))
+    return " ".join(shown) or "-"

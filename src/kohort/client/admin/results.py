@@ -1,0 +1,98 @@
+"""What the admin client answers: plain values, ready for tables and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicListing:
+    """One topic; `topic_id` in Kafka's base64 form."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """One partition; `leader` is a broker id, -1 while there is none; offsets are what a reader may see."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    begin_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """One topic with its partitions in order and its configs (those that differ from the broker's defaults)."""
+
+    name: str
+    topic_id: str
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+    configs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """One group; `group_type` "classic" or "consumer", `state` as the broker names it."""
+
+    group_id: str
+    group_type: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    """One member; `member_epoch` is `None` for a classic member, `target` is empty where the protocol has none."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    member_epoch: int | None
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """One group; epochs are `None` for a classic group."""
+
+    group_id: str
+    group_type: str
+    state: str
+    assignor: str
+    group_epoch: int | None
+    assignment_epoch: int | None
+    members: tuple[MemberDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """Where a group stands in one partition; `committed` and `lag` are `None` where nothing is committed."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int
+    lag: int | None
+    member_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    """The brokers as (id, host, port)."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[tuple[int, str, int], ...]

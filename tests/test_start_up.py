@@ -1,0 +1,46 @@
+"""The start-up budget: what importing a door may load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("numpy", "pyarrow", "pyspark", "pandas", "matplotlib")
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return {name.partition(".")[0] if not name.startswith("kohort") else name for name in run.stdout.split()}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import kohort", "import kohort.broker.embedded", "import kohort.cli.main", "from kohort import Consumer, Producer, Admin"],
+)
+def test_nothing_heavy_is_loaded(statement: str) -> None:
+    """Architecture rule 14: the start path imports no numpy, pyarrow or pyspark."""
+    assert not modules_after(statement) & set(HEAVY)
+
+
+def test_importing_kohort_loads_neither_broker_nor_client() -> None:
+    """The public names are lazy."""
+    loaded = modules_after("import kohort")
+    assert not {name for name in loaded if name.startswith(("kohort.broker", "kohort.client"))}
+
+
+def test_cores_run_without_loop_socket_or_thread() -> None:
+    """Purity, proved: a core imports in a process whose import system refuses what a core must not touch."""
+    cores = ["kohort.coordinator.shard", "kohort.wire.codec", "kohort.records.header", "kohort.client.machine"]
+    code = (
+        "import sys\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        assert name not in ('asyncio', 'socket', 'threading', '_thread_refused'), name\n"
+        "sys.modules.pop('threading', None)\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+        + "".join(f"import {core}\n" for core in cores)
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
