@@ -1,0 +1,192 @@
+"""The 61-byte header of a version 2 record batch: parse, split, check, rebase.
+
+Laws: nothing here looks at the records themselves; a length read from the bytes is checked against the bytes that
+are there before it is used; only `rebase` writes, and only to fields that the CRC does not cover.
+Source: Apache Kafka's record batch format, magic 2 (KIP-98); attributes as of KIP-534 (delete horizon).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from kohort.errors import CorruptRecordError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+#: Bytes of a header, and so of the smallest batch.
+HEADER_SIZE: Final = 61
+#: Bytes in front of what `batch_length` counts: the base offset and the length itself.
+LENGTH_OVERHEAD: Final = 12
+#: Where the CRC begins to count: at the attributes.
+CRC_START: Final = 21
+MAGIC: Final = 2
+#: Bytes of the smallest record: six one-byte numbers behind a one-byte length.
+MIN_RECORD_SIZE: Final = 7
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+
+#: Codec names by their number in the attributes.
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_INT64: Final = Struct(">q")
+_INT32: Final = Struct(">i")
+_MAGIC_POSITION: Final = 16
+_OFFSET_LIMIT: Final = 1 << 63
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch; offsets and sequences of records count from its bases."""
+
+    base_offset: int
+    #: Bytes of the batch behind this field.
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    #: CRC-32C from the attributes to the end.
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    #: Milliseconds since 1970; -1 if the records have no time.
+    base_timestamp: int
+    max_timestamp: int
+    #: -1 if the producer is not idempotent, as are the next two.
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that the batch covers, also if compaction has taken the record away."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where the batch behind this one begins."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> str:
+        """The codec's name; `CorruptRecordError` for a number that no codec has."""
+        number = self.attributes & COMPRESSION_MASK
+        if number >= len(CODEC_NAMES):
+            raise CorruptRecordError(f"the batch at offset {self.base_offset} has unknown compression {number}")
+        return CODEC_NAMES[number]
+
+    @property
+    def is_control(self) -> bool:
+        """Whether its records are transaction markers, which no application sees."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def has_log_append_time(self) -> bool:
+        """Whether every record's time is `max_timestamp`, set by the broker."""
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; its batch may end beyond the buffer.
+
+    Raises:
+        CorruptRecordError: fewer than 61 bytes, a format other than version 2, or an impossible length.
+    """
+    remaining = len(buffer) - position
+    if remaining > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != MAGIC:
+        raise _foreign_magic(buffer[position + _MAGIC_POSITION], position)
+    if position < 0 or remaining < HEADER_SIZE:
+        raise CorruptRecordError(f"a batch header needs {HEADER_SIZE} bytes, {remaining} are left at {position}")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD:
+        raise CorruptRecordError(f"the batch at byte {position} claims a length of {header.batch_length}")
+    return header
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The inverse of `parse_header`."""
+    return _HEADER.pack(*header)
+
+
+def split_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch; a partial last one is left out.
+
+    Raises:
+        CorruptRecordError: a format other than version 2, or an impossible length.
+    """
+    batches: list[tuple[int, BatchHeader]] = []
+    position, end = 0, len(buffer)
+    while end - position > _MAGIC_POSITION:
+        if end - position < HEADER_SIZE:
+            # Too short for a batch of ours, but long enough to tell an old format from a cut one.
+            if buffer[position + _MAGIC_POSITION] != MAGIC:
+                raise _foreign_magic(buffer[position + _MAGIC_POSITION], position)
+            break
+        header = parse_header(buffer, position)
+        next_position = position + header.batch_length + LENGTH_OVERHEAD
+        if next_position > end:
+            break
+        batches.append((position, header))
+        position = next_position
+    return batches
+
+
+def check_batch(buffer: Buffer, position: int, header: BatchHeader, *, with_crc: bool = True) -> None:
+    """Refuse a batch whose bytes or counts cannot be true.
+
+    Args:
+        with_crc: whether the CRC is compared too; it costs a pass over the batch.
+
+    Raises:
+        CorruptRecordError: the batch is not whole, its CRC differs, or its counts contradict each other.
+    """
+    check_counts(header)
+    end = position + header.size_bytes
+    if end > len(buffer):
+        raise CorruptRecordError(
+            f"the batch at offset {header.base_offset} has {header.size_bytes} bytes, "
+            f"only {len(buffer) - position} are there"
+        )
+    if with_crc and crc32c(memoryview(buffer)[position + CRC_START : end]) != header.crc:
+        raise CorruptRecordError(f"the batch at offset {header.base_offset} is damaged: its CRC-32C does not match")
+
+
+def check_counts(header: BatchHeader) -> None:
+    """Refuse a header whose numbers contradict each other; compaction may leave fewer records than offsets."""
+    first, last_delta, count = header.base_offset, header.last_offset_delta, header.record_count
+    if first < 0 or last_delta < 0 or first + last_delta >= _OFFSET_LIMIT - 1:
+        raise CorruptRecordError(f"a batch claims the offsets {first} to {first + last_delta}")
+    if count < 0 or count > last_delta + 1:
+        raise CorruptRecordError(f"the batch at offset {first} claims {count} records in {last_delta + 1} offsets")
+    if header.compression == "none" and count * MIN_RECORD_SIZE > header.size_bytes - HEADER_SIZE:
+        raise CorruptRecordError(f"the batch at offset {first} claims {count} records, more than its bytes can hold")
+
+
+def rebase(buffer: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int) -> None:
+    """Give the batch at `position` its place in the log, in place; the CRC does not cover these two fields."""
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LENGTH_OVERHEAD, partition_leader_epoch)
+
+
+def _foreign_magic(magic: int, position: int) -> CorruptRecordError:
+    if magic < MAGIC:
+        return CorruptRecordError(
+            f"the batch at byte {position} has message format version {magic}; "
+            "only version 2 is read: the topic was written by a producer or broker older than Kafka 0.11"
+        )
+    return CorruptRecordError(f"the batch at byte {position} has unknown message format version {magic}")
