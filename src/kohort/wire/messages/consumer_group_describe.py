@@ -1,0 +1,74 @@
+"""ConsumerGroupDescribe (key 69), KIP-848: state and members of groups of the new protocol.
+
+Version 1 tells which protocol each member speaks (KIP-1099); the request did not change.
+Flexible from the first version.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
+from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, array, field, message, struct
+
+
+@message(key=69, kind="request", versions="0-1", flexible="0+")
+class ConsumerGroupDescribeRequest(Message):
+    """Groups to describe."""
+
+    group_ids: list[str] = field(array(STRING))
+    include_authorized_operations: bool = field(BOOL)
+
+
+@struct
+class TopicPartitions(Message):
+    """Partitions of one topic, with its id and its name."""
+
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class Assignment(Message):
+    """What a member owns, or shall own."""
+
+    topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
+
+
+@struct
+class Member(Message):
+    """One member; `member_type` is 0 classic, 1 new, -1 unknown."""
+
+    member_id: str = field(STRING)
+    instance_id: str | None = field(STRING, nullable=0, default=None)
+    rack_id: str | None = field(STRING, nullable=0, default=None)
+    member_epoch: int = field(INT32)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: list[str] = field(array(STRING))
+    subscribed_topic_regex: str | None = field(STRING, nullable=0, default=None)
+    assignment: Assignment = field(Assignment)
+    target_assignment: Assignment = field(Assignment)
+    member_type: int = field(INT8, since=1, default=-1)
+
+
+@struct
+class DescribedGroup(Message):
+    """One group and the epochs that it has reached."""
+
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable=0, default=None)
+    group_id: str = field(STRING)
+    group_state: str = field(STRING)
+    group_epoch: int = field(INT32)
+    assignment_epoch: int = field(INT32)
+    assignor_name: str = field(STRING)
+    members: list[Member] = field(array(Member))
+    authorized_operations: int = field(INT32, default=OPERATIONS_NOT_REQUESTED)
+
+
+@message(key=69, kind="response", versions="0-1", flexible="0+")
+class ConsumerGroupDescribeResponse(Message):
+    """One description per group of the request."""
+
+    throttle_time_ms: int = field(INT32)
+    groups: list[DescribedGroup] = field(array(DescribedGroup))

@@ -1,0 +1,53 @@
+"""DescribeGroups (key 15): state and members of classic groups.
+
+Version 1: throttle time (KIP-124). Version 2: throttled after the answer (KIP-219). Version 3: authorised operations
+(KIP-430). Version 4: static members (KIP-345). Version 5: flexible (KIP-482). Version 6: an unknown group is
+GROUP_ID_NOT_FOUND with a message, where earlier versions show a dead group without error (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
+from kohort.wire.schema import BOOL, BYTES, INT16, INT32, STRING, Message, array, field, message, struct
+
+
+@message(key=15, kind="request", versions="0-6", flexible="5+")
+class DescribeGroupsRequest(Message):
+    """Groups to describe."""
+
+    groups: list[str] = field(array(STRING))
+    include_authorized_operations: bool = field(BOOL, since=3)
+
+
+@struct
+class DescribedGroupMember(Message):
+    """One member; its blobs are filled while the group is stable."""
+
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, since=4, nullable=4, default=None)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    member_metadata: bytes = field(BYTES)
+    member_assignment: bytes = field(BYTES)
+
+
+@struct
+class DescribedGroup(Message):
+    """One group; `protocol_data` is the chosen assignor's name, filled while the group is stable."""
+
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, since=6, nullable=6, default=None)
+    group_id: str = field(STRING)
+    group_state: str = field(STRING)
+    protocol_type: str = field(STRING)
+    protocol_data: str = field(STRING)
+    members: list[DescribedGroupMember] = field(array(DescribedGroupMember))
+    authorized_operations: int = field(INT32, since=3, default=OPERATIONS_NOT_REQUESTED)
+
+
+@message(key=15, kind="response", versions="0-6", flexible="5+")
+class DescribeGroupsResponse(Message):
+    """One description per group of the request."""
+
+    throttle_time_ms: int = field(INT32, since=1)
+    groups: list[DescribedGroup] = field(array(DescribedGroup))

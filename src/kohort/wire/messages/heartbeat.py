@@ -1,0 +1,27 @@
+"""Heartbeat (key 12): a member of a classic group is alive, and learns of rebalances.
+
+Version 1: throttle time (KIP-124). Version 2: throttled after the answer (KIP-219). Version 3: static members
+(KIP-345). Version 4: flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+from kohort.wire.schema import INT16, INT32, STRING, Message, field, message
+
+
+@message(key=12, kind="request", versions="0-4", flexible="4+")
+class HeartbeatRequest(Message):
+    """A sign of life of one member in one generation."""
+
+    group_id: str = field(STRING)
+    generation_id: int = field(INT32)
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, since=3, nullable=3, default=None)
+
+
+@message(key=12, kind="response", versions="0-4", flexible="4+")
+class HeartbeatResponse(Message):
+    """Whether the member is still in; REBALANCE_IN_PROGRESS tells it to join again."""
+
+    throttle_time_ms: int = field(INT32, since=1)
+    error_code: int = field(INT16)

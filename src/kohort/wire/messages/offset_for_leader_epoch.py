@@ -1,0 +1,60 @@
+"""OffsetForLeaderEpoch (key 23), KIP-101: where an epoch of leadership ends, to find out whether a log was cut.
+
+Version 2, the oldest since Kafka 4.0: open to consumers, with the reader's own idea of the leader epoch and the
+throttle time (KIP-320). Version 3: who asks (KIP-392). Version 4: flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message, struct
+
+
+@struct
+class OffsetForLeaderPartition(Message):
+    """The epoch whose end is asked for."""
+
+    partition: int = field(INT32)
+    current_leader_epoch: int = field(INT32, default=-1)
+    leader_epoch: int = field(INT32)
+
+
+@struct
+class OffsetForLeaderTopic(Message):
+    """Partitions of one topic."""
+
+    topic: str = field(STRING)
+    partitions: list[OffsetForLeaderPartition] = field(array(OffsetForLeaderPartition))
+
+
+@message(key=23, kind="request", versions="2-4", flexible="4+")
+class OffsetForLeaderEpochRequest(Message):
+    """Epochs to look up; `replica_id` is -1 for a consumer, -2 for one that may see beyond the high watermark."""
+
+    replica_id: int = field(INT32, since=3, default=-2)
+    topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
+
+
+@struct
+class EpochEndOffset(Message):
+    """The largest epoch not above the one asked for, and the offset after its last record; -1 where there is none."""
+
+    error_code: int = field(INT16)
+    partition: int = field(INT32)
+    leader_epoch: int = field(INT32, default=-1)
+    end_offset: int = field(INT64, default=-1)
+
+
+@struct
+class OffsetForLeaderTopicResult(Message):
+    """Answers for one topic."""
+
+    topic: str = field(STRING)
+    partitions: list[EpochEndOffset] = field(array(EpochEndOffset))
+
+
+@message(key=23, kind="response", versions="2-4", flexible="4+")
+class OffsetForLeaderEpochResponse(Message):
+    """One answer per partition of the request."""
+
+    throttle_time_ms: int = field(INT32)
+    topics: list[OffsetForLeaderTopicResult] = field(array(OffsetForLeaderTopicResult))
