@@ -97,7 +97,8 @@ class Option:
 class OptionSet:
     """The options of one thing (a broker, a consumer, ...), looked up by dotted name or keyword.
 
-    >>> options = OptionSet("demo option", [Option(name="linger.ms", parse=parse_int, default=0, doc="Wait.", minimum=0)])
+    >>> linger = Option(name="linger.ms", parse=parse_int, default=0, doc="Wait.", minimum=0)
+    >>> options = OptionSet("demo option", [linger])
     >>> options.parse({"linger_ms": "5"})
     {'linger.ms': 5}
     >>> options.parse({"lingr.ms": 5})

@@ -85,7 +85,8 @@ class TimerTable(Generic[Key]):
             heappop(heap)
 
     def _rebuild(self) -> None:
-        self._heap = sorted(((deadline, sequence, key) for key, (deadline, sequence) in self._armed.items()), key=_order)
+        live = ((deadline, sequence, key) for key, (deadline, sequence) in self._armed.items())
+        self._heap = sorted(live, key=_order)
 
 
 def _order(entry: tuple[int, int, object]) -> tuple[int, int]:

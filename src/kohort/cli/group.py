@@ -59,7 +59,9 @@ def run_describe(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"group": group, "offsets": offsets})
         return 0
-    epochs = "" if group.group_epoch is None else f", epoch {group.group_epoch}, assignment epoch {group.assignment_epoch}"
+    epochs = (
+        "" if group.group_epoch is None else f", epoch {group.group_epoch}, assignment epoch {group.assignment_epoch}"
+    )
     print(f"{group.group_id}: {group.group_type}, {group.state}, assignor {group.assignor or '-'}{epochs}")
     members = [
         (row.member_id, row.client_id, row.client_host, row.member_epoch, show_partitions(row.assignment))
@@ -91,8 +93,7 @@ def show_partitions(partitions: Iterable[TopicPartition]) -> str:
     for topic, rows in groupby(sorted(partitions), key=lambda row: row.topic):
         numbers = [row.partition for row in rows]
         runs = [
-            [number for _, number in run]
-            for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+            [number for _, number in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
         ]
         shown.append(f"{topic}:" + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs))
     return " ".join(shown) or "-"

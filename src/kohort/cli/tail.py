@@ -17,7 +17,9 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     tail = subparsers.add_parser("tail", help="print records of a topic as they arrive", allow_abbrev=False)
     tail.add_argument("topic", metavar="TOPIC")
-    tail.add_argument("--from", dest="start", choices=("beginning", "end"), default="end", help="where to start (default end)")
+    tail.add_argument(
+        "--from", dest="start", choices=("beginning", "end"), default="end", help="where to start (default end)"
+    )
     tail.add_argument("--count", type=int, default=0, metavar="N", help="stop after N records (default: never)")
     tail.add_argument("--keys", action="store_true", help="print KEY, a tab, VALUE")
     add_bootstrap(tail)

@@ -17,7 +17,9 @@ def add_parser(subparsers: Any) -> None:
     create = actions.add_parser("create", help="create a topic", allow_abbrev=False)
     create.add_argument("topic", metavar="TOPIC")
     create.add_argument("--partitions", type=int, default=1, metavar="N", help="number of partitions (default 1)")
-    create.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a topic config; repeatable")
+    create.add_argument(
+        "--config", action="append", default=[], metavar="NAME=VALUE", help="a topic config; repeatable"
+    )
     create.set_defaults(run=run_create)
 
     listing = actions.add_parser("list", help="list topics", allow_abbrev=False)
@@ -62,7 +64,9 @@ def run_list(options: argparse.Namespace) -> int:
         print_json(topics)
     else:
         rows = [(topic.name, topic.partition_count, topic.topic_id) for topic in topics]
-        print_table(("TOPIC", "PARTITIONS", "ID"), rows, empty="no topics yet; create one with: kohort topic create NAME")
+        print_table(
+            ("TOPIC", "PARTITIONS", "ID"), rows, empty="no topics yet; create one with: kohort topic create NAME"
+        )
     return 0
 
 
@@ -79,7 +83,14 @@ def run_describe(options: argparse.Namespace) -> int:
         configs = ", ".join(f"{name}={value}" for name, value in sorted(topic.configs.items()))
         print(f"{topic.name}  id {topic.topic_id}" + (f"  {configs}" if configs else ""))
         rows = [
-            (row.partition, row.leader, row.leader_epoch, row.begin_offset, row.end_offset, row.end_offset - row.begin_offset)
+            (
+                row.partition,
+                row.leader,
+                row.leader_epoch,
+                row.begin_offset,
+                row.end_offset,
+                row.end_offset - row.begin_offset,
+            )
             for row in topic.partitions
         ]
         print_table(("PARTITION", "LEADER", "EPOCH", "BEGIN", "END", "RECORDS"), rows, empty="no partitions")

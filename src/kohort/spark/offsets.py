@@ -1,0 +1,72 @@
+"""Offsets of a query: the JSON that Spark keeps in its checkpoint, and the ranges that it means.
+
+Laws: an offset says for each partition from where to where its batch reads, so that a replay needs nothing else;
+the same state always gives the same text, because Spark compares offsets as text.
+Source: a partition may come from another query between two batches, so its start is not the end of our last batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from kohort.ids import TopicPartition
+
+#: What Spark stores: topic -> partition as text -> {"from": offset, "to": offset}.
+OffsetJson = dict[str, dict[str, dict[str, int]]]
+
+
+class Span(NamedTuple):
+    """Offsets `start` to `end`, the latter not included."""
+
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """How many offsets; records may be fewer where a log was compacted."""
+        return self.end - self.start
+
+
+def to_json(spans: Mapping[TopicPartition, Span]) -> OffsetJson:
+    """The offset that stands for these spans, in order of topic and partition."""
+    offset: OffsetJson = {}
+    for (topic, partition), span in sorted(spans.items()):
+        offset.setdefault(topic, {})[str(partition)] = {"from": span.start, "to": span.end}
+    return offset
+
+
+def from_json(offset: OffsetJson | None) -> dict[TopicPartition, Span]:
+    """The inverse of `to_json`; nothing for the offset of a query that has not read yet."""
+    return {
+        TopicPartition(topic, int(partition)): Span(span["from"], span["to"])
+        for topic, partitions in (offset or {}).items()
+        for partition, span in partitions.items()
+    }
+
+
+def share_limit(available: Mapping[TopicPartition, Span], limit: int | None) -> dict[TopicPartition, Span]:
+    """Cap a micro-batch at `limit` records, shared over partitions by their backlog, at least one each.
+
+    Source: Spark's `maxOffsetsPerTrigger`.
+    """
+    total = sum(span.count for span in available.values())
+    if limit is None or total <= limit:
+        return dict(available)
+    return {
+        partition: Span(span.start, min(span.end, span.start + max(1, span.count * limit // total)))
+        for partition, span in available.items()
+    }
+
+
+def split_spans(spans: Mapping[TopicPartition, Span], *, records_per_task: int) -> list[tuple[TopicPartition, Span]]:
+    """Non-empty spans in order, those longer than `records_per_task` cut into pieces of nearly equal length."""
+    pieces: list[tuple[TopicPartition, Span]] = []
+    for partition, span in sorted(spans.items()):
+        if span.count <= 0:
+            continue
+        parts = -(-span.count // records_per_task)
+        edges = [span.start + span.count * part // parts for part in range(parts + 1)]
+        pieces += [(partition, Span(low, high)) for low, high in pairwise(edges)]
+    return pieces

@@ -1,0 +1,69 @@
+"""The data source `kohort`: `spark.read` and `spark.readStream` with `format("kohort")`, without a jar.
+
+>>> spark.read.format("kohort").options(**{
+...     "kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()  # doctest: +SKIP
+DataFrame[key: binary, value: binary, topic: string, partition: int, offset: bigint, ...]
+
+Source: the options and columns of Spark's Kafka source; P1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource
+
+from kohort.errors import ConfigError
+from kohort.spark.options import SourceOptions, parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from kohort.spark.batch import KohortBatchReader
+    from kohort.spark.stream import KohortStreamReader
+
+_TYPES: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+class KohortDataSource(DataSource):
+    """Kafka topics as DataFrames; a streaming query with `kafka.group.id` is a member of that group."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for `format()`."""
+        return "kohort"
+
+    def schema(self) -> str:
+        """Spark's Kafka columns, or those that the option `columns` asks for."""
+        return ", ".join(f"{column} {_TYPES[column]}" for column in self._parsed().columns)
+
+    def reader(self, schema: StructType) -> KohortBatchReader:
+        """A batch over fixed offsets; it joins no group."""
+        from kohort.spark.batch import KohortBatchReader
+
+        options = self._parsed()
+        if options.max_offsets_per_trigger is not None:
+            raise ConfigError("maxOffsetsPerTrigger is an option of streams; a batch reads endingOffsets")
+        return KohortBatchReader(options)
+
+    def streamReader(self, schema: StructType) -> KohortStreamReader:
+        """A stream of micro-batches; with a group id its partitions come from the group."""
+        from kohort.spark.stream import KohortStreamReader, require_streaming_support
+
+        require_streaming_support()
+        options = self._parsed()
+        if options.ending is not None:
+            raise ConfigError("endingOffsets is an option of batches; a stream has no end")
+        return KohortStreamReader(options)
+
+    def _parsed(self) -> SourceOptions:
+        return parse_options(dict(self.options))
