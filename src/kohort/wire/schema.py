@@ -148,6 +148,9 @@ def field(
     """
     if default is UNSET and isinstance(kind, Scalar):
         default = kind.default
+    elif isinstance(default, list):
+        assert not default, "an array's default is empty or null"
+        default = UNSET
     return Field(kind, since=since, until=until, nullable=nullable, tag=tag, tag_since=tag_since, default=default)
 
 

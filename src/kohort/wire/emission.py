@@ -1,0 +1,140 @@
+"""Source lines on their way to a compiled function: indentation, names, and runs of values of fixed size.
+
+Laws: consecutive values of fixed size, and the length prefix that follows them, are read or written by one call of
+struct; whatever is not of fixed size ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from struct import Struct, calcsize
+from typing import Any, Final
+
+from kohort.wire.primitives import pack_code, prepared_packers, prepared_unpackers
+from kohort.wire.schema import UUID, Array, Field, Kind, Message, Scalar
+
+_UNPACKERS: Final[dict[str, list[Callable[..., tuple[Any, ...]]]]] = {}
+_PACKERS: Final[dict[str, list[Callable[..., bytes]]]] = {}
+
+
+class Emitter:
+    """Collects the lines of one function and the objects that they name."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        #: What the compiled function sees as its globals.
+        self.namespace: dict[str, Any] = {}
+        self.lines: list[str] = []
+        self.indent = 0
+        #: Format character and expression of each value that waits for one common call of struct.
+        self.run: list[tuple[str, str]] = []
+        self._count = 0
+
+    def line(self, text: str) -> None:
+        """Add a line; the run must have been written out."""
+        self.lines.append(" " * self.indent + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Add a line that opens a block, and indent what follows."""
+        self.line(head)
+        self.indent += 1
+        yield
+        self.indent -= 1
+
+    def fresh(self, stem: str) -> str:
+        """A local name that nothing else uses."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def constant(self, stem: str, value: object) -> str:
+        """A name of the function's globals for `value`."""
+        name = f"{stem}_{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def unpacker(self, codes: str) -> str:
+        """The name of a function (buffer, position) → values."""
+        name = "u_" + codes.replace("?", "z")
+        self.namespace.setdefault(name, Struct(">" + codes).unpack_from)
+        return name
+
+    def packer(self, codes: list[str]) -> str:
+        """The name of a function (values) → bytes."""
+        packed = "".join(map(pack_code, codes))
+        self.namespace.setdefault("p_" + packed, Struct(">" + packed).pack)
+        return "p_" + packed
+
+    def number_unpackers(self, code: str) -> str:
+        """The name of a list of functions, by count, that read numbers of one size."""
+        if code not in _UNPACKERS:
+            _UNPACKERS[code] = prepared_unpackers(code)
+        name = f"us_{code.replace('?', 'z')}"
+        self.namespace[name] = _UNPACKERS[code]
+        return name
+
+    def number_packers(self, code: str) -> str:
+        """The name of a list of functions, by count, that write numbers of one size."""
+        if code not in _PACKERS:
+            _PACKERS[code] = prepared_packers(code)
+        name = f"ps_{code.replace('?', 'z')}"
+        self.namespace[name] = _PACKERS[code]
+        return name
+
+    def compile(self, function: str, title: str) -> Callable[..., Any]:
+        """The function of that name; shown as `title` in tracebacks."""
+        assert not self.run, "a run was not written out"
+        exec(compile("\n".join(self.lines), f"<kohort {title}>", "exec"), self.namespace)
+        return self.namespace[function]  # type: ignore[no-any-return]
+
+
+def plain_fields(cls: type[Message], version: int) -> list[Field]:
+    """The fields of `version` that stand one after the other, in order."""
+    return [each for each in cls._fields if each.is_in(version) and not each.is_tagged(version)]
+
+
+def tagged_fields(cls: type[Message], version: int, flexible: bool) -> list[Field]:
+    """The fields of `version` that stand in its tagged section, by ascending tag."""
+    if not flexible:
+        return []
+    return sorted((each for each in cls._fields if each.is_tagged(version)), key=lambda each: each.tag or 0)
+
+
+def smallest_size(kind: Kind, version: int, flexible: bool) -> int:
+    """The fewest bytes that a value of `kind` takes; bounds the count of an array before it is believed."""
+    if isinstance(kind, Scalar):
+        if kind.size:
+            return kind.size
+        return 1 if flexible else 2 if kind.name == "string" else 4
+    if isinstance(kind, Array):
+        return 1 if flexible else 4
+    total = 1 if flexible else 0
+    for each in plain_fields(kind, version):
+        if isinstance(each.kind, type) and each.is_nullable(version):
+            total += 1
+        else:
+            total += smallest_size(each.kind, version, flexible)
+    return total
+
+
+def holds_records(cls: type[Message]) -> bool:
+    """Whether a RECORDS field is anywhere in the message."""
+    for each in cls._fields:
+        kind = each.kind.element if isinstance(each.kind, Array) else each.kind
+        if isinstance(kind, type) and holds_records(kind):
+            return True
+        if isinstance(kind, Scalar) and kind.name == "records":
+            return True
+    return False
+
+
+def is_number(kind: Kind) -> bool:
+    """Whether a value of `kind` is one number or boolean."""
+    return isinstance(kind, Scalar) and bool(kind.code) and kind is not UUID
+
+
+def run_size(codes: str) -> int:
+    """Bytes that a run of these format characters takes."""
+    return calcsize(">" + codes)

@@ -1,0 +1,222 @@
+"""Ints, varints, lengths and tagged sections: what compiled codecs call when a value is not of the usual small size.
+
+Laws: reading never allocates more than the bytes that remain allow; every reader raises `Malformed`, every writer
+`Unencodable`, and the codec turns both into errors that name the message.
+Source: KIP-482 (compact lengths are unsigned varints of the length plus one; tagged sections); the protocol guide.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct, unpack_from
+from struct import error as StructError
+from typing import Any, Final
+
+#: What a decoder reads from.
+Buffer = bytes | bytearray | memoryview
+#: What the RECORDS of a message may hold when it is encoded.
+RecordsValue = Buffer | Sequence[Buffer]
+
+#: Elements of no size cannot be bounded by the bytes that remain.
+EMPTY_ELEMENTS_AT_MOST: Final = 1024
+STRING_BYTES_AT_MOST: Final = 0x7FFF
+_INT32_MAX: Final = 0x7FFFFFFF
+#: Arrays of up to this many numbers are packed by a prepared Struct.
+PREPARED_COUNT: Final = 32
+_SWAP: Final = sys.byteorder == "little"
+
+
+class Malformed(ValueError):
+    """Bytes of a peer that do not follow the protocol; the text is the reason."""
+
+
+class Unencodable(ValueError):
+    """A value of ours that the protocol cannot carry; the text is the reason."""
+
+
+def encode_uvarint(value: int) -> bytes:
+    """An unsigned varint of at most 32 bits."""
+    if not 0 <= value <= 0xFFFFFFFF:
+        raise Unencodable(f"{value} does not fit an unsigned varint")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint and the position after it."""
+    value = buffer[position]
+    if value > 0x7F:
+        value, position = read_long_uvarint(buffer, position)
+    return value, position + 1
+
+
+def read_long_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of two to five bytes and the position of its last byte."""
+    value = buffer[position] & 0x7F
+    shift = 7
+    while shift < 35:
+        position += 1
+        byte = buffer[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                break
+            return value, position
+        shift += 7
+    raise Malformed("a varint is longer than 32 bits")
+
+
+def read_long_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
+    """The stored length (plus one) of a string of more than 126 bytes, and the position of its last byte."""
+    stored, position = read_long_uvarint(buffer, position)
+    if not 0 < stored <= STRING_BYTES_AT_MOST + 1:
+        raise Malformed(f"a string of {stored - 1} bytes is longer than the protocol allows")
+    return stored, position
+
+
+def read_long_length(buffer: Buffer, position: int) -> tuple[int, int]:
+    """The stored length (plus one) of other values of more than 126 bytes or elements, and where its last byte is."""
+    stored, position = read_long_uvarint(buffer, position)
+    if not 0 < stored <= _INT32_MAX:
+        raise Malformed(f"{stored} is no length")
+    return stored, position
+
+
+def encode_long_string_length(stored: int) -> bytes:
+    """The prefix of a compact string, from its length plus one."""
+    if stored > STRING_BYTES_AT_MOST + 1:
+        raise Unencodable(f"a string of {stored - 1} bytes is longer than {STRING_BYTES_AT_MOST}")
+    return encode_uvarint(stored)
+
+
+def encode_long_length(stored: int) -> bytes:
+    """The prefix of compact bytes, records or an array, from their length plus one."""
+    if stored > _INT32_MAX:
+        raise Unencodable(f"a length of {stored - 1} does not fit 32 bits")
+    return encode_uvarint(stored)
+
+
+def read_tagged_section(buffer: Buffer, position: int) -> tuple[dict[int, bytes] | None, int]:
+    """A section of tagged fields none of which is known, and the position after it."""
+    count, position = read_uvarint(buffer, position)
+    if 2 * count > len(buffer) - position:
+        raise Malformed(f"{count} tagged fields in {len(buffer) - position} bytes")
+    tags: dict[int, bytes] = {}
+    for _ in range(count):
+        tag, end, position = read_tag(buffer, position, tags)
+        tags[tag] = bytes(buffer[position:end])
+        position = end
+    return tags or None, position
+
+
+def read_tag(buffer: Buffer, position: int, seen: Mapping[int, object] | set[int]) -> tuple[int, int, int]:
+    """The number of a tagged field, the position after its value, and the position of its value."""
+    tag, position = read_uvarint(buffer, position)
+    size, position = read_uvarint(buffer, position)
+    if tag in seen:
+        raise Malformed(f"tagged field {tag} occurs twice")
+    if position + size > len(buffer):
+        raise Malformed(f"tagged field {tag} of {size} bytes in {len(buffer) - position}")
+    return tag, position + size, position
+
+
+def encode_tagged_section(unknown: Mapping[int, bytes] | None, known: Mapping[int, Buffer] | None = None) -> bytes:
+    """A section of tagged fields in ascending order.
+
+    Args:
+        unknown: raw values that came from a peer and go back unchanged.
+        known: the encoded fields of the declaration.
+    """
+    both: dict[int, Buffer] = {**(unknown or {})}
+    for tag, value in (known or {}).items():
+        if tag in both:
+            raise Unencodable(f"tagged field {tag} is among the unknown ones and in the declaration")
+        both[tag] = value
+    out = bytearray(encode_uvarint(len(both)))
+    for tag in sorted(both):
+        value = both[tag]
+        out += encode_uvarint(tag)
+        out += encode_long_length(len(value))
+        out += value
+    return bytes(out)
+
+
+def read_numbers(buffer: Buffer, position: int, count: int, code: str) -> list[Any]:
+    """Many numbers of one size, checked against the bytes that remain before the list is made."""
+    if code == "?":
+        return list(unpack_from(f">{count}?", buffer, position))
+    numbers = array(code)
+    end = position + count * numbers.itemsize
+    if end > len(buffer):
+        raise Malformed(f"{count} numbers in {len(buffer) - position} bytes")
+    numbers.frombytes(buffer[position:end])
+    if _SWAP:
+        numbers.byteswap()
+    return numbers.tolist()
+
+
+def encode_numbers(values: Sequence[Any], code: str) -> bytes:
+    """Many numbers of one size."""
+    numbers = array("B" if code == "?" else code, values)
+    if _SWAP:
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def prepared_unpackers(code: str) -> list[Callable[..., tuple[Any, ...]]]:
+    """For each count up to `PREPARED_COUNT` a function (buffer, position) → that many numbers."""
+    return [Struct(f">{count}{code}").unpack_from for count in range(PREPARED_COUNT + 1)]
+
+
+def prepared_packers(code: str) -> list[Callable[..., bytes]]:
+    """For each count up to `PREPARED_COUNT` a function of that many numbers."""
+    return [Struct(f">{count}{pack_code(code)}").pack for count in range(PREPARED_COUNT + 1)]
+
+
+def pack_code(code: str) -> str:
+    """The format with which a value is packed: `?` would take anything, even None, for a boolean."""
+    return "B" if code == "?" else code
+
+
+def records_size(value: RecordsValue) -> int:
+    """Bytes of a RECORDS value, which is one buffer or a list of them."""
+    if isinstance(value, list | tuple):
+        return sum(map(records_size, value))
+    return value.nbytes if isinstance(value, memoryview) else len(value)
+
+
+def records_buffers(value: RecordsValue) -> Sequence[Buffer]:
+    """The buffers of a RECORDS value, which is one buffer or a list of them."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+__all__ = [
+    "Buffer",
+    "Malformed",
+    "RecordsValue",
+    "StructError",
+    "Unencodable",
+    "encode_long_length",
+    "encode_long_string_length",
+    "encode_numbers",
+    "encode_tagged_section",
+    "encode_uvarint",
+    "pack_code",
+    "prepared_packers",
+    "prepared_unpackers",
+    "read_long_length",
+    "read_long_string_length",
+    "read_long_uvarint",
+    "read_numbers",
+    "read_tag",
+    "read_tagged_section",
+    "read_uvarint",
+    "records_buffers",
+    "records_size",
+]
