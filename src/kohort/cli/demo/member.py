@@ -1,0 +1,83 @@
+"""One member of the demo's group, a process of its own: reads, writes down what it did, commits.
+
+It prints JSON lines: `{"event": "assigned"|"revoked"|"lost", ...}` and `{"event": "processed", "spans": ...}`. A line
+is written before the commit that follows it, so a kill can double records in the account but never hide one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kohort import Consumer, ConsumerRecord, TopicPartition
+from kohort.errors import KohortError
+
+
+def write_down(event: str, **facts: Any) -> None:
+    """One line, out of this process before anything else happens."""
+    sys.stdout.write(json.dumps({"event": event, "at": time.time(), **facts}) + "\n")
+    sys.stdout.flush()
+
+
+def name_partitions(partitions: Sequence[TopicPartition]) -> list[int]:
+    """The partition numbers; the demo has one topic."""
+    return sorted(partition.partition for partition in partitions)
+
+
+def spans_of(records: Sequence[ConsumerRecord]) -> dict[int, list[int]]:
+    """partition -> [first offset, last offset, records]."""
+    spans: dict[int, list[int]] = {}
+    for record in records:
+        span = spans.setdefault(record.partition, [record.offset, record.offset, 0])
+        span[1] = record.offset
+        span[2] += 1
+    return spans
+
+
+def main() -> int:
+    """Read until SIGTERM, then leave the group."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--name", required=True)
+    options = parser.parse_args()
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    consumer = Consumer(
+        bootstrap_servers=options.bootstrap,
+        group_id=options.group,
+        client_id=options.name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    consumer.subscribe(
+        [options.topic],
+        on_assigned=lambda _, gained: write_down("assigned", partitions=name_partitions(gained)),
+        on_revoked=lambda _, given: write_down("revoked", partitions=name_partitions(given)),
+        on_lost=lambda _, lost: write_down("lost", partitions=name_partitions(lost)),
+    )
+    write_down("started", member=consumer.member_id)
+    with consumer:
+        while not stopping:
+            records = consumer.poll(0.2)
+            if records:
+                write_down("processed", spans=spans_of(records))
+                try:
+                    consumer.commit()
+                except KohortError as why:
+                    # Refused because the partitions have moved: their new owner reads these records again.
+                    write_down("commit refused", why=str(why))
+    write_down("left")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

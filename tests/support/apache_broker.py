@@ -1,0 +1,126 @@
+"""A real Apache Kafka 4.3 (KRaft, broker and controller in one process) on loopback, for tests and benches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from support.apache import kafka_libs
+
+_CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ApacheKafka:
+    """One broker of its own, formatted and empty; a context manager.
+
+    Args:
+        properties: broker configs beside those that it needs to run.
+        directory: where its data goes; a temporary one by default.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, object] | None = None, *, directory: str | None = None, heap: str = "1g"
+    ) -> None:
+        self._libs = kafka_libs()
+        self._heap = heap
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="apache-kafka-"))
+        self.port, controller = free_port(), free_port()
+        self._config = self.directory / "server.properties"
+        settings: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": self.directory / "logs",
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            **(properties or {}),
+        }
+        self._config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT."""
+        return f"127.0.0.1:{self.port}"
+
+    def format(self) -> None:
+        """Prepare the data directory once."""
+        if not (self.directory / "logs").exists():
+            self.tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config))
+
+    def start(self) -> Self:
+        """Start it and wait until its port is open."""
+        self.format()
+        with (self.directory / "server.log").open("ab") as log:
+            command = self._java(f"-Xmx{self._heap}", "kafka.Kafka", str(self._config))
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            with socket.socket() as probe:
+                probe.settimeout(1)
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return self
+            time.sleep(0.05)
+        raise RuntimeError(f"Apache Kafka did not start: {(self.directory / 'server.log').read_text()[-2000:]}")
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Stop it by SIGTERM, or SIGKILL."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+
+    def tool(self, main_class: str, *arguments: str, timeout: float = 90) -> str:
+        """Run one of Kafka's command line tools; what it prints."""
+        return run_kafka_tool(main_class, *arguments, timeout=timeout)
+
+    def _java(self, heap: str, *arguments: str) -> list[str]:
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+        return ["java", heap, "-cp", f"{self._libs}{os.sep}*", quiet, *arguments]
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def run_kafka_tool(main_class: str, *arguments: str, timeout: float = 90) -> str:
+    """Run a command line tool of Apache Kafka (against any broker); its output, or an error with all it said."""
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    command = ["java", "-Xmx256m", "-cp", f"{kafka_libs()}{os.sep}*", quiet, main_class, *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    if run.returncode != 0:
+        raise RuntimeError(f"{main_class} failed ({run.returncode}): {run.stdout[-1500:]} {run.stderr[-1500:]}")
+    return run.stdout
