@@ -1,0 +1,263 @@
+"""The client's picture of the cluster: who the brokers are, which topics there are, who leads which partition.
+
+Laws: one Metadata request at a time; a whole round of refused addresses before the first answer is reported once per
+round; after the first answer an absent broker is nobody's error, only retried. The picture never goes back to an older
+leader epoch of the same topic.
+Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a requirement of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.client.actions import Endpoint, Lane
+from kohort.client.events import RequestFailed
+from kohort.client.requests import Answer, Requests, message_of
+from kohort.client.retry import Backoff
+from kohort.errors import BrokersUnreachableError, ErrorCode
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
+from kohort.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """One partition as last seen; `leader_id` -1 means that it has no leader now, `leader_epoch` -1 unknown."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """One topic as last seen; with an `error` other than NONE there are no partitions."""
+
+    name: str
+    topic_id: TopicId
+    error: ErrorCode
+    is_internal: bool
+    #: partition -> what is known of it, ascending.
+    partitions: Mapping[int, PartitionInfo]
+
+
+class Cluster:
+    """Knows brokers and topics, and asks again when that grows old or turns out wrong.
+
+    Args:
+        requests: the outbox of the machine that this is a part of.
+        bootstrap: addresses to start from, at least one.
+        retry: pauses after a failed round, and while a wanted topic is missing or has no leader.
+        max_age_ms: longest time between two answers.
+        allow_auto_create: whether asking for a missing topic may create it.
+        on_change: called with the time after each answer.
+        on_unreachable: called with the error and the time when every address has refused, before the first answer.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        *,
+        bootstrap: Sequence[Endpoint],
+        retry: Backoff,
+        max_age_ms: int,
+        allow_auto_create: bool,
+        on_change: Callable[[int], None],
+        on_unreachable: Callable[[BrokersUnreachableError, int], None],
+    ) -> None:
+        assert bootstrap, "no address to start from"
+        self._requests = requests
+        self._bootstrap: Final = tuple(bootstrap)
+        self._retry = retry
+        self._max_age_ms = max_age_ms
+        self._allow_auto_create = allow_auto_create
+        self._on_change = on_change
+        self._on_unreachable = on_unreachable
+        #: node id -> address, from the last answer.
+        self.brokers: dict[int, Endpoint] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        #: name -> topic, for the wanted ones that an answer has named.
+        self.topics: dict[str, TopicInfo] = {}
+        #: id -> name, of the topics above.
+        self._names: dict[TopicId, str] = {}
+        self._wanted: set[str] = set()
+        #: Number of answers so far; 0 means that no broker has ever answered.
+        self.generation = 0
+        #: When to ask next; `None` until anybody wants something.
+        self._due_ms: int | None = None
+        self._in_flight = False
+        #: Something was asked for after the request in flight had been built.
+        self._is_stale = False
+        #: Failed rounds or unsatisfying answers in a row.
+        self._attempts = 0
+        self._cursor = 0
+        #: (address, reason) of the present round.
+        self._round: list[tuple[str, str]] = []
+
+    # -- what is known ------------------------------------------------------------------------------------------
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic id; `None` if no answer has named it."""
+        return self._names.get(TopicId(topic_id))
+
+    def topic_id(self, name: str) -> TopicId:
+        """The id of a topic; zero if unknown."""
+        topic = self.topics.get(name)
+        return ZERO_TOPIC_ID if topic is None else topic.topic_id
+
+    def partitions_of(self, name: str) -> list[TopicPartition]:
+        """The partitions of a topic, ascending; none if it is unknown."""
+        topic = self.topics.get(name)
+        return [] if topic is None else [TopicPartition(name, partition) for partition in topic.partitions]
+
+    def leader_of(self, partition: TopicPartition) -> Endpoint | None:
+        """Where the leader of a partition listens; `None` if unknown or absent."""
+        info = self.partition(partition)
+        return None if info is None else self.brokers.get(info.leader_id)
+
+    def partition(self, partition: TopicPartition) -> PartitionInfo | None:
+        """What is known of a partition; `None` if nothing."""
+        topic = self.topics.get(partition.topic)
+        return None if topic is None else topic.partitions.get(partition.partition)
+
+    def any_endpoint(self) -> Endpoint:
+        """The address to ask what any broker can answer; moves on when one fails."""
+        candidates = self._candidates()
+        return candidates[self._cursor % len(candidates)]
+
+    # -- what is wanted -----------------------------------------------------------------------------------------
+
+    def want(self, topics: Iterable[str], now_ms: int) -> None:
+        """Follow exactly these topics; those not seen yet are asked for at once."""
+        self._wanted = set(topics)
+        for name in [name for name in self.topics if name not in self._wanted]:
+            self._names.pop(self.topics.pop(name).topic_id, None)
+        if self._due_ms is None or any(name not in self.topics for name in self._wanted):
+            self.refresh(now_ms)
+
+    def also_want(self, topics: Iterable[str], now_ms: int) -> None:
+        """Follow these topics too."""
+        self.want(self._wanted.union(topics), now_ms)
+
+    def refresh(self, now_ms: int) -> None:
+        """Ask as soon as may be: at once, or when the pause after a failure is over."""
+        if self._in_flight:
+            self._is_stale = True
+        elif self._attempts == 0 or self._due_ms is None:
+            self._due_ms = now_ms
+
+    def refresh_soon(self, now_ms: int) -> None:
+        """Ask after one pause: for errors that come back as long as the cluster has not settled."""
+        if not self._in_flight:
+            due = now_ms + self._retry.delay_ms(self._attempts)
+            self._due_ms = due if self._due_ms is None else min(self._due_ms, due)
+
+    def next_deadline(self) -> int | None:
+        """When `on_tick` has something to do."""
+        return None if self._in_flight else self._due_ms
+
+    def on_tick(self, now_ms: int) -> None:
+        """Ask if it is time."""
+        if self._in_flight or self._due_ms is None or now_ms < self._due_ms:
+            return
+        self._in_flight, self._is_stale = True, False
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in sorted(self._wanted)],
+            allow_auto_topic_creation=self._allow_auto_create,
+        )
+        # Version 0 would read an empty list as "all topics".
+        self._requests.send(self.any_endpoint(), Lane.CONTROL, request, self._on_answer, min_version=1)
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _on_answer(self, answer: Answer, now_ms: int) -> None:
+        self._in_flight = False
+        response = message_of(answer, MetadataResponse)
+        if response is None:
+            assert isinstance(answer, RequestFailed)
+            self._on_failure(answer, now_ms)
+            return
+        self._round.clear()
+        self.generation += 1
+        self.brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in response.brokers}
+        self.controller_id = response.controller_id
+        self.cluster_id = response.cluster_id
+        for topic in response.topics:
+            if topic.name in self._wanted:
+                self._learn(topic)
+        if self._is_settled():
+            self._attempts = 0
+            self._due_ms = now_ms if self._is_stale else now_ms + self._max_age_ms
+        else:
+            self._due_ms = now_ms if self._is_stale else now_ms + self._retry.delay_ms(self._attempts)
+            self._attempts += 1
+        self._on_change(now_ms)
+
+    def _learn(self, topic: MetadataResponseTopic) -> None:
+        assert topic.name is not None
+        old = self.topics.get(topic.name)
+        error = ErrorCode.of(topic.error_code)
+        if error is not ErrorCode.NONE:
+            # A leader that is being elected does not make the partitions unknown.
+            if old is None or error is not ErrorCode.LEADER_NOT_AVAILABLE:
+                self._put(
+                    TopicInfo(name=topic.name, topic_id=ZERO_TOPIC_ID, error=error, is_internal=False, partitions={})
+                )
+            return
+        known = old.partitions if old is not None and old.topic_id == topic.topic_id else {}
+        partitions: dict[int, PartitionInfo] = {}
+        for each in sorted(topic.partitions, key=lambda partition: partition.partition_index):
+            seen = known.get(each.partition_index)
+            new = PartitionInfo(leader_id=each.leader_id, leader_epoch=each.leader_epoch)
+            is_older = seen is not None and 0 <= new.leader_epoch < seen.leader_epoch
+            partitions[each.partition_index] = seen if is_older and seen is not None else new
+        self._put(
+            TopicInfo(
+                name=topic.name,
+                topic_id=TopicId(topic.topic_id),
+                error=error,
+                is_internal=topic.is_internal,
+                partitions=partitions,
+            )
+        )
+
+    def _put(self, topic: TopicInfo) -> None:
+        old = self.topics.get(topic.name)
+        if old is not None:
+            self._names.pop(old.topic_id, None)
+        self.topics[topic.name] = topic
+        if topic.topic_id != ZERO_TOPIC_ID:
+            self._names[topic.topic_id] = topic.name
+
+    def _is_settled(self) -> bool:
+        """Whether every wanted topic is there with all its leaders, or refused for good."""
+        for name in self._wanted:
+            topic = self.topics.get(name)
+            if topic is None or topic.error.retriable:
+                return False
+            if any(partition.leader_id not in self.brokers for partition in topic.partitions.values()):
+                return False
+        return True
+
+    def _on_failure(self, answer: RequestFailed, now_ms: int) -> None:
+        candidates = self._candidates()
+        self._round.append((str(candidates[self._cursor % len(candidates)]), answer.detail or answer.failure.value))
+        self._cursor += 1
+        if len(self._round) < len(candidates):
+            self._due_ms = now_ms
+            return
+        attempts, self._round = self._round, []
+        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._attempts += 1
+        if self.generation == 0:
+            self._on_unreachable(BrokersUnreachableError(attempts), now_ms)
+
+    def _candidates(self) -> list[Endpoint]:
+        known = [self.brokers[node] for node in sorted(self.brokers)]
+        return [*known, *(endpoint for endpoint in self._bootstrap if endpoint not in known)]

@@ -1,0 +1,56 @@
+"""What a client machine is told by its driver. What the application asks is declared beside each machine.
+
+Laws: events are values; the driver hands them over one at a time, in the order in which they happened.
+Source: architecture rule 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kohort.wire.schema import Message
+
+
+class Failure(Enum):
+    """Why a request got no answer."""
+
+    #: No connection could be opened: refused, no route, unknown host.
+    UNREACHABLE = "unreachable"
+    #: The connection closed or broke while the request was queued or under way; it may have been carried out.
+    DISCONNECTED = "disconnected"
+    #: No answer within the request's timeout; the connection was closed. It may have been carried out.
+    TIMED_OUT = "timed out"
+    #: The broker has no version of this API that the request can use; nothing was sent.
+    UNSUPPORTED = "unsupported"
+    #: The request cannot be encoded (a bug or an impossible value); nothing was sent.
+    UNENCODABLE = "cannot be encoded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseReceived:
+    """The answer to the `Send` with that token."""
+
+    token: int
+    #: The version in which request and response travelled.
+    version: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFailed:
+    """The `Send` with that token will not be answered."""
+
+    token: int
+    failure: Failure
+    #: For people: what the operating system or the codec said.
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineReached:
+    """`next_deadline()` has come."""
+
+
+#: Everything that every machine must understand.
+DriverEvent = ResponseReceived | RequestFailed | DeadlineReached

@@ -1,0 +1,289 @@
+"""One connection to one broker: frames in and out, correlation ids, versions agreed, answers in order.
+
+Laws: the answer to a request is the next frame that arrives; any other order ends the connection. A large frame is
+received straight into a buffer of its own, which the decoded message then refers to without a copy. No frame longer
+than the limit is given memory.
+Source: Kafka's wire protocol; KIP-511 (how ApiVersions steps down).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, cast
+
+import kohort
+from kohort.client.actions import Send
+from kohort.errors import ErrorCode, LocalProtocolError, ProtocolError, RemoteProtocolError
+from kohort.wire.codec import decode, encode, encode_parts
+from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.header import RequestHeader, ResponseHeader
+from kohort.wire.registry import (
+    ApiKey,
+    negotiate,
+    request_header_version,
+    response_class,
+    response_header_version,
+)
+from kohort.wire.schema import Message, schema_of
+
+_LENGTH: Final = Struct(">i")
+_SCRATCH_BYTES: Final = 128 * 1024
+#: The version of ApiVersions that every broker since 2.4 reads; older ones refuse it in version 0.
+_API_VERSIONS_FIRST: Final = 3
+
+Buffer = bytes | bytearray | memoryview
+
+
+class UnsupportedError(LocalProtocolError):
+    """The broker has no version of the API that the request can use."""
+
+
+class FrameReceiver:
+    """Cuts a stream into frames; small ones are copied out of a scratch buffer, large ones are received in place.
+
+    >>> receiver = FrameReceiver(limit_bytes=100)
+    >>> space = receiver.buffer()
+    >>> space[:7] = b"\\x00\\x00\\x00\\x03abc"
+    >>> [bytes(frame) for frame in receiver.received(7)]
+    [b'abc']
+    """
+
+    __slots__ = ("_body", "_body_view", "_filled", "_limit", "_scratch", "_scratch_filled", "_scratch_view")
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._scratch_view = memoryview(self._scratch)
+        self._scratch_filled = 0
+        #: The frame that is being received in place; `None` between frames.
+        self._body: bytearray | None = None
+        self._body_view = memoryview(b"")
+        self._filled = 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes of the stream belong; never empty."""
+        if self._body is not None:
+            return self._body_view[self._filled :]
+        return self._scratch_view[self._scratch_filled :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """`count` bytes have been put into `buffer()`; returns the frames that they complete."""
+        if self._body is None:
+            self._scratch_filled += count
+            return self._cut()
+        self._filled += count
+        if self._filled < len(self._body):
+            return []
+        frame, self._body, self._body_view = self._body_view, None, memoryview(b"")
+        return [frame]
+
+    def _cut(self) -> list[memoryview]:
+        frames: list[memoryview] = []
+        position, end = 0, self._scratch_filled
+        while end - position >= 4:
+            (size,) = _LENGTH.unpack_from(self._scratch, position)
+            if not 4 <= size <= self._limit:
+                raise RemoteProtocolError(f"a frame of {size} bytes was announced; 4 to {self._limit} are possible")
+            if end - position - 4 < size:
+                self._start_body(size, position + 4)
+                return frames
+            frames.append(memoryview(bytes(self._scratch_view[position + 4 : position + 4 + size])))
+            position += 4 + size
+        rest = end - position
+        self._scratch[:rest] = self._scratch[position:end]
+        self._scratch_filled = rest
+        return frames
+
+    def _start_body(self, size: int, start: int) -> None:
+        body = bytearray(size)
+        held = self._scratch_filled - start
+        self._body, self._body_view = body, memoryview(body)
+        self._body_view[:held] = self._scratch_view[start : self._scratch_filled]
+        self._filled, self._scratch_filled = held, 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _InFlight:
+    correlation_id: int
+    #: The request; `None` for the connection's own ApiVersions.
+    send: Send | None
+    key: ApiKey
+    version: int
+    deadline_ms: int
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one socket.
+
+    Args:
+        client_id: sent with every request.
+        frame_limit_bytes: longest answer that is accepted.
+        on_ready: versions are agreed, requests may be sent.
+        on_response: (token, version, message), in the order of the requests.
+        on_closed: (reason, sends that were not answered); called once.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        frame_limit_bytes: int,
+        on_ready: Callable[[], None],
+        on_response: Callable[[int, int, Message], None],
+        on_closed: Callable[[str, list[Send]], None],
+    ) -> None:
+        self._client_id = client_id
+        self._receiver = FrameReceiver(limit_bytes=frame_limit_bytes)
+        self._on_ready = on_ready
+        self._on_response = on_response
+        self._on_closed = on_closed
+        self._transport: asyncio.Transport | None = None
+        self._in_flight: deque[_InFlight] = deque()
+        self._next_correlation_id = 1
+        #: API -> (first, last) version that the broker announced.
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._is_ready = False
+        self._close_reason: str | None = None
+        self._deadline_of_versions_ms = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether versions are agreed and the connection is open."""
+        return self._is_ready and self._close_reason is None
+
+    def next_deadline(self) -> int | None:
+        """When the earliest request in flight times out."""
+        return min((each.deadline_ms for each in self._in_flight), default=None)
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Whether a request has waited for its answer for too long."""
+        return any(each.deadline_ms <= now_ms for each in self._in_flight)
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def negotiate_versions(self, *, deadline_ms: int) -> None:
+        """Ask the broker what it speaks; `on_ready` follows."""
+        self._deadline_of_versions_ms = deadline_ms
+        self._ask_versions(_API_VERSIONS_FIRST)
+
+    def send(self, send: Send, *, deadline_ms: int) -> None:
+        """Send a request on a ready connection.
+
+        Raises:
+            UnsupportedError: the broker has no version that fits.
+            LocalProtocolError: the request cannot be encoded.
+        """
+        assert self.is_ready and self._transport is not None, "the connection is not ready"
+        key = ApiKey(cast(int, schema_of(type(send.request)).key))
+        version = self._agree(key, send.min_version, send.max_version)
+        self._write(send.request, key, version, send=send, deadline_ms=deadline_ms)
+        if not send.has_response:
+            self._in_flight.pop()
+            self._on_response(send.token, version, send.request)
+
+    def _agree(self, key: ApiKey, lowest: int | None, highest: int | None) -> int:
+        theirs = self._versions.get(key)
+        version = None if theirs is None else negotiate(key, theirs[0], theirs[1], highest)
+        if version is None or (lowest is not None and version < lowest):
+            announced = "none" if theirs is None else f"versions {theirs[0]} to {theirs[1]}"
+            raise UnsupportedError(f"the broker speaks {announced} of {key.name}, which this call cannot use")
+        return version
+
+    def _ask_versions(self, version: int) -> None:
+        request = ApiVersionsRequest(client_software_name="kohort", client_software_version=kohort.__version__)
+        self._write(request, ApiKey.API_VERSIONS, version, send=None, deadline_ms=self._deadline_of_versions_ms)
+
+    def _write(self, request: Message, key: ApiKey, version: int, *, send: Send | None, deadline_ms: int) -> None:
+        assert self._transport is not None
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = correlation_id % 0x7FFFFFFF + 1
+        header = RequestHeader(
+            request_api_key=int(key),
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=self._client_id,
+        )
+        parts: list[Buffer] = [encode(header, request_header_version(key, version)), *encode_parts(request, version)]
+        size = sum(len(part) for part in parts)
+        self._in_flight.append(
+            _InFlight(correlation_id=correlation_id, send=send, key=key, version=version, deadline_ms=deadline_ms)
+        )
+        self._transport.writelines([_LENGTH.pack(size), *parts])
+
+    # -- receiving (called by the event loop) ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        self._transport = cast(asyncio.Transport, transport)
+        # Requests are bounded by the machines; a pause of writing would only hide a slow broker.
+        self._transport.set_write_buffer_limits(high=1 << 30)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop puts the next bytes."""
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived."""
+        try:
+            for frame in self._receiver.received(nbytes):
+                self._on_frame(frame)
+                if self._close_reason is not None:
+                    return
+        except ProtocolError as error:
+            self.close(f"bytes that do not follow the protocol: {error}")
+
+    def eof_received(self) -> bool:
+        """The broker has closed its side."""
+        self._close_reason = self._close_reason or "the broker closed the connection"
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: everything in flight has failed."""
+        reason = self._close_reason or (str(exc) if exc is not None else "the broker closed the connection")
+        self._close_reason = reason
+        lost = [each.send for each in self._in_flight if each.send is not None]
+        self._in_flight.clear()
+        self._on_closed(reason, lost)
+
+    def close(self, reason: str) -> None:
+        """Close now; `on_closed` follows with what was in flight."""
+        self._close_reason = self._close_reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _on_frame(self, frame: memoryview) -> None:
+        if not self._in_flight:
+            raise RemoteProtocolError("an answer that nobody asked for")
+        waiting = self._in_flight.popleft()
+        header, position = decode(ResponseHeader, response_header_version(waiting.key, waiting.version), frame)
+        if header.correlation_id != waiting.correlation_id:
+            self._in_flight.appendleft(waiting)
+            raise RemoteProtocolError(
+                f"answer {header.correlation_id} came in place of {waiting.correlation_id} ({waiting.key.name})"
+            )
+        if waiting.send is None:
+            self._on_versions(frame, position, waiting.version)
+            return
+        try:
+            message, _ = decode(response_class(waiting.key), waiting.version, frame, position)
+        except ProtocolError:
+            self._in_flight.appendleft(waiting)
+            raise
+        self._on_response(waiting.send.token, waiting.version, message)
+
+    def _on_versions(self, frame: memoryview, position: int, version: int) -> None:
+        if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+            response, _ = decode(ApiVersionsResponse, 0, frame, position)
+            theirs = next((each for each in response.api_keys if each.api_key == ApiKey.API_VERSIONS), None)
+            self._ask_versions(0 if theirs is None else max(0, min(theirs.max_version, version - 1)))
+            return
+        response, _ = decode(ApiVersionsResponse, version, frame, position)
+        if response.error_code != ErrorCode.NONE:
+            raise RemoteProtocolError(f"the broker refuses ApiVersions: {ErrorCode.of(response.error_code).name}")
+        self._versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        self._is_ready = True
+        self._on_ready()

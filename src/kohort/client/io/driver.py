@@ -1,0 +1,345 @@
+"""Runs one client machine on an event loop: connections, clock and timers on one side, `handle` on the other.
+
+How a machine plugs in
+----------------------
+A machine is any object with `handle(event, now_ms) -> list[Action]` and `next_deadline() -> int | None` (see
+`Machine`). It lives in the client's core: no clock, no loop, no thread. The recipe for a new one (producer, admin):
+
+1. Declare what the application may ask as frozen dataclasses, e.g. `TopicsAsked(ticket=..., deadline_ms=...)`. These,
+   together with `events.DriverEvent`, are the machine's events. A *ticket* is opaque to the machine: it only comes
+   back in `Complete(ticket, value)` or `Fail(ticket, error)`. A deadline is an instant in milliseconds of the driver's
+   clock (`IoThread.deadline_ms(timeout)` makes one).
+2. Build the machine from `requests.Requests` (outbox and answers), `cluster.Cluster` (metadata, leaders, bootstrap)
+   and its own parts. To talk to a broker: `requests.send(endpoint, lane, Request(...), then)`; `then(answer, now_ms)`
+   is called once, with a `ResponseReceived` or a `RequestFailed`. The connection is opened, versions are negotiated and
+   the request encoded by the driver; `min_version`/`max_version` bound the version, the answer tells which it was.
+   A field that the agreed version lacks is dropped, so a request may fill the fields of several versions at once.
+3. `handle` ends with `return requests.drain()`. Its shape:
+
+       def handle(self, event, now_ms):
+           match event:
+               case ResponseReceived() | RequestFailed():
+                   self.requests.answer(event, now_ms)
+               case DeadlineReached():
+                   pass
+               case TopicsAsked():
+                   ...
+               case _:
+                   assert_never(event)
+           self.cluster.on_tick(now_ms)          # and every other part that has deadlines
+           return self.requests.drain()
+
+   `next_deadline()` is the minimum over its parts. A deadline that is due must be gone after `handle`.
+4. The door owns an `io.thread.IoThread(machine, settings, deliver=...)`. `thread.post(event)` is for events without an
+   answer, `thread.call(lambda ticket: Event(ticket=ticket), timeout)` waits for the answer and raises what `Fail`
+   carries. `deliver(item)` is called on the I/O thread for each `Deliver`: it must be quick and must not wait.
+   A ticket may be any object with `set_result` and `set_exception`, a `concurrent.futures.Future` for one.
+5. When the last thing is done the machine returns `Stop()`; the driver closes what is open and the thread ends.
+
+Laws: a machine sees one event at a time; actions are carried out in order; a request ends in exactly one event; what
+the machine raises is a bug: it is logged, every ticket fails, the driver stops.
+Source: architecture rules 1, 2 and 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import InvalidStateError
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeVar, assert_never
+
+from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
+from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
+from kohort.client.io.connection import Connection, UnsupportedError
+from kohort.client.options import ClientSettings
+from kohort.clock import Clock
+from kohort.errors import LocalProtocolError
+from kohort.wire.schema import Message
+
+_LOG: Final = logging.getLogger("kohort.client")
+#: Longest answer that is given memory; above fetch.max.bytes, below what a broken length could ask for.
+_FRAME_LIMIT_BYTES: Final = 512 * 1024 * 1024
+
+E = TypeVar("E")
+E_contra = TypeVar("E_contra", contravariant=True)
+
+
+class Machine(Protocol[E_contra]):
+    """What a driver runs; `E_contra` are the events of the application."""
+
+    def handle(self, event: E_contra | DriverEvent, now_ms: int) -> list[Action]:
+        """Take one event; return what is to be done."""
+        ...
+
+    def next_deadline(self) -> int | None:
+        """When `DeadlineReached` is wanted, in milliseconds of the driver's clock; `None` means never."""
+        ...
+
+
+class Ticket(Protocol):
+    """Where the end of a call goes."""
+
+    def set_result(self, result: object, /) -> None:
+        """The call is done."""
+        ...
+
+    def set_exception(self, exception: BaseException | None, /) -> None:
+        """The call has failed."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Link:
+    """One connection to one broker as the driver sees it, over all its reconnects."""
+
+    to: Endpoint
+    lane: Lane
+    #: Open or being negotiated; `None` while there is none.
+    connection: Connection | None = None
+    #: Opens the connection; `None` while nothing is being opened.
+    opening: asyncio.Task[None] | None = None
+    #: (request, instant at which it times out), in order, until the connection is ready.
+    queue: deque[tuple[Send, int]] = field(default_factory=deque)
+    #: Attempts in a row that did not become ready.
+    failures: int = 0
+    #: No attempt before this instant.
+    not_before_ms: int = 0
+
+
+class Driver(Generic[E]):
+    """Carries out the actions of one machine; every method runs on the event loop.
+
+    Args:
+        machine: what decides.
+        settings: addresses are the machine's business; buffers, timeouts and pauses are taken from here.
+        clock: tells milliseconds.
+        deliver: takes the item of each `Deliver`.
+        on_stopped: called once at the end, with the bug that ended it or `None`.
+    """
+
+    def __init__(
+        self,
+        machine: Machine[E],
+        settings: ClientSettings,
+        *,
+        clock: Clock,
+        deliver: Callable[[object], None],
+        on_stopped: Callable[[BaseException | None], None],
+    ) -> None:
+        self._machine = machine
+        self._settings = settings
+        self._clock = clock
+        self._deliver = deliver
+        self._on_stopped = on_stopped
+        self._links: dict[tuple[Endpoint, Lane], _Link] = {}
+        #: Events that have happened and were not handled yet.
+        self._events: deque[E | DriverEvent] = deque()
+        self._is_handling = False
+        self._is_stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def handle(self, event: E | DriverEvent) -> None:
+        """Let the machine take an event, and all that follow from it."""
+        self._events.append(event)
+        if not self._is_handling:
+            self._run()
+
+    def stop(self, bug: BaseException | None = None) -> None:
+        """Close every connection and end."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        self._events.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in self._links.values():
+            if link.opening is not None:
+                link.opening.cancel()
+            if link.connection is not None:
+                link.connection.close("the client is closing")
+        self._on_stopped(bug)
+
+    def _run(self) -> None:
+        self._is_handling = True
+        try:
+            while self._events and not self._is_stopped:
+                for action in self._machine.handle(self._events.popleft(), self._clock.now_ms()):
+                    self._execute(action)
+        except Exception as bug:
+            _LOG.exception("the client stops: its machine failed")
+            self.stop(bug)
+        finally:
+            self._is_handling = False
+        self._rearm()
+
+    def _execute(self, action: Action) -> None:
+        match action:
+            case Send():
+                self._send(action)
+            case Deliver():
+                self._deliver(action.item)
+            case Complete():
+                _settle(action.ticket, action.value, None)
+            case Fail():
+                _settle(action.ticket, None, action.error)
+            case Warn():
+                _LOG.warning("%s", action.text)
+            case Disconnect():
+                link = self._links.get((action.to, action.lane))
+                if link is not None and link.connection is not None:
+                    link.connection.close("not needed any more")
+            case Stop():
+                self.stop()
+            case _:
+                assert_never(action)
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def _rearm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_stopped:
+            return
+        deadlines = [self._machine.next_deadline()]
+        for link in self._links.values():
+            if link.connection is not None:
+                deadlines.append(link.connection.next_deadline())
+            deadlines.extend(deadline for _, deadline in link.queue)
+        earliest = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if earliest is not None:
+            # At least a millisecond: a machine that forgets to move a deadline must not take the whole processor.
+            delay_ms = max(1, earliest - self._clock.now_ms())
+            self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        for link in list(self._links.values()):
+            if link.connection is not None and link.connection.is_overdue(now_ms):
+                link.connection.close("no answer in time")
+            overdue = [send for send, deadline in link.queue if deadline <= now_ms]
+            if overdue:
+                link.queue = deque(entry for entry in link.queue if entry[1] > now_ms)
+                self._fail(overdue, Failure.TIMED_OUT, f"{link.to} did not accept the request in time")
+        deadline = self._machine.next_deadline()
+        if deadline is not None and deadline <= now_ms:
+            self.handle(DeadlineReached())
+        else:
+            self._rearm()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _send(self, send: Send) -> None:
+        link = self._links.get((send.to, send.lane))
+        if link is None:
+            link = self._links[(send.to, send.lane)] = _Link(to=send.to, lane=send.lane)
+        deadline_ms = self._clock.now_ms() + send.timeout_ms
+        if link.connection is not None and link.connection.is_ready:
+            self._write(link.connection, send, deadline_ms)
+            return
+        link.queue.append((send, deadline_ms))
+        if link.connection is None and link.opening is None:
+            link.opening = self._loop.create_task(self._open(link))
+
+    def _write(self, connection: Connection, send: Send, deadline_ms: int) -> None:
+        try:
+            connection.send(send, deadline_ms=deadline_ms)
+        except UnsupportedError as error:
+            self._fail([send], Failure.UNSUPPORTED, str(error))
+        except LocalProtocolError as error:
+            self._fail([send], Failure.UNENCODABLE, str(error))
+
+    def _fail(self, sends: list[Send], failure: Failure, detail: str) -> None:
+        for send in sends:
+            self.handle(RequestFailed(token=send.token, failure=failure, detail=detail))
+
+    def _on_response(self, token: int, version: int, message: Message) -> None:
+        self.handle(ResponseReceived(token=token, version=version, message=message))
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    async def _open(self, link: _Link) -> None:
+        pause_ms = link.not_before_ms - self._clock.now_ms()
+        if pause_ms > 0:
+            await asyncio.sleep(pause_ms / 1000)
+        connection = Connection(
+            client_id=self._settings.client_id,
+            frame_limit_bytes=_FRAME_LIMIT_BYTES,
+            on_ready=lambda: self._on_ready(link),
+            on_response=self._on_response,
+            on_closed=lambda reason, lost: self._on_closed(link, reason, lost),
+        )
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
+                transport, _ = await self._loop.create_connection(lambda: connection, link.to.host, link.to.port)
+        except OSError as error:
+            link.opening = None
+            self._on_refused(link, _reason(error))
+            return
+        link.opening = None
+        link.connection = connection
+        self._size_buffers(transport)
+        connection.negotiate_versions(deadline_ms=self._clock.now_ms() + self._settings.request_timeout_ms)
+        self._rearm()
+
+    def _size_buffers(self, transport: asyncio.Transport) -> None:
+        handle = transport.get_extra_info("socket")
+        if self._settings.receive_buffer_bytes >= 0:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
+        if self._settings.send_buffer_bytes >= 0:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.send_buffer_bytes)
+
+    def _on_ready(self, link: _Link) -> None:
+        link.failures = 0
+        while link.queue and link.connection is not None:
+            send, deadline_ms = link.queue.popleft()
+            self._write(link.connection, send, deadline_ms)
+        self._rearm()
+
+    def _on_refused(self, link: _Link, reason: str) -> None:
+        self._back_off(link)
+        queued = [send for send, _ in link.queue]
+        link.queue.clear()
+        self._fail(queued, Failure.UNREACHABLE, reason)
+
+    def _on_closed(self, link: _Link, reason: str, lost: list[Send]) -> None:
+        link.connection = None
+        self._back_off(link)
+        if self._is_stopped:
+            return
+        failure = Failure.TIMED_OUT if reason == "no answer in time" else Failure.DISCONNECTED
+        queued = [send for send, _ in link.queue]
+        link.queue.clear()
+        self._fail(lost + queued, failure, f"{link.to}: {reason}")
+        self._rearm()
+
+    def _back_off(self, link: _Link) -> None:
+        link.not_before_ms = self._clock.now_ms() + self._settings.reconnect.delay_ms(link.failures)
+        link.failures += 1
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer to the attempt to connect"
+    # asyncio words its own errors around the address, which the caller names anyway.
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+
+
+def _settle(ticket: object, value: object, error: Exception | None) -> None:
+    target: Ticket = ticket  # type: ignore[assignment]  # machines carry tickets without knowing what they are
+    try:
+        if error is None:
+            target.set_result(value)
+        else:
+            target.set_exception(error)
+    except InvalidStateError:
+        _LOG.debug("the end of a call came after its caller had given up")

@@ -1,0 +1,279 @@
+"""Options of consumers, producers and administration clients: Kafka's names, types, limits and defaults.
+
+Laws: a value is checked once, here; machines see the frozen settings of this module, never raw options.
+Source: Apache Kafka's consumer, producer and admin configurations. Where a default differs, its doc says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kohort.client.actions import Endpoint
+from kohort.client.retry import Backoff
+from kohort.config import Option, OptionSet, parse_bool, parse_int, parse_list, parse_str
+from kohort.errors import ConfigError
+
+_INT32_MAX: Final = 2**31 - 1
+
+
+def parse_servers(text: object) -> list[str]:
+    """A list of host:port, or one text with commas; each is checked."""
+    servers = parse_list(text)
+    if not servers:
+        raise ValueError("at least one host:port is expected")
+    for server in servers:
+        _endpoint_of(server)
+    return servers
+
+
+def _endpoint_of(server: str) -> Endpoint:
+    # "PLAINTEXT://host:port" is how listeners are written elsewhere in Kafka, and easily pasted here.
+    protocol, _, address = server.rpartition("://")
+    if protocol.upper() not in ("", "PLAINTEXT"):
+        raise ValueError(f"{protocol} is not spoken yet, only PLAINTEXT")
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{server!r} is not host:port, for example 127.0.0.1:9092")
+    return Endpoint(host, int(port))
+
+
+def _number(name: str, default: int, doc: str, *, minimum: int = 0, maximum: int = _INT32_MAX) -> Option:
+    return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=minimum, maximum=maximum)
+
+
+def _switch(name: str, default: bool, doc: str) -> Option:
+    return Option(name=name, parse=parse_bool, default=default, doc=doc)
+
+
+def _choice(name: str, default: str, doc: str, *choices: str) -> Option:
+    return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)
+
+
+def _text(name: str, default: str | None, doc: str) -> Option:
+    return Option(name=name, parse=parse_str, default=default, doc=doc)
+
+
+_SHARED: Final = (
+    Option(
+        name="bootstrap.servers",
+        parse=parse_servers,
+        default=["127.0.0.1:9092"],
+        doc="host:port of brokers to start from.",
+    ),
+    _text("client.id", "kohort", "Name of this client in the broker's logs."),
+    _number("request.timeout.ms", 30_000, "How long an answer may take.", minimum=1),
+    _number("default.api.timeout.ms", 60_000, "Limit of calls without a timeout.", minimum=1),
+    _number("retry.backoff.ms", 100, "First pause before a retry."),
+    _number("retry.backoff.max.ms", 1_000, "Longest pause before a retry."),
+    _number("reconnect.backoff.ms", 50, "First pause before connecting again."),
+    _number("reconnect.backoff.max.ms", 1_000, "Longest pause before connecting again."),
+    _number("socket.connection.setup.timeout.ms", 10_000, "How long connecting may take.", minimum=1),
+    _number("metadata.max.age.ms", 300_000, "Longest time between two looks at the cluster.", minimum=1),
+    _number("receive.buffer.bytes", -1, "SO_RCVBUF; -1 leaves it to the system, which tunes it.", minimum=-1),
+    _number("send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the system.", minimum=-1),
+)
+
+_MEMBERSHIP: Final = (
+    _text("group.id", None, "Group to join or to commit for; none means neither."),
+    _choice(
+        "group.protocol",
+        "consumer",
+        "Protocol of membership; consumer (KIP-848) falls back to classic where the broker lacks it.",
+        "consumer",
+        "classic",
+    ),
+    _text("group.remote.assignor", None, "Assignor of the coordinator (consumer protocol)."),
+    Option(
+        name="partition.assignment.strategy",
+        parse=parse_list,
+        default=["range", "roundrobin"],
+        doc="Assignors in order of preference (classic protocol).",
+    ),
+    _number(
+        "session.timeout.ms",
+        45_000,
+        "A coordinator silent for so long is given up; classic: so is a member, by the coordinator.",
+        minimum=1,
+    ),
+    _number("heartbeat.interval.ms", 3_000, "Pause between heartbeats (classic).", minimum=1),
+    _number(
+        "max.poll.interval.ms",
+        300_000,
+        "Longest time between two polls, and for a revocation, before the member leaves.",
+        minimum=1,
+    ),
+    _choice(
+        "revocation.timeout.policy",
+        "retry_then_leave",
+        "What to do when a revocation callback takes longer than max.poll.interval.ms.",
+        "retry_then_leave",
+        "leave",
+        "retry",
+    ),
+)
+
+_OFFSETS: Final = (
+    _switch("enable.auto.commit", True, "Commit what the application has processed."),
+    _number("auto.commit.interval.ms", 5_000, "Pause between two automatic commits.", minimum=1),
+    _choice(
+        "auto.offset.reset",
+        "latest",
+        "Where to start without a committed offset, or when it is out of range.",
+        "earliest",
+        "latest",
+        "none",
+    ),
+    _choice(
+        "isolation.level",
+        "read_uncommitted",
+        "Whether to wait for transactions to end, and leave out aborted ones.",
+        "read_uncommitted",
+        "read_committed",
+    ),
+)
+
+_FETCH: Final = (
+    _number("max.poll.records", 500, "Most records that one poll returns.", minimum=1),
+    _number("fetch.min.bytes", 1, "Bytes that the broker waits for."),
+    _number("fetch.max.bytes", 50 * 1024 * 1024, "Most bytes of one fetch.", minimum=1),
+    _number("fetch.max.wait.ms", 500, "How long the broker waits for fetch.min.bytes."),
+    _number(
+        "max.partition.fetch.bytes",
+        8 * 1024 * 1024,
+        "Most bytes of one partition in one fetch (Kafka: 1 MiB).",
+        minimum=1,
+    ),
+    _number(
+        "fetch.buffer.bytes",
+        64 * 1024 * 1024,
+        "Most bytes fetched ahead of the application; 0 fetches nothing: a member that only holds partitions.",
+        maximum=2**40,
+    ),
+    _switch("check.crcs", True, "Check the checksum of every batch."),
+    _text("client.rack", "", "Rack of this client."),
+    _switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
+)
+
+CONSUMER_OPTIONS: Final = OptionSet("consumer option", (*_SHARED, *_MEMBERSHIP, *_OFFSETS, *_FETCH))
+
+PRODUCER_OPTIONS: Final = OptionSet(
+    "producer option",
+    (
+        *_SHARED,
+        _choice("acks", "all", "Copies that must hold a record.", "all", "-1", "0", "1"),
+        _switch("enable.idempotence", True, "No record twice, none out of order."),
+        _number("linger.ms", 5, "How long a batch waits for more records."),
+        _number("batch.size", 16_384, "Bytes at which a batch is sent at once."),
+        _choice("compression.type", "none", "Codec of batches.", "none", "gzip", "snappy", "lz4", "zstd"),
+        _number(
+            "max.in.flight.requests.per.connection",
+            5,
+            "Requests sent ahead of answers; at most 5 with idempotence.",
+            minimum=1,
+        ),
+        _number("delivery.timeout.ms", 120_000, "How long a record may take in all.", minimum=1),
+        _number("buffer.memory", 32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40),
+        _number("max.request.size", 1_048_576, "Most bytes of one request.", minimum=1),
+        _number("max.block.ms", 60_000, "How long send waits for room or metadata."),
+        _number("retries", _INT32_MAX, "Attempts within delivery.timeout.ms."),
+    ),
+)
+
+ADMIN_OPTIONS: Final = OptionSet("admin option", _SHARED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What every client needs: checked values of the shared options."""
+
+    bootstrap: tuple[Endpoint, ...]
+    client_id: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    metadata_max_age_ms: int
+    connect_timeout_ms: int
+    receive_buffer_bytes: int
+    send_buffer_bytes: int
+    retry: Backoff
+    reconnect: Backoff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """Checked values of a consumer's own options; times in milliseconds, sizes in bytes."""
+
+    group_id: str | None
+    group_protocol: str
+    group_remote_assignor: str | None
+    assignment_strategy: tuple[str, ...]
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    auto_offset_reset: str
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    revocation_timeout_policy: str
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    fetch_buffer_bytes: int
+    check_crcs: bool
+    is_read_committed: bool
+    client_rack: str
+    allow_auto_create_topics: bool
+
+
+def client_settings(values: Mapping[str, Any], *, seed: int = 0) -> ClientSettings:
+    """Settings from options that an `OptionSet` has parsed; `seed` parts this client's pauses from those of others."""
+    return ClientSettings(
+        bootstrap=tuple(_endpoint_of(server) for server in values["bootstrap.servers"]),
+        client_id=values["client.id"],
+        request_timeout_ms=values["request.timeout.ms"],
+        default_api_timeout_ms=values["default.api.timeout.ms"],
+        metadata_max_age_ms=values["metadata.max.age.ms"],
+        connect_timeout_ms=values["socket.connection.setup.timeout.ms"],
+        receive_buffer_bytes=values["receive.buffer.bytes"],
+        send_buffer_bytes=values["send.buffer.bytes"],
+        retry=Backoff(base_ms=values["retry.backoff.ms"], max_ms=values["retry.backoff.max.ms"], seed=seed),
+        reconnect=Backoff(base_ms=values["reconnect.backoff.ms"], max_ms=values["reconnect.backoff.max.ms"], seed=seed),
+    )
+
+
+def consumer_settings(values: Mapping[str, Any]) -> ConsumerSettings:
+    """Settings from options that `CONSUMER_OPTIONS` has parsed; options that contradict each other are refused."""
+    if values["group.id"] == "":
+        raise ConfigError("group.id cannot be empty: give the group a name, or leave the option out")
+    if values["group.protocol"] == "classic" and values["heartbeat.interval.ms"] >= values["session.timeout.ms"]:
+        raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms, a third of it is usual")
+    unknown = [name for name in values["partition.assignment.strategy"] if name not in ("range", "roundrobin")]
+    if unknown or not values["partition.assignment.strategy"]:
+        given = unknown[0] if unknown else ""
+        raise ConfigError(f"partition.assignment.strategy cannot be {given!r}: range or roundrobin is expected")
+    return ConsumerSettings(
+        group_id=values["group.id"],
+        group_protocol=values["group.protocol"],
+        group_remote_assignor=values["group.remote.assignor"],
+        assignment_strategy=tuple(values["partition.assignment.strategy"]),
+        enable_auto_commit=values["enable.auto.commit"],
+        auto_commit_interval_ms=values["auto.commit.interval.ms"],
+        auto_offset_reset=values["auto.offset.reset"],
+        session_timeout_ms=values["session.timeout.ms"],
+        heartbeat_interval_ms=values["heartbeat.interval.ms"],
+        max_poll_interval_ms=values["max.poll.interval.ms"],
+        max_poll_records=values["max.poll.records"],
+        revocation_timeout_policy=values["revocation.timeout.policy"],
+        fetch_min_bytes=values["fetch.min.bytes"],
+        fetch_max_bytes=values["fetch.max.bytes"],
+        fetch_max_wait_ms=values["fetch.max.wait.ms"],
+        max_partition_fetch_bytes=values["max.partition.fetch.bytes"],
+        fetch_buffer_bytes=values["fetch.buffer.bytes"],
+        check_crcs=values["check.crcs"],
+        is_read_committed=values["isolation.level"] == "read_committed",
+        client_rack=values["client.rack"],
+        allow_auto_create_topics=values["allow.auto.create.topics"],
+    )

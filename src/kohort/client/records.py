@@ -1,0 +1,51 @@
+"""What applications get: records that were read, and where records that were sent ended up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kohort.ids import TopicPartition
+
+
+class ConsumerRecord(NamedTuple):
+    """One record as it was read.
+
+    >>> record = ConsumerRecord("orders", 0, 7, 1700000000000, 0, b"key", b"value", (), 0)
+    >>> record.value, record.topic_partition
+    (b'value', TopicPartition(topic='orders', partition=0))
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    #: Milliseconds since 1970-01-01 UTC; -1 means none.
+    timestamp: int
+    #: 0: set by the producer; 1: set by the broker when it appended.
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    #: (name, value) pairs in the order in which they were written; names may repeat.
+    headers: tuple[tuple[str, bytes | None], ...]
+    #: Epoch of the leader that appended it; -1 means unknown.
+    leader_epoch: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that it was read from."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class RecordMetadata(NamedTuple):
+    """Where a sent record was stored."""
+
+    topic: str
+    partition: int
+    #: -1 where the broker was not asked to tell (acks=0).
+    offset: int
+    #: Milliseconds since 1970-01-01 UTC, as stored.
+    timestamp: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that it was appended to."""
+        return TopicPartition(self.topic, self.partition)

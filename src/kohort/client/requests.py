@@ -1,0 +1,114 @@
+"""Requests under way, and who takes their answers; the outbox that the parts of a machine share.
+
+Laws: each request ends in exactly one call of its `then`; a request that was forgotten ends in none.
+Source: architecture rule 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from kohort.client.actions import Action, Complete, Deliver, Endpoint, Fail, Lane, Send, Warn
+from kohort.client.events import RequestFailed, ResponseReceived
+from kohort.wire.schema import Message
+
+#: The end of a request.
+Answer = ResponseReceived | RequestFailed
+#: Takes the end of a request and the time.
+Then = Callable[[Answer, int], None]
+M = TypeVar("M", bound=Message)
+
+
+class Requests:
+    """Collects the actions of one call of `handle` and remembers what each answer is for."""
+
+    __slots__ = ("_actions", "_next_token", "_waiting", "request_timeout_ms")
+
+    def __init__(self, *, request_timeout_ms: int) -> None:
+        self.request_timeout_ms: Final = request_timeout_ms
+        self._actions: list[Action] = []
+        #: token -> who takes the answer, for every request that has not ended.
+        self._waiting: dict[int, Then] = {}
+        self._next_token = 1
+
+    def send(
+        self,
+        to: Endpoint,
+        lane: Lane,
+        request: Message,
+        then: Then,
+        *,
+        min_version: int | None = None,
+        max_version: int | None = None,
+        timeout_ms: int | None = None,
+        has_response: bool = True,
+    ) -> int:
+        """Queue a request; `then(answer, now_ms)` is called once when it ends. Returns its token."""
+        token = self._next_token
+        self._next_token += 1
+        self._waiting[token] = then
+        self._actions.append(
+            Send(
+                token=token,
+                to=to,
+                lane=lane,
+                request=request,
+                min_version=min_version,
+                max_version=max_version,
+                timeout_ms=self.request_timeout_ms if timeout_ms is None else timeout_ms,
+                has_response=has_response,
+            )
+        )
+        return token
+
+    def answer(self, event: Answer, now_ms: int) -> bool:
+        """Pass the end of a request on; `False` if nobody waits for it any more."""
+        then = self._waiting.pop(event.token, None)
+        if then is None:
+            return False
+        then(event, now_ms)
+        return True
+
+    def forget(self, token: int) -> None:
+        """The answer to that request interests nobody any more."""
+        self._waiting.pop(token, None)
+
+    def is_waiting(self, token: int | None) -> bool:
+        """Whether that request has not ended."""
+        return token in self._waiting
+
+    def add(self, action: Action) -> None:
+        """Queue any action."""
+        self._actions.append(action)
+
+    def complete(self, ticket: object, value: object = None) -> None:
+        """Queue the good end of what the application asked for; a ticket of `None` is nobody's."""
+        if ticket is not None:
+            self._actions.append(Complete(ticket=ticket, value=value))
+
+    def fail(self, ticket: object, error: Exception) -> None:
+        """Queue the bad end of what the application asked for; a ticket of `None` is nobody's."""
+        if ticket is not None:
+            self._actions.append(Fail(ticket=ticket, error=error))
+
+    def deliver(self, item: object) -> None:
+        """Queue something for the application's side."""
+        self._actions.append(Deliver(item=item))
+
+    def warn(self, text: str) -> None:
+        """Queue one line for the log."""
+        self._actions.append(Warn(text=text))
+
+    def drain(self) -> list[Action]:
+        """Everything queued since the last call, in order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+
+def message_of(answer: Answer, expected: type[M]) -> M | None:
+    """The response in `answer` if it is one; `None` if the request failed."""
+    if isinstance(answer, RequestFailed):
+        return None
+    assert isinstance(answer.message, expected), f"{type(answer.message).__name__} answers for {expected.__name__}"
+    return answer.message

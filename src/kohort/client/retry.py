@@ -1,0 +1,39 @@
+"""How long to wait before the next attempt.
+
+Laws: no clock and no chance in here; jitter comes from a seed that the caller passes in, so a run can be repeated.
+Source: Kafka's `retry.backoff.ms` and `retry.backoff.max.ms` (KIP-580): doubled per attempt, spread by a fifth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MULTIPLIER = 6364136223846793005
+_INCREMENT = 1442695040888963407
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """A schedule of pauses in milliseconds.
+
+    >>> Backoff(base_ms=100, max_ms=1000, seed=7).delay_ms(0)
+    102
+    >>> Backoff(base_ms=100, max_ms=1000, seed=7).delay_ms(20) <= 1200
+    True
+    """
+
+    base_ms: int
+    max_ms: int
+    seed: int = 0
+
+    def delay_ms(self, attempt: int) -> int:
+        """The pause after `attempt` failures in a row, counted from 0; at least 1 ms where there is a base at all."""
+        assert attempt >= 0
+        if self.base_ms == 0:
+            return 0
+        plain = min(self.max_ms, self.base_ms << min(attempt, 20))
+        # One step of a linear congruential generator per attempt: spread enough to part clients of different seeds.
+        mixed = ((self.seed + attempt) * _MULTIPLIER + _INCREMENT) & _MASK
+        spread = ((mixed >> 33) % 401) - 200
+        return max(1, plain + plain * spread // 1000)
