@@ -18,7 +18,12 @@ def modules_after(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import kohort", "import kohort.broker.embedded", "import kohort.cli.main", "from kohort import Consumer, Producer, Admin"],
+    [
+        "import kohort",
+        "import kohort.broker.embedded",
+        "import kohort.cli.main",
+        "from kohort import Consumer, Producer, Admin",
+    ],
 )
 def test_nothing_heavy_is_loaded(statement: str) -> None:
     """Architecture rule 14: the start path imports no numpy, pyarrow or pyspark."""
@@ -40,7 +45,6 @@ def test_cores_run_without_loop_socket_or_thread() -> None:
         "    def find_spec(self, name, path=None, target=None):\n"
         "        assert name not in ('asyncio', 'socket', 'threading', '_thread_refused'), name\n"
         "sys.modules.pop('threading', None)\n"
-        "sys.meta_path.insert(0, Refuse())\n"
-        + "".join(f"import {core}\n" for core in cores)
+        "sys.meta_path.insert(0, Refuse())\n" + "".join(f"import {core}\n" for core in cores)
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -106,8 +106,8 @@ def print_account(account: Account) -> None:
         shown = [(carrier, f"{flights:,}", f"{delay:.1f} min") for carrier, flights, delay in account.spark_rows]
         print_table(("CARRIER", "DEPARTURES", "MEAN DELAY"), shown, empty="none")
     print(
-        f"\n{account.produced:,} records produced, {account.counted:,} processed by the group, {account.missing} missing, "
-        f"{account.duplicates:,} twice (where the kill allows it)"
+        f"\n{account.produced:,} records produced, {account.counted:,} processed by the group, "
+        f"{account.missing} missing, {account.duplicates:,} twice (where the kill allows it)"
     )
     if account.spark_counted is not None:
         print(

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from kohort.errors import KohortError
 
-_NUMBERS = frozenset(
-    "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time distance hour minute".split()
-)
+#: Columns that stay text; every other one is a whole number.
+_TEXTS = frozenset(["carrier", "tailnum", "origin", "dest", "time_hour"])
 
 
 class FlightsMissingError(KohortError):
@@ -48,4 +47,4 @@ def read_flights(path: Path) -> Iterator[tuple[bytes, bytes]]:
 def _parse(name: str, value: str) -> str | int | None:
     if value in ("", "NA"):
         return None
-    return int(float(value)) if name in _NUMBERS else value
+    return value if name in _TEXTS else int(float(value))

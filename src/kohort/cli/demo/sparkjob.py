@@ -24,7 +24,7 @@ def open_session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    session = (
+    return (
         SparkSession.builder.master("local[2]")
         .appName("kohort demo")
         .config("spark.ui.enabled", "false")
@@ -33,7 +33,6 @@ def open_session() -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-    return session
 
 
 def aggregate(session: SparkSession, *, bootstrap: str, topic: str, group: str, checkpoint: Path) -> list[CarrierHour]:
