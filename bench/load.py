@@ -1,0 +1,97 @@
+"""A raw load generator: one blocking connection, ready-made requests, a fixed number in flight.
+
+The same bytes go to both brokers, so what is compared is the broker. Answers are read and counted, not decoded, but
+for the first one, which is checked by the caller.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+
+from kohort.wire.messages.header import RequestHeader
+from kohort.wire.registry import ApiKey, request_header_version, response_class, response_header_version
+
+from kohort.wire.codec import decode, encode
+from kohort.wire.schema import Message
+
+CLIENT_ID = "bench"
+
+
+def frame(key: ApiKey, version: int, request: Message) -> bytes:
+    """One request as bytes, correlation id 0."""
+    header = RequestHeader(request_api_key=int(key), request_api_version=version, correlation_id=0, client_id=CLIENT_ID)
+    body = encode(header, request_header_version(key, version)) + encode(request, version)
+    return struct.pack(">i", len(body)) + body
+
+
+class RawConnection:
+    """A blocking socket that speaks frames."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray(8 << 20)
+        self._view = memoryview(self._buffer)
+        self._have = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, key: ApiKey, version: int, request: Message) -> Message:
+        """One request and its decoded answer."""
+        self._socket.sendall(frame(key, version, request))
+        body = self.receive()
+        start = 4 if response_header_version(key, version) == 0 else 5
+        answer, _ = decode(response_class(key), version, body, start)
+        return answer
+
+    def receive(self) -> bytes:
+        """One whole frame without its length."""
+        size = struct.unpack(">i", self._exactly(4))[0]
+        return self._exactly(size)
+
+    def run(self, frames: Sequence[bytes], *, in_flight: int) -> tuple[float, int]:
+        """Send all frames with at most `in_flight` unanswered; (seconds, bytes received)."""
+        sent, received, total = 0, 0, 0
+        count = len(frames)
+        began = time.perf_counter()
+        while received < count:
+            window = min(count, received + in_flight)
+            if sent < window:
+                self._socket.sendall(b"".join(frames[sent:window]))
+                sent = window
+            answers, size = self._skip_answers()
+            received += answers
+            total += size
+        return time.perf_counter() - began, total
+
+    def _skip_answers(self) -> tuple[int, int]:
+        """Read once; how many answers ended in what was read, and how many bytes that was."""
+        answers, position = 0, 0
+        read = self._socket.recv_into(self._view[self._have :])
+        if read == 0:
+            raise ConnectionError("the broker closed the connection")
+        self._have += read
+        while self._have - position >= 4:
+            size = 4 + int.from_bytes(self._view[position : position + 4], "big")
+            if self._have - position < size:
+                break
+            position += size
+            answers += 1
+        if position:
+            rest = self._have - position
+            self._buffer[:rest] = self._buffer[position : self._have]
+            self._have = rest
+        return answers, read
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(size - len(parts))
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            parts += part
+        return bytes(parts)

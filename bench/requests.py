@@ -1,0 +1,97 @@
+"""Small requests over one connection, 20 in flight: ApiVersions and a settled ConsumerGroupHeartbeat.
+
+Peer: Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+from kohort.wire.registry import ApiKey
+
+from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from load import RawConnection, frame
+from report import Row, alternate, compare, show
+from servers import KohortServer, apache_server
+from topics import create_topic
+
+COUNT = 40_000
+IN_FLIGHT = 20
+
+
+def api_versions() -> bytes:
+    request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
+    return frame(ApiKey.API_VERSIONS, 3, request)
+
+
+def settled_heartbeat(connection: RawConnection) -> bytes:
+    """Join a group of one and return the heartbeat that it sends from then on."""
+    group = f"bench-{uuid4().hex[:8]}"
+    create_topic(connection, group, 4)
+    for _ in range(100):
+        found = connection.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
+        if found.coordinators[0].error_code == 0:
+            break
+    member = str(uuid4())
+    join = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[group],
+        topic_partitions=[],
+    )
+    for _ in range(200):
+        answer = connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join)
+        if answer.error_code == 0 and answer.assignment and answer.assignment.topic_partitions:
+            break
+    assert answer.error_code == 0, answer
+    epoch = answer.member_epoch
+    owned = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[group],
+        topic_partitions=answer.assignment.topic_partitions,
+    )
+    assert connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, owned).error_code == 0
+    settled = ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id=member, member_epoch=epoch, rebalance_timeout_ms=-1, topic_partitions=None
+    )
+    return frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, settled)
+
+
+def rate(connection: RawConnection, request: bytes) -> float:
+    seconds, _ = connection.run([request] * COUNT, in_flight=IN_FLIGHT)
+    return COUNT / seconds
+
+
+def main(runs: int) -> None:
+    rows: list[Row] = []
+    left_out = []
+    with ExitStack() as stack:
+        mine: Any = stack.enter_context(KohortServer())
+        peer: Any = apache_server()
+        if isinstance(peer, str):
+            left_out.append(peer)
+            peer = None
+        else:
+            stack.enter_context(peer)
+        connections = [RawConnection(server.port) for server in (mine, peer) if server]
+        for what, reach, prepare in (
+            ("ApiVersions", ">= 2x", lambda _: api_versions()),
+            ("ConsumerGroupHeartbeat", ">= 1.3x", settled_heartbeat),
+        ):
+            requests = [prepare(connection) for connection in connections]
+            ours, peers = alternate(
+                runs,
+                lambda requests=requests: rate(connections[0], requests[0]),
+                (lambda requests=requests: rate(connections[1], requests[1])) if peer else None,
+            )
+            rows.append(compare(what, ours, peers, unit="req/s", reach=reach, peer_name="Apache Kafka 4.3"))
+    show("Small requests", rows, left_out=left_out)

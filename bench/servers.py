@@ -1,0 +1,91 @@
+"""Both brokers of a comparison as processes on loopback: kohort and Apache Kafka 4.3."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+
+class KohortServer:
+    """`kohort up` with a data directory of its own (or in memory)."""
+
+    name = "kohort"
+
+    def __init__(self, properties: Mapping[str, object] | None = None, *, in_memory: bool = False) -> None:
+        self._properties = dict(properties or {})
+        self._directory = None if in_memory else tempfile.mkdtemp(prefix="kohort-bench-")
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+        self.ready_s = 0.0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> Self:
+        command = [sys.executable, "-m", "kohort.cli.main", "up", "--port", "0"]
+        command += ["--data-dir", self._directory] if self._directory else ["--in-memory"]
+        for name, value in self._properties.items():
+            command += ["--config", f"{name}={value}"]
+        began = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("ready "):
+                self.port = int(line.rsplit(":", 1)[1])
+                self.ready_s = time.monotonic() - began
+                return self
+        raise RuntimeError("kohort did not start")
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def apache_server(properties: Mapping[str, object] | None = None) -> object:
+    """An Apache Kafka 4.3 in the same shape, or a sentence why there is none."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        return "left out: Apache Kafka needs Java and Maven"
+    from support.apache_broker import ApacheKafka
+
+    class ApacheServer(ApacheKafka):
+        name = "Apache Kafka 4.3"
+
+        def stop(self, *, kill: bool = False) -> None:
+            super().stop(kill=kill)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    return ApacheServer(properties)
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process, megabytes."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

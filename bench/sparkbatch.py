@@ -1,0 +1,87 @@
+"""Spark batch read of 10 M records of 100 B, seven columns, into `noop`, `local[2]`.
+
+Peer: Spark's own source `spark-sql-kafka-0-10`, same broker, both in one session.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from report import Row, alternate, compare, show
+from servers import ROOT, KohortServer, apache_server
+from topics import fill
+
+RECORDS = 10_000_000
+TOPIC = "sparkbatch"
+JARS = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.commons:commons-pool2:2.12.1",
+    "org.apache.kafka:kafka-clients:3.9.1",
+)
+
+
+def fetch_jars() -> list[Path] | str:
+    """Spark's own source, from Maven; or a sentence why it is not there."""
+    if shutil.which("mvn") is None:
+        return "left out: Spark's own Kafka source needs Maven"
+    target = ROOT / ".cache" / "spark-kafka"
+    found = []
+    for coordinates in JARS:
+        _, artifact, version = coordinates.split(":")
+        jar = target / f"{artifact}-{version}.jar"
+        if not jar.exists():
+            copy = ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={coordinates}", f"-DoutputDirectory={target}"]
+            run = subprocess.run(copy, capture_output=True, text=True, timeout=300, check=False)
+            if run.returncode != 0 or not jar.exists():
+                return f"left out: Maven did not bring {coordinates}"
+        found.append(jar)
+    return found
+
+
+def rate(session: Any, source: str, bootstrap: str) -> float:
+    """Records per second of one batch query."""
+    frame = (
+        session.read.format(source)
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    began = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return RECORDS / (time.perf_counter() - began)
+
+
+def main(runs: int) -> None:
+    from pyspark.sql import SparkSession
+
+    from kohort.spark.java import use_java
+
+    use_java()
+    jars = fetch_jars()
+    left_out = [jars] if isinstance(jars, str) else []
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
+    if not isinstance(jars, str):
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    session = builder.getOrCreate()
+    peer = apache_server()
+    rows: list[Row] = []
+    for server in (KohortServer(), *(() if isinstance(peer, str) else (peer,))):
+        with server as running:
+            fill(running, TOPIC, partitions=4, records=RECORDS, value=b"x" * 100, key=b"k" * 8)
+            address = running.bootstrap_servers
+            ours, peers = alternate(
+                runs,
+                lambda a=address: rate(session, "kohort", a),
+                None if left_out else lambda a=address: rate(session, "kafka", a),
+            )
+            what = f"batch, from {running.name}"
+            rows.append(compare(what, ours, peers, unit="rows/s", reach=">= 1.5x", peer_name="spark-sql-kafka-0-10"))
+    session.stop()
+    show("Spark batch", rows, left_out=left_out)

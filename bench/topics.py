@@ -1,0 +1,92 @@
+"""Topics and records for the benches, made over the raw connection so that both brokers get the same."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from kohort.wire.registry import ApiKey
+
+from kohort.records.batch import build_batch
+from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from load import RawConnection
+
+PAGE_CACHE = str(2**63 - 1)
+
+
+class Server(Protocol):
+    """What a bench needs to know of a broker."""
+
+    name: str
+    port: int
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
+def create_topic(connection: RawConnection, name: str, partitions: int, configs: dict[str, str] | None = None) -> None:
+    """Create it and wait until its leaders are known."""
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+    answer = connection.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+    assert answer.topics[0].error_code == 0, answer.topics[0]
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        found = connection.ask(ApiKey.METADATA, 9, request).topics[0]
+        leaders = [partition.leader_id for partition in found.partitions]
+        if len(leaders) == partitions and all(leader >= 0 for leader in leaders):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"topic {name} did not become ready")
+
+
+def batch_of(records: int, value: bytes, key: bytes | None = None) -> bytes:
+    """A ready-made batch; every record carries the same bytes."""
+    now_ms = int(time.time() * 1000)
+    return build_batch([(key, value, now_ms, ())] * records)
+
+
+def produce_request(topic: str, partition: int, batch: bytes) -> ProduceRequest:
+    """acks=all, one partition."""
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])]
+    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data)
+
+
+def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> FetchRequest:
+    """As a plain consumer asks, without a session."""
+    where = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[where])],
+    )
+
+
+def fill(server: Server, topic: str, *, partitions: int, records: int, value: bytes, key: bytes | None = None) -> None:
+    """Create `topic` and write `records` into it, evenly over its partitions, batches of about 1 MB."""
+    from load import frame
+
+    connection = RawConnection(server.port)
+    create_topic(connection, topic, partitions, {"flush.messages": PAGE_CACHE})
+    per_batch = max(1, 900_000 // (len(value) + len(key or b"") + 12))
+    frames = []
+    for partition in range(partitions):
+        left = records // partitions
+        whole, rest = divmod(left, per_batch)
+        big = frame(ApiKey.PRODUCE, 8, produce_request(topic, partition, batch_of(per_batch, value, key)))
+        frames += [big] * whole
+        if rest:
+            frames.append(frame(ApiKey.PRODUCE, 8, produce_request(topic, partition, batch_of(rest, value, key))))
+    connection.run(frames, in_flight=3)
+    connection.close()
