@@ -1,0 +1,293 @@
+"""One partition's log: append, read, find by time, and how far it is durable.
+
+Laws: nothing of a refused set of batches is stored. `log_end_offset` rises only when the bytes are in the file, and
+`high_watermark` only to what a crash cannot take, if the topic syncs each append. Everything belongs to one thread
+but `sync`, which touches file descriptors and reads numbers only. After a failed sync the log takes nothing more.
+Source: architecture rules 3 and 18; Apache Kafka's log; KIP-98 for idempotent producers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from kohort.errors import CorruptRecordError, ErrorCode, Refused, StorageError
+from kohort.records.batch import iterate_records
+from kohort.records.header import BatchHeader, rebase
+from kohort.storage.fs import Buffer, FileSystem, SyncFailedError
+from kohort.storage.producers import ProducerStates, StoredBatch
+from kohort.storage.segment import BatchPlace, Segment
+from kohort.storage.topicconfig import INT_MAX, LogConfig
+from kohort.storage.validation import check_place, find_batches, stamp
+
+_BASE_OFFSET: Final = attrgetter("base_offset")
+#: Larger than any number of unsynced records.
+_NEVER: Final = 1 << 63
+
+
+class Appended(NamedTuple):
+    """Where batches went."""
+
+    base_offset: int
+    last_offset: int
+    #: The broker's time, if the topic is dated by it; -1: the producer's timestamps stand.
+    log_append_time_ms: int
+    #: The first batch was in the log already: the offsets are those of that time, nothing was appended.
+    duplicate: bool
+
+
+class PartitionLog:
+    """The log of one partition; `open_partition` in `recovery` makes one of what is in a directory."""
+
+    __slots__ = (
+        "_fs",
+        "_is_closed",
+        "_is_synced_per_append",
+        "_sync_after",
+        "_unsynced",
+        "config",
+        "directory",
+        "durable_offset",
+        "high_watermark",
+        "is_failed",
+        "leader_epoch",
+        "log_end_offset",
+        "partition",
+        "producers",
+        "segments",
+        "topic",
+    )
+
+    def __init__(
+        self, fs: FileSystem, directory: str, *, topic: str, partition: int, config: LogConfig, segments: list[Segment]
+    ) -> None:
+        self._fs = fs
+        self._is_closed = False
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        #: Ascending and without gaps; the last one grows.
+        self.segments = segments
+        #: Segments with bytes that `mark_durable` has not covered, ascending; replaced as a whole, never changed.
+        self._unsynced: tuple[Segment, ...] = tuple(segments[-1:])
+        self.producers = ProducerStates()
+        #: Epoch of this broker as leader; one broker, so it never changes.
+        self.leader_epoch = 0
+        self.log_end_offset = segments[-1].next_offset
+        #: Everything before it survives a crash.
+        self.durable_offset = self.log_end_offset
+        #: What consumers may see ends here.
+        self.high_watermark = self.log_end_offset
+        #: A sync failed: what is in the files is unknown.
+        self.is_failed = False
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        """Follow the topic's configs; what consumers have seen stays visible."""
+        self.config = config
+        self._sync_after = _NEVER if self._fs.volatile else config.flush_messages
+        self._is_synced_per_append = self._sync_after == 1
+        if not self._is_synced_per_append:
+            self.high_watermark = self.log_end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is there."""
+        return self.segments[0].base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether enough is unsynced for a `sync` now."""
+        return self.log_end_offset - self.durable_offset >= self._sync_after
+
+    def append(self, batches: Buffer, *, now_ms: int, validate: bool = True) -> Appended:
+        """Store whole record batches at the end, in one write.
+
+        Args:
+            batches: one or several; offsets and leader epoch are written into them in place if they can be written
+                to, otherwise into a copy. They may change after the call.
+            now_ms: the broker's time, for topics dated by it.
+            validate: `False` for batches that the broker itself made: no limits, CRC or producer checks.
+
+        Raises:
+            Refused: nothing was stored; see `validation` and `producers`.
+            StorageError: nothing was stored; the disk is full, or an earlier sync failed.
+        """
+        places = find_batches(batches)
+        if validate:
+            limit = self.config.max_message_bytes
+            for place in places:
+                check_place(batches, place, max_message_bytes=limit)
+            repeated = self._check_producers(places)
+            if repeated is not None:
+                return self._repeat(repeated)
+        if self.is_failed or self._is_closed:
+            raise self._unusable()
+        buffer = bytearray(batches) if memoryview(batches).readonly else batches
+        assert not isinstance(buffer, bytes)
+        base_offset = next_offset = self.log_end_offset
+        for at, (position, header) in enumerate(places):
+            rebase(buffer, position, next_offset, self.leader_epoch)
+            places[at] = BatchPlace(position, BatchHeader._make((next_offset, *header[1:])))
+            next_offset += header.last_offset_delta + 1
+        append_time = -1
+        if self.config.is_log_append_time:
+            append_time = now_ms
+            places = [stamp(buffer, place, now_ms) for place in places]
+        segment = self.segments[-1]
+        if segment.size + len(buffer) > self.config.segment_bytes or next_offset - segment.base_offset > INT_MAX:
+            segment = self._roll(segment)
+        segment.append(buffer, places)
+        for place in places:
+            if place.header.producer_id >= 0:
+                self.producers.note(place.header)
+        self.log_end_offset = next_offset
+        if not self._is_synced_per_append:
+            self.high_watermark = next_offset
+            if self._sync_after == _NEVER:
+                self.durable_offset = next_offset
+        return Appended(base_offset, next_offset - 1, append_time, False)
+
+    def _check_producers(self, places: list[BatchPlace]) -> StoredBatch | None:
+        if len(places) > 1:
+            return self.producers.check(place.header for place in places)
+        header = places[0].header
+        return self.producers.check_one(header) if header.producer_id >= 0 else None
+
+    def _repeat(self, stored: StoredBatch) -> Appended:
+        append_time = stored.timestamp if self.config.is_log_append_time else -1
+        return Appended(stored.base_offset, stored.last_offset, append_time, True)
+
+    def _roll(self, full: Segment) -> Segment:
+        """Begin a new segment, unless the newest one is empty."""
+        if full.size == 0:
+            return full
+        segment = Segment(self._fs, self.directory, self.log_end_offset, is_entry_durable=False)
+        segment.make_file()
+        self._unsynced = (*self._unsynced, segment)
+        self.segments.append(segment)
+        return segment
+
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None
+    ) -> list[memoryview]:
+        """Whole batches from the one that holds `offset`, without a copy from mapped files.
+
+        Args:
+            max_bytes: the most to return; with `at_least_one` the first batch is returned even if it is larger.
+            up_to: the offset at which reading ends, usually the high watermark; `None`: the end of the log.
+
+        Returns:
+            Read-only views, one after the other in offset order; they stay valid. Empty if there is nothing yet.
+
+        Raises:
+            Refused: OFFSET_OUT_OF_RANGE.
+        """
+        log_end = self.log_end_offset
+        segments = self.segments
+        if offset < segments[0].base_offset or offset > log_end:
+            raise Refused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic}-{self.partition} is not within {self.log_start_offset} to {log_end}",
+            )
+        end_offset = log_end if up_to is None or up_to > log_end else up_to
+        views: list[memoryview] = []
+        if offset >= end_offset:
+            return views
+        at = bisect_right(segments, offset, key=_BASE_OFFSET) - 1 if len(segments) > 1 else 0
+        start = segments[at].position_of(offset)
+        while at < len(segments):
+            segment = segments[at]
+            visible_end = segment.size if end_offset >= segment.next_offset else segment.position_of(end_offset)
+            end = visible_end if visible_end - start <= max_bytes else segment.boundary_before(start + max_bytes, start)
+            if end == start and start < visible_end and at_least_one and not views:
+                end = segment.end_of_batch(start)
+            if end > start:
+                views += segment.views(start, end)
+            max_bytes -= end - start
+            if end < segment.size or max_bytes <= 0:
+                break
+            at, start = at + 1, 0
+        return views
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record that is as late as `timestamp_ms` or later; `None`: there is none."""
+        for segment in self.segments:
+            place = segment.first_batch_since(timestamp_ms)
+            if place is not None:
+                return self._first_record_since(segment, place, timestamp_ms)
+        return None
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """(timestamp, offset) of the first record with the largest timestamp; (-1, -1) if no record has one."""
+        latest = max(self.segments, key=lambda segment: segment.max_timestamp)
+        if latest.max_timestamp < 0:
+            return -1, -1
+        position = latest.max_timestamp_position
+        place = BatchPlace(position, latest.header_at(position))
+        return self._first_record_since(latest, place, latest.max_timestamp)
+
+    def _first_record_since(self, segment: Segment, place: BatchPlace, timestamp_ms: int) -> tuple[int, int]:
+        header = place.header
+        if header.has_log_append_time:
+            return header.max_timestamp, header.base_offset
+        (view,) = segment.views(place.position, place.position + header.size_bytes)
+        try:
+            for record in iterate_records(view, check_crcs=False):
+                if record.timestamp >= timestamp_ms:
+                    return record.timestamp, record.offset
+        except CorruptRecordError:
+            # The CRC was right when it came: the producer packed records that nobody can read.
+            pass
+        return header.max_timestamp, header.base_offset
+
+    def sync(self) -> int:
+        """Make durable what is appended so far; blocking, for a thread of its own while the owner goes on appending.
+
+        Returns:
+            The offset before which everything survives a crash; the owner hands it to `mark_durable`.
+
+        Raises:
+            SyncFailedError: the log has failed and takes nothing more; the broker is to stop.
+        """
+        # The end is read before the segments: whatever lies before it is in one of these files by now.
+        end = self.log_end_offset
+        try:
+            for segment in self._unsynced:
+                segment.sync(self.directory)
+        except SyncFailedError:
+            # A deleted partition has nothing to keep.
+            if not self._is_closed:
+                self.is_failed = True
+                raise
+        return end
+
+    def mark_durable(self, offset: int) -> None:
+        """Take over what `sync` returned; consumers may see up to there."""
+        if offset <= self.durable_offset:
+            return
+        self.durable_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        if len(self._unsynced) > 1:
+            newest = self._unsynced[-1]
+            self._unsynced = tuple(s for s in self._unsynced if s is newest or s.next_offset > offset)
+
+    def close(self) -> None:
+        """Let go of all files without a sync; views in use stay valid."""
+        self._is_closed = True
+        for segment in self.segments:
+            segment.release()
+
+    def _unusable(self) -> StorageError:
+        name = f"{self.topic}-{self.partition}"
+        if self.is_failed:
+            return SyncFailedError(
+                f"an earlier sync of {name} failed; check the disk of {self.directory}, then restart"
+            )
+        return StorageError(f"{name} is closed")

@@ -1,0 +1,240 @@
+"""What is in a partition's folder after a stop: read every header, check every byte unless the stop was clean.
+
+Laws: a torn tail is cut and reported. Damage with valid batches behind it is never cut: that is an error that names
+file and position. After a clean stop nothing may be missing, so a shorter log is an error too. Nothing is changed
+before the whole partition is understood.
+Source: Apache Kafka's log recovery, which would cut at the first bad batch whatever follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from kohort.errors import CorruptRecordError, StorageError
+from kohort.records.header import HEADER_SIZE, MAGIC, BatchHeader, check_batch, parse_header
+from kohort.storage.datadir import PartitionEnd
+from kohort.storage.fs import FileSystem
+from kohort.storage.partition import PartitionLog
+from kohort.storage.producers import ProducerStates
+from kohort.storage.segment import Segment, segment_base, segment_name
+from kohort.storage.topicconfig import LogConfig
+
+_MAGIC_POSITION: Final = 16
+_SEARCH_BYTES: Final = 1 << 20
+_RECORD_COUNT: Final = Struct(">i")
+_RECORD_COUNT_POSITION: Final = 57
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailCut:
+    """The end of a log that was written only in part when the broker stopped, and that nobody was answered for."""
+
+    path: str
+    #: Byte at which the file ends now.
+    position: int
+    bytes_cut: int
+    #: The offset that the next record gets; those from here on were cut.
+    next_offset: int
+    #: Records that the first cut batch says it had; `None` if its header is not whole.
+    records_cut: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        records = "" if self.records_cut is None else f" ({self.records_cut} records)"
+        return f"{self.path}: cut {self.bytes_cut} bytes{records} from offset {self.next_offset} on: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What opening a data directory found."""
+
+    #: The last broker stopped cleanly, so that only headers were read.
+    is_clean: bool = True
+    partitions: int = 0
+    bytes_checked: int = 0
+    cuts: tuple[TailCut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """Where reading a segment stopped before its end."""
+
+    segment: Segment
+    file_size: int
+    reason: str
+
+
+def open_partition(
+    fs: FileSystem,
+    directory: str,
+    *,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    expected: PartitionEnd | None = None,
+) -> tuple[PartitionLog, TailCut | None]:
+    """The log in `directory`, ready for appends.
+
+    Args:
+        expected: where the log ended at a clean stop; `None` if the stop was not clean.
+
+    Raises:
+        StorageError: damage in the middle, a missing segment, or less than a clean stop left.
+    """
+    bases = sorted(base for name in fs.list_directory(directory) if (base := segment_base(name)) is not None)
+    segments = [Segment(fs, directory, base, is_entry_durable=True) for base in bases]
+    producers = ProducerStates()
+    damage = _read_segments(segments, producers, with_crc=False) if expected else None
+    if not expected or damage or _end(segments) != expected:
+        # Also when a clean log is not as it was left: somebody touched it, so every byte is looked at.
+        segments = [Segment(fs, directory, base, is_entry_durable=True) for base in bases]
+        producers = ProducerStates()
+        damage = _read_segments(segments, producers, with_crc=True)
+        _check_nothing_lost(segments, damage, expected)
+    cut = None
+    if damage:
+        cut = _cut(fs, segments, damage)
+    if not segments:
+        segments = [Segment(fs, directory, 0, is_entry_durable=False)]
+        segments[0].make_file()
+    log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
+    log.producers = producers
+    for segment in segments:
+        if not expected:
+            # What was found in the page cache after a kill is not yet on the disk.
+            segment.sync(directory)
+        segment.release()
+    return log, cut
+
+
+def _end(segments: list[Segment]) -> PartitionEnd:
+    if not segments:
+        return PartitionEnd(0, 0)
+    return PartitionEnd(segments[-1].next_offset, sum(segment.size for segment in segments))
+
+
+def _read_segments(segments: list[Segment], producers: ProducerStates, *, with_crc: bool) -> _Damage | None:
+    """Read segments up to the first damage; those behind it stay unread."""
+    for at, segment in enumerate(segments):
+        if at and segment.base_offset != segments[at - 1].next_offset:
+            before = segments[at - 1]
+            return _Damage(before, before.size, f"the next segment begins at offset {segment.base_offset}")
+        damage = _read_segment(segment, producers, with_crc=with_crc)
+        if damage:
+            return damage
+    return None
+
+
+def _read_segment(segment: Segment, producers: ProducerStates, *, with_crc: bool) -> _Damage | None:
+    file = segment.file
+    file_size = file.size()
+    view = file.map(file_size)
+    position = 0
+    while position < file_size:
+        try:
+            header = parse_header(view, position)
+            check_batch(view, position, header, with_crc=with_crc)
+        except CorruptRecordError as why:
+            return _Damage(segment, file_size, str(why))
+        if header.base_offset != segment.next_offset:
+            return _Damage(
+                segment, file_size, f"offset {header.base_offset} stands where {segment.next_offset} belongs"
+            )
+        segment.note(position, header)
+        producers.note(header)
+        position += header.size_bytes
+    return None
+
+
+def _check_nothing_lost(segments: list[Segment], damage: _Damage | None, expected: PartitionEnd | None) -> None:
+    """Before anything is cut: refuse if what would be cut was there for good."""
+    if damage:
+        _check_is_tail(segments, damage)
+    end_offset = damage.segment.next_offset if damage else _end(segments).end_offset
+    if expected and end_offset < expected.end_offset:
+        path = damage.segment.path if damage else (segments[-1].path if segments else "the folder")
+        why = f" ({damage.reason})" if damage else ""
+        raise StorageError(
+            f"{path} ends at offset {end_offset}{why}, but the broker stopped cleanly at {expected.end_offset}: "
+            "somebody changed the file; restore it from a backup"
+        )
+
+
+def _check_is_tail(segments: list[Segment], damage: _Damage) -> None:
+    """Refuse to cut where valid batches follow."""
+    segment = damage.segment
+    view = segment.file.map(damage.file_size)
+    found = _find_batch(view, segment.size, beyond_offset=segment.next_offset)
+    path = segment.path
+    if found is None:
+        for later in segments[segments.index(segment) + 1 :]:
+            size = later.file.size()
+            found = _find_batch(later.file.map(size), 0, beyond_offset=segment.next_offset)
+            if found is not None:
+                path = later.path
+                break
+    if found is not None:
+        raise StorageError(
+            f"{segment.path} is damaged at byte {segment.size}, offset {segment.next_offset}: {damage.reason}; "
+            f"valid records follow at byte {found} of {path}, so nothing is cut; restore the file from a backup"
+        )
+
+
+def _find_batch(view: memoryview, start: int, *, beyond_offset: int) -> int | None:
+    """Position of a whole valid batch with an offset of at least `beyond_offset`, behind byte `start`."""
+    for chunk_start in range(start, len(view), _SEARCH_BYTES):
+        chunk = bytes(view[chunk_start : chunk_start + _SEARCH_BYTES])
+        at = chunk.find(MAGIC)
+        while at >= 0:
+            position = chunk_start + at - _MAGIC_POSITION
+            if position > start or (position == start == 0):
+                header = _valid_batch(view, position)
+                if header and header.base_offset >= beyond_offset:
+                    return position
+            at = chunk.find(MAGIC, at + 1)
+    return None
+
+
+def _valid_batch(view: memoryview, position: int) -> BatchHeader | None:
+    if len(view) - position < HEADER_SIZE:
+        return None
+    try:
+        header = parse_header(view, position)
+        check_batch(view, position, header)
+    except CorruptRecordError:
+        return None
+    return header
+
+
+def _cut(fs: FileSystem, segments: list[Segment], damage: _Damage) -> TailCut:
+    """Cut the log behind the damaged segment's last good batch; later segments hold nothing valid and go."""
+    segment = damage.segment
+    position = segment.size
+    records_cut = None
+    bytes_cut = damage.file_size - position
+    if bytes_cut >= HEADER_SIZE:
+        raw = segment.file.read(position + _RECORD_COUNT_POSITION, _RECORD_COUNT.size)
+        count: int = _RECORD_COUNT.unpack(raw)[0]
+        # Zeros or noise in place of a header are no count.
+        records_cut = count if 0 < count <= bytes_cut else None
+    for later in segments[segments.index(segment) + 1 :]:
+        bytes_cut += later.file.size()
+        later.release()
+        fs.remove(later.path)
+    del segments[segments.index(segment) + 1 :]
+    directory = segment.path.removesuffix("/" + segment_name(segment.base_offset))
+    if damage.file_size > position:
+        segment.release()
+        segment.file.truncate(position)
+    segment.is_entry_durable = False
+    segment.sync(directory)
+    return TailCut(
+        path=segment.path,
+        position=position,
+        bytes_cut=bytes_cut,
+        next_offset=segment.next_offset,
+        records_cut=records_cut,
+        reason=damage.reason,
+    )
