@@ -40,8 +40,11 @@ class Emitter:
     def block(self, head: str) -> Iterator[None]:
         """Add a line that opens a block, and indent what follows."""
         self.line(head)
+        before = len(self.lines)
         self.indent += 1
         yield
+        if len(self.lines) == before:
+            self.line("pass")
         self.indent -= 1
 
     def fresh(self, stem: str) -> str:
