@@ -1,0 +1,163 @@
+"""The only place that changes a classic group: the living coordinator and recovery both come here.
+
+Laws: a record is applied as it is, nothing is decided here; an impossible one is a bug and asserts.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic import volatile
+from kohort.coordinator.classic.state import PREDECESSORS, ClassicGroup, ClassicGroupState, ClassicMember
+from kohort.coordinator.records import ClassicGroupForgotten, ClassicGroupStored, Record, StoredClassicMember
+
+
+def apply_classic(groups: dict[str, ClassicGroup], record: Record) -> None:
+    """Change `groups` (group id -> group) as `record` says.
+
+    Records of other families are a bug of the caller.
+    """
+    match record:
+        case ClassicGroupForgotten() | volatile.ClassicGroupDropped():
+            groups.pop(record.group_id, None)
+        case volatile.ClassicGroupOpened():
+            assert record.group_id not in groups, "a group was opened twice"
+            groups[record.group_id] = ClassicGroup(record.group_id)
+        case ClassicGroupStored():
+            group = groups.get(record.group_id)
+            if group is None:
+                group = groups[record.group_id] = ClassicGroup(record.group_id)
+            _apply_stored(group, record)
+        case _:
+            _apply_volatile(groups[record.group_id], record)
+
+
+def _apply_volatile(group: ClassicGroup, record: Record) -> None:
+    match record:
+        case volatile.MemberIdHandedOut():
+            group.pending[record.member_id] = None
+        case volatile.PendingMemberRemoved():
+            group.pending.pop(record.member_id, None)
+        case volatile.MemberPut():
+            _apply_member_put(group, record)
+        case volatile.MemberRemoved():
+            _apply_member_removed(group, record.member_id)
+        case volatile.JoinParked():
+            assert record.member_id in group.members, "who waits is a member"
+            group.awaiting_join[record.member_id] = record.request
+        case volatile.RebalanceBegun():
+            assert not group.awaiting_sync, "a rebalance leaves no SyncGroup waiting"
+            _enter(group, ClassicGroupState.PREPARING_REBALANCE, record.timestamp_ms)
+            group.rebalance_reason = record.reason
+            group.initial_remaining_ms = record.initial_remaining_ms
+            group.new_member_added = False
+            group.unsynced = {}
+        case volatile.InitialDelayExtended():
+            group.initial_remaining_ms = record.initial_remaining_ms
+            group.new_member_added = False
+        case volatile.GenerationBegun():
+            _apply_generation_begun(group, record)
+        case volatile.SyncReceived():
+            group.unsynced.pop(record.member_id, None)
+            if record.request is not None:
+                group.awaiting_sync[record.member_id] = record.request
+        case volatile.SyncsAnswered():
+            group.awaiting_sync = {}
+        case _:
+            raise AssertionError(f"not a record of a classic group: {record!r}")
+
+
+def _enter(group: ClassicGroup, state: ClassicGroupState, timestamp_ms: int) -> None:
+    assert group.state in PREDECESSORS[state], f"{group.state.value} does not become {state.value}"
+    group.state = state
+    group.state_timestamp_ms = timestamp_ms
+
+
+def _apply_generation_begun(group: ClassicGroup, record: volatile.GenerationBegun) -> None:
+    assert group.members.keys() == group.awaiting_join.keys(), "who did not rejoin is removed first"
+    assert record.generation > group.generation
+    assert record.leader in group.members
+    _enter(group, ClassicGroupState.COMPLETING_REBALANCE, record.timestamp_ms)
+    group.generation = record.generation
+    group.protocol_name = record.protocol_name
+    group.leader = record.leader
+    group.initial_remaining_ms = None
+    group.awaiting_join = {}
+    group.new_members = {}
+    group.unsynced = dict.fromkeys(group.members)
+
+
+def _apply_member_put(group: ClassicGroup, record: volatile.MemberPut) -> None:
+    member = record.member
+    if not group.members:
+        group.protocol_type = record.protocol_type
+        group.leader = member.member_id
+    older = group.members.get(member.member_id)
+    if older is not None:
+        _uncount(group, older)
+    else:
+        group.pending.pop(member.member_id, None)
+        group.new_members[member.member_id] = None
+        group.new_member_added = True
+    _count(group, member)
+
+
+def _apply_member_removed(group: ClassicGroup, member_id: str) -> None:
+    member = group.members.pop(member_id)
+    _uncount(group, member)
+    if member.instance_id is not None and group.instance_ids.get(member.instance_id) == member_id:
+        del group.instance_ids[member.instance_id]
+    for waiting in (group.awaiting_join, group.awaiting_sync, group.unsynced, group.new_members):
+        waiting.pop(member_id, None)
+    if group.leader == member_id:
+        group.leader = next(iter(group.members), None)
+
+
+def _apply_stored(group: ClassicGroup, record: ClassicGroupStored) -> None:
+    state = ClassicGroupState.STABLE if record.members else ClassicGroupState.EMPTY
+    known = group.members
+    group.members, group.instance_ids, group.protocol_counts, group.metadata_bytes = {}, {}, {}, 0
+    for stored in record.members:
+        _count(group, _restore(stored, known.get(stored.member_id), record.protocol_name))
+    group.state = state
+    group.state_timestamp_ms = record.state_timestamp_ms
+    group.protocol_type = record.protocol_type or None
+    group.generation = record.generation
+    group.protocol_name = record.protocol_name
+    group.leader = record.leader
+    group.initial_remaining_ms = None
+    group.stored = record
+
+
+def _restore(stored: StoredClassicMember, known: ClassicMember | None, protocol_name: str | None) -> ClassicMember:
+    protocols: tuple[tuple[str, bytes], ...] = ((protocol_name or "", stored.subscription),)
+    if known is not None and known.metadata(protocol_name) == stored.subscription:
+        # The record keeps one protocol only; a living member's others are needed for the next vote.
+        protocols = known.protocols
+    return ClassicMember(
+        member_id=stored.member_id,
+        instance_id=stored.instance_id,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        session_timeout_ms=stored.session_timeout_ms,
+        rebalance_timeout_ms=stored.rebalance_timeout_ms,
+        protocols=protocols,
+        assignment=stored.assignment,
+    )
+
+
+def _count(group: ClassicGroup, member: ClassicMember) -> None:
+    group.members[member.member_id] = member
+    group.metadata_bytes += member.metadata_bytes
+    for name in member.protocol_names:
+        group.protocol_counts[name] = group.protocol_counts.get(name, 0) + 1
+    if member.instance_id is not None:
+        group.instance_ids[member.instance_id] = member.member_id
+
+
+def _uncount(group: ClassicGroup, member: ClassicMember) -> None:
+    group.metadata_bytes -= member.metadata_bytes
+    for name in member.protocol_names:
+        left = group.protocol_counts[name] - 1
+        if left:
+            group.protocol_counts[name] = left
+        else:
+            del group.protocol_counts[name]

@@ -1,0 +1,67 @@
+"""Who may speak for a classic group, and how much it may say.
+
+Laws: a check raises `Refused` and changes nothing.
+Source: Apache Kafka's `ClassicGroup.validateMember`; the limits are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
+from kohort.errors import ErrorCode, Refused
+
+#: Protocol names and metadata of one member, bytes.
+MEMBER_METADATA_LIMIT_BYTES: Final = 1 << 20
+#: The same of all members; the leader gets it in one answer, and the log takes it in one batch.
+GROUP_METADATA_LIMIT_BYTES: Final = 16 << 20
+#: All assignments of one generation, bytes.
+ASSIGNMENTS_LIMIT_BYTES: Final = 32 << 20
+#: Ids that may be handed out without having come back.
+PENDING_LIMIT: Final = 10_000
+
+
+def check_group_id(group_id: str) -> None:
+    """The empty name is refused: INVALID_GROUP_ID."""
+    if not group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+
+
+def check_member(group: ClassicGroup | None, member_id: str, instance_id: str | None) -> ClassicMember:
+    """The member that a request speaks for; UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another holds its instance."""
+    if group is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    if instance_id is not None:
+        holder = group.instance_ids.get(instance_id)
+        if holder is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
+        if holder != member_id:
+            raise Refused(ErrorCode.FENCED_INSTANCE_ID)
+    member = group.members.get(member_id)
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    return member
+
+
+def check_generation(group: ClassicGroup, generation_id: int) -> None:
+    """Only the current generation has a say: ILLEGAL_GENERATION."""
+    if generation_id != group.generation:
+        raise Refused(ErrorCode.ILLEGAL_GENERATION)
+
+
+def check_metadata_size(group: ClassicGroup | None, member: ClassicMember) -> None:
+    """A member that says too much is refused with INVALID_REQUEST, a group that is full with GROUP_MAX_SIZE_REACHED."""
+    if member.metadata_bytes > MEMBER_METADATA_LIMIT_BYTES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the member's protocols take {member.metadata_bytes} bytes, {MEMBER_METADATA_LIMIT_BYTES} are allowed",
+        )
+    if group is None:
+        return
+    older = group.members.get(member.member_id)
+    already = older.metadata_bytes if older is not None else 0
+    if group.metadata_bytes - already + member.metadata_bytes > GROUP_METADATA_LIMIT_BYTES:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"the metadata of all members may take {GROUP_METADATA_LIMIT_BYTES} bytes",
+        )

@@ -1,0 +1,43 @@
+"""Whether a commit may be made in the name of a classic group.
+
+Laws: a current member's commit is accepted in every state of the group, so that nobody is stuck behind the barrier
+of a rebalance: until the next assignment is given out, no one else can own what it commits.
+Source: Apache Kafka's `ClassicGroup.validateOffsetCommit`, but for CompletingRebalance, where Kafka refuses.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.checks import check_generation, check_member
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.commands import CommitOffsets
+from kohort.coordinator.decision import Arm, Effect, TimerKey
+from kohort.errors import ErrorCode, Refused
+
+
+def check_commit(group: ClassicGroup | None, command: CommitOffsets) -> None:
+    """Refuse a commit of somebody who is no member, or of an older generation.
+
+    Args:
+        group: `None` if there is none; then only a commit without a generation is accepted.
+
+    Raises:
+        Refused: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    generation_id = command.generation_or_member_epoch
+    if group is None:
+        if generation_id >= 0:
+            raise Refused(ErrorCode.ILLEGAL_GENERATION)
+        return
+    if generation_id < 0 and group.state is ClassicGroupState.EMPTY:
+        # An administrator, or a consumer that was assigned by hand.
+        return
+    check_member(group, command.member_id, command.instance_id)
+    check_generation(group, generation_id)
+
+
+def commit_effects(group: ClassicGroup | None, command: CommitOffsets, *, now_ms: int) -> tuple[Effect, ...]:
+    """A member that commits is alive: its session is set anew."""
+    member = group.members.get(command.member_id) if group is not None else None
+    if group is None or member is None or member.member_id in group.new_members:
+        return ()
+    return (Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms),)

@@ -1,0 +1,90 @@
+"""What happens when a deadline of a classic group is over, and which deadlines a restart sets again.
+
+Laws: a deadline that no longer means anything changes nothing. After a restart every session runs in full: nobody is
+given up for what the broker missed. The deadlines of a rebalance are not rebuilt, because the rebalance is not.
+Source: Apache Kafka's `GroupMetadataManager` (expireClassicGroupMemberHeartbeat, expirePendingSync, onLoaded).
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.draft import Draft
+from kohort.coordinator.classic.leave import drop_if_unused
+from kohort.coordinator.classic.rebalance import (
+    begin_rebalance,
+    complete_join,
+    complete_join_if_all_are_here,
+    extend_or_complete_initial_delay,
+    go_on_without,
+    remove_member,
+)
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.classic.volatile import PendingMemberRemoved
+from kohort.coordinator.decision import Decision, TimerKey
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode
+
+
+def decide_expiry(group: ClassicGroup | None, key: TimerKey, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Act on a deadline that has passed.
+
+    Args:
+        group: `None` if it is gone; then there is nothing to do.
+        key: kind "session" and "pending" belong to a member, "join", "sync" and "initial_delay" to the group.
+    """
+    if group is None:
+        return Decision()
+    draft = Draft(group, group.group_id, now_ms=now_ms)
+    match key.kind:
+        case "session":
+            _expire_session(draft, key.member_id, settings)
+        case "pending":
+            _expire_pending(draft, key.member_id)
+        case "join" if group.state is ClassicGroupState.PREPARING_REBALANCE:
+            complete_join(draft)
+        case "initial_delay" if group.initial_remaining_ms is not None:
+            extend_or_complete_initial_delay(draft, settings)
+        case "sync":
+            _expire_sync(draft, settings)
+        case _:
+            pass
+    return draft.decision()
+
+
+def decide_loaded(group: ClassicGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Set the deadlines of a group that was read from the log; one that is larger than allowed rebalances."""
+    draft = Draft(group, group.group_id, now_ms=now_ms)
+    for member in group.members.values():
+        draft.arm("session", member.session_timeout_ms, member.member_id)
+    if len(group.members) > settings.group_max_size:
+        begin_rebalance(draft, settings, reason="the group is larger than group.max.size")
+    return draft.decision()
+
+
+def _expire_session(draft: Draft, member_id: str, settings: GroupSettings) -> None:
+    group = draft.group
+    if member_id not in group.members:
+        return
+    waits = member_id in group.awaiting_join or member_id in group.awaiting_sync
+    if waits and member_id not in group.new_members:
+        # It cannot heartbeat while we let it wait; its session is set anew when it is answered.
+        return
+    remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    go_on_without(draft, settings, reason=f"the session of member {member_id} ended")
+
+
+def _expire_pending(draft: Draft, member_id: str) -> None:
+    if member_id not in draft.group.pending:
+        return
+    draft.record(PendingMemberRemoved(group_id=draft.group_id, member_id=member_id))
+    complete_join_if_all_are_here(draft)
+    drop_if_unused(draft)
+
+
+def _expire_sync(draft: Draft, settings: GroupSettings) -> None:
+    group = draft.group
+    if group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE) or not group.unsynced:
+        return
+    silent = list(group.unsynced)
+    for member_id in silent:
+        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    begin_rebalance(draft, settings, reason=f"{len(silent)} members did not ask for their assignment")

@@ -1,0 +1,36 @@
+"""Heartbeat: a member is alive, and learns whether it has to rejoin.
+
+Source: Apache Kafka's `GroupMetadataManager.classicGroupHeartbeat`.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.checks import check_generation, check_group_id, check_member
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.commands import Done, Heartbeat, Refusal
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode
+
+
+def decide_heartbeat(
+    group: ClassicGroup | None,
+    command: Heartbeat,
+    settings: GroupSettings,  # noqa: ARG001
+    *,
+    now_ms: int,
+) -> Decision:
+    """Prolong the member's session; REBALANCE_IN_PROGRESS tells it to rejoin.
+
+    Raises:
+        Refused: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    check_group_id(command.group_id)
+    member = check_member(group, command.member_id, command.instance_id)
+    assert group is not None
+    check_generation(group, command.generation_id)
+    # A member that is told to rejoin is alive all the same, so this refusal is an answer that has an effect.
+    is_rebalancing = group.state is ClassicGroupState.PREPARING_REBALANCE
+    body = Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS) if is_rebalancing else Done()
+    session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
+    return Decision(effects=(session, Reply(command.request, body)))

@@ -1,0 +1,183 @@
+"""JoinGroup: who comes in, who comes back, and whether that starts a rebalance.
+
+Laws: a JoinGroup is answered at once or parked; a parked one is answered by the end of the join phase, by its
+member's removal, or by a younger JoinGroup of the same member.
+Source: Apache Kafka's `GroupMetadataManager.classicGroupJoin`; KIP-394 (member id required).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.coordinator.classic.checks import PENDING_LIMIT, check_group_id, check_member, check_metadata_size
+from kohort.coordinator.classic.draft import Draft
+from kohort.coordinator.classic.rebalance import (
+    begin_rebalance,
+    build_join_error,
+    build_join_reply,
+    complete_join_if_all_are_here,
+    go_on_without,
+    remove_member,
+)
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
+from kohort.coordinator.classic.volatile import (
+    ClassicGroupOpened,
+    JoinParked,
+    MemberIdHandedOut,
+    MemberPut,
+    PendingMemberRemoved,
+)
+from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+#: A member cannot heartbeat while its first JoinGroup is parked, so its session is this long until then.
+NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
+
+
+def decide_join(group: ClassicGroup | None, command: JoinGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Admit, re-admit or refuse a member.
+
+    Args:
+        group: `None` if the group does not exist; a member without an id then founds it.
+        now_ms: coordinator time.
+
+    Raises:
+        Refused: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,
+            GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL.
+    """
+    check_group_id(command.group_id)
+    shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    if not shortest <= command.session_timeout_ms <= longest:
+        raise Refused(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"the session timeout is {command.session_timeout_ms} ms, {shortest} to {longest} ms are allowed",
+        )
+    if group is None and command.member_id:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    draft = Draft(group, command.group_id, now_ms=now_ms)
+    if group is None:
+        draft.record(ClassicGroupOpened(group_id=command.group_id))
+    if not _has_room(draft.group, command, settings):
+        return _turn_away(draft, command, settings)
+    if not draft.group.speaks(command.protocol_type, tuple(name for name, _ in command.protocols)):
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not command.member_id:
+        _join_unknown(draft, command, settings)
+    elif command.member_id in draft.group.pending:
+        _admit(draft, command, settings, member_id=command.member_id)
+    else:
+        _rejoin(draft, command, settings)
+    return draft.decision()
+
+
+def _has_room(group: ClassicGroup, command: JoinGroup, settings: GroupSettings) -> bool:
+    holder = group.instance_ids.get(command.instance_id or "", command.member_id)
+    match group.state:
+        case ClassicGroupState.EMPTY:
+            return True
+        case ClassicGroupState.PREPARING_REBALANCE:
+            # Who waits already keeps its place, so that a limit that was lowered drops the last ones to rejoin.
+            return holder in group.awaiting_join or len(group.awaiting_join) < settings.group_max_size
+        case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
+            return holder in group.members or len(group.members) < settings.group_max_size
+
+
+def _turn_away(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Decision:
+    if command.member_id in draft.group.members:
+        remove_member(draft, command.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        go_on_without(draft, settings, reason="a member was turned away because the group is full")
+    elif command.member_id in draft.group.pending:
+        draft.record(PendingMemberRemoved(group_id=command.group_id, member_id=command.member_id))
+        draft.disarm("pending", command.member_id)
+        complete_join_if_all_are_here(draft)
+    else:
+        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    draft.reply(command.request, build_join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+    return draft.decision()
+
+
+def _join_unknown(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
+    group = draft.group
+    if command.instance_id is not None:
+        holder = group.instance_ids.get(command.instance_id)
+        if holder is not None:
+            # One instance, one member: the one that came last is alive for sure.
+            remove_member(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
+    elif command.requires_known_member_id:
+        _hand_out_id(draft, command)
+        return
+    _admit(draft, command, settings, member_id=command.fresh_member_id)
+
+
+def _hand_out_id(draft: Draft, command: JoinGroup) -> None:
+    if len(draft.group.pending) >= PENDING_LIMIT:
+        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members are about to join")
+    draft.record(MemberIdHandedOut(group_id=command.group_id, member_id=command.fresh_member_id))
+    draft.arm("pending", command.session_timeout_ms, command.fresh_member_id)
+    draft.reply(command.request, build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id))
+
+
+def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
+    member = _build_member(command, member_id)
+    check_metadata_size(draft.group, member)
+    if member_id in draft.group.pending:
+        draft.disarm("pending", member_id)
+    _park(draft, command, member)
+    draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, command.session_timeout_ms), member_id)
+    _rebalance_or_complete(draft, settings, reason=f"member {member_id} joined")
+
+
+def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
+    group = draft.group
+    member = check_member(group, command.member_id, command.instance_id)
+    rejoined = _build_member(command, member.member_id, assignment=member.assignment)
+    reason = _reason_to_rebalance(group, member, rejoined)
+    if reason is None:
+        # The answer to its last JoinGroup was lost: the generation has not changed, so it is told once more.
+        draft.reply(command.request, build_join_reply(group, member))
+        draft.arm("session", member.session_timeout_ms, member.member_id)
+        return
+    check_metadata_size(group, rejoined)
+    older = group.awaiting_join.get(member.member_id)
+    if older is not None:
+        draft.reply(older, build_join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    _park(draft, command, rejoined)
+    _rebalance_or_complete(draft, settings, reason=reason)
+
+
+def _reason_to_rebalance(group: ClassicGroup, member: ClassicMember, rejoined: ClassicMember) -> str | None:
+    """Why this member's return starts a rebalance or takes part in one; `None` if nothing changes by it."""
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
+        return group.rebalance_reason
+    if group.state is ClassicGroupState.STABLE and group.leader == member.member_id:
+        # The leader may know of changes that its metadata does not show, e.g. a topic that has grown.
+        return f"leader {member.member_id} rejoined"
+    return None if rejoined.protocols == member.protocols else f"member {member.member_id} changed its protocols"
+
+
+def _park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+    draft.record(MemberPut(group_id=command.group_id, protocol_type=command.protocol_type, member=member))
+    draft.record(JoinParked(group_id=command.group_id, member_id=member.member_id, request=command.request))
+
+
+def _rebalance_or_complete(draft: Draft, settings: GroupSettings, *, reason: str) -> None:
+    if draft.group.state is ClassicGroupState.PREPARING_REBALANCE:
+        complete_join_if_all_are_here(draft)
+    else:
+        begin_rebalance(draft, settings, reason=reason)
+
+
+def _build_member(command: JoinGroup, member_id: str, *, assignment: bytes = b"") -> ClassicMember:
+    has_rebalance_timeout = command.rebalance_timeout_ms >= 0  # Version 0 has none of its own.
+    return ClassicMember(
+        member_id=member_id,
+        instance_id=command.instance_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        session_timeout_ms=command.session_timeout_ms,
+        rebalance_timeout_ms=command.rebalance_timeout_ms if has_rebalance_timeout else command.session_timeout_ms,
+        protocols=command.protocols,
+        assignment=assignment,
+    )

@@ -1,0 +1,194 @@
+"""The two phases of a classic rebalance: everybody joins, then everybody syncs.
+
+Laws: a step answers each parked request that it ends and re-arms the session of whom it answers. A phase ends by its
+timer at the latest: who did not take part is removed.
+Source: Apache Kafka's `GroupMetadataManager` (prepareRebalance, completeClassicGroupJoin); KIP-62.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.draft import Draft
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
+from kohort.coordinator.classic.volatile import (
+    GenerationBegun,
+    InitialDelayExtended,
+    MemberRemoved,
+    RebalanceBegun,
+    SyncsAnswered,
+)
+from kohort.coordinator.commands import JoinedMember, JoinGroupReply, SyncGroupReply
+from kohort.coordinator.records import ClassicGroupStored
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode
+
+
+def build_join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupReply:
+    """The current generation as one member learns of it: only the leader is told of the others."""
+    is_leader = group.leader == member.member_id
+    return JoinGroupReply(
+        error=ErrorCode.NONE,
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader or "",
+        member_id=member.member_id,
+        members=tuple(
+            JoinedMember(
+                member_id=other.member_id, instance_id=other.instance_id, metadata=other.metadata(group.protocol_name)
+            )
+            for other in group.members.values()
+        )
+        if is_leader
+        else (),
+    )
+
+
+def build_join_error(error: ErrorCode, member_id: str) -> JoinGroupReply:
+    """A join that failed; `member_id` is what the client shall come back with."""
+    return JoinGroupReply(
+        error=error,
+        generation_id=-1,
+        protocol_type=None,
+        protocol_name=None,
+        leader="",
+        member_id=member_id,
+        members=(),
+    )
+
+
+def build_sync_reply(group: ClassicGroup, member: ClassicMember) -> SyncGroupReply:
+    """What one member shall own."""
+    return SyncGroupReply(
+        error=ErrorCode.NONE,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        assignment=member.assignment,
+    )
+
+
+def build_sync_error(error: ErrorCode) -> SyncGroupReply:
+    """A sync that failed."""
+    return SyncGroupReply(error=error, protocol_type=None, protocol_name=None, assignment=b"")
+
+
+def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str) -> None:
+    """Open the join phase; a group that was empty waits for the initial delay, if there is one."""
+    group = draft.group
+    is_initial = group.state is ClassicGroupState.EMPTY
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+        answer_syncs(draft, ErrorCode.REBALANCE_IN_PROGRESS)
+    draft.disarm("sync")
+    delay_ms = settings.group_initial_rebalance_delay_ms if is_initial else 0
+    draft.record(
+        RebalanceBegun(
+            group_id=draft.group_id,
+            reason=reason,
+            initial_remaining_ms=max(group.rebalance_timeout_ms - delay_ms, 0) if delay_ms > 0 else None,
+            timestamp_ms=draft.now_ms,
+        )
+    )
+    if delay_ms > 0:
+        draft.arm("initial_delay", delay_ms)
+    elif is_initial:
+        # Without a delay nobody is waited for, not even ids that were handed out: they come to the next round.
+        complete_join(draft)
+    else:
+        draft.arm("join", group.rebalance_timeout_ms)
+        complete_join_if_all_are_here(draft)
+
+
+def extend_or_complete_initial_delay(draft: Draft, settings: GroupSettings) -> None:
+    """The initial delay is over: wait once more if somebody came meanwhile and time is left, else go on."""
+    remaining_ms = draft.group.initial_remaining_ms
+    if draft.group.new_member_added and remaining_ms:
+        delay_ms = min(settings.group_initial_rebalance_delay_ms, remaining_ms)
+        draft.record(InitialDelayExtended(group_id=draft.group_id, initial_remaining_ms=remaining_ms - delay_ms))
+        draft.arm("initial_delay", delay_ms)
+    else:
+        complete_join(draft)
+
+
+def complete_join_if_all_are_here(draft: Draft) -> None:
+    """End the join phase as soon as nobody is missing; an initial delay is always waited out."""
+    group = draft.group
+    if group.state is not ClassicGroupState.PREPARING_REBALANCE or group.initial_remaining_ms is not None:
+        return
+    if not group.members or (len(group.awaiting_join) == len(group.members) and not group.pending):
+        complete_join(draft)
+
+
+def complete_join(draft: Draft) -> None:
+    """End the join phase: who is missing is removed, the others get the next generation."""
+    group = draft.group
+    for member_id in [member_id for member_id in group.members if member_id not in group.awaiting_join]:
+        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.disarm("join")
+    draft.disarm("initial_delay")
+    if not group.members:
+        draft.record(_build_empty(group, now_ms=draft.now_ms))
+        return
+    assert group.leader is not None
+    answered = dict(group.awaiting_join)
+    draft.record(
+        GenerationBegun(
+            group_id=draft.group_id,
+            generation=group.generation + 1,
+            protocol_name=group.elect_protocol(),
+            leader=group.leader,
+            timestamp_ms=draft.now_ms,
+        )
+    )
+    for member_id, request in answered.items():
+        member = group.members[member_id]
+        draft.reply(request, build_join_reply(group, member))
+        draft.arm("session", member.session_timeout_ms, member_id)
+    draft.arm("sync", group.rebalance_timeout_ms)
+
+
+def answer_syncs(draft: Draft, error: ErrorCode = ErrorCode.NONE) -> None:
+    """Answer every parked SyncGroup, with the member's assignment or with `error`."""
+    group = draft.group
+    if not group.awaiting_sync:
+        return
+    for member_id, request in group.awaiting_sync.items():
+        member = group.members[member_id]
+        draft.reply(request, build_sync_error(error) if error else build_sync_reply(group, member))
+        # A session that ended while its member waited was not held against it; from here on it counts again.
+        draft.arm("session", member.session_timeout_ms, member_id)
+    draft.record(SyncsAnswered(group_id=draft.group_id))
+
+
+def remove_member(draft: Draft, member_id: str, error: ErrorCode) -> None:
+    """Take a member out; its parked requests are answered with `error`."""
+    group = draft.group
+    join = group.awaiting_join.get(member_id)
+    if join is not None:
+        draft.reply(join, build_join_error(error, member_id))
+    sync = group.awaiting_sync.get(member_id)
+    if sync is not None:
+        draft.reply(sync, build_sync_error(error))
+    draft.record(MemberRemoved(group_id=draft.group_id, member_id=member_id))
+    draft.disarm("session", member_id)
+
+
+def go_on_without(draft: Draft, settings: GroupSettings, *, reason: str) -> None:
+    """After members or expected ones are gone: a group at work rebalances, one that waits may wait no longer."""
+    match draft.group.state:
+        case ClassicGroupState.STABLE | ClassicGroupState.COMPLETING_REBALANCE:
+            begin_rebalance(draft, settings, reason=reason)
+        case ClassicGroupState.PREPARING_REBALANCE:
+            complete_join_if_all_are_here(draft)
+        case ClassicGroupState.EMPTY:
+            pass
+
+
+def _build_empty(group: ClassicGroup, *, now_ms: int) -> ClassicGroupStored:
+    return ClassicGroupStored(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        generation=group.generation + 1,
+        protocol_name=None,
+        leader=None,
+        state_timestamp_ms=now_ms,
+        members=(),
+    )

@@ -1,0 +1,203 @@
+"""What the coordinator knows about a classic group.
+
+Laws: only `apply.apply_classic` changes a group; members are values that are replaced as a whole. What a restart
+finds again is `durable_view`; everything else of a group lives and dies with the process.
+Source: Apache Kafka's classic group protocol (KIP-62, KIP-394, KIP-429).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from kohort.coordinator.records import ClassicGroupStored, StoredClassicMember
+from kohort.ids import RequestToken
+
+
+class ClassicGroupState(Enum):
+    """Kafka's states, by the names that it prints; a Dead group is one that is not there."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+#: state -> states that a living group may come from. A log that is folded leaves out the states in between.
+PREDECESSORS: Final = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.EMPTY, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMember:
+    """One member; `protocols` are (name, metadata) in the member's order, `assignment` is the client's bytes."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        """Each name once, in the member's order of preference."""
+        return tuple(dict.fromkeys(name for name, _ in self.protocols))
+
+    @property
+    def metadata_bytes(self) -> int:
+        """What the member's protocols take in memory, roughly: names and metadata."""
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """The metadata of one protocol, empty if the member does not speak it."""
+        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
+
+
+class ClassicGroup:
+    """One classic group."""
+
+    __slots__ = (
+        "awaiting_join",
+        "awaiting_sync",
+        "generation",
+        "group_id",
+        "initial_remaining_ms",
+        "instance_ids",
+        "leader",
+        "members",
+        "metadata_bytes",
+        "new_member_added",
+        "new_members",
+        "pending",
+        "protocol_counts",
+        "protocol_name",
+        "protocol_type",
+        "rebalance_reason",
+        "state",
+        "state_timestamp_ms",
+        "stored",
+        "unsynced",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        #: The name of the group.
+        self.group_id = group_id
+        #: Where in the rebalance it is.
+        self.state = ClassicGroupState.EMPTY
+        #: When it entered `state`, coordinator time.
+        self.state_timestamp_ms = 0
+        #: What its members are ("consumer", "connect", ...); `None` before the first one.
+        self.protocol_type: str | None = None
+        #: Rises by one at the end of each join phase; 0 before the first.
+        self.generation = 0
+        #: The protocol that the members' votes chose for this generation.
+        self.protocol_name: str | None = None
+        #: Who computes the assignment; `None` exactly if there are no members.
+        self.leader: str | None = None
+        #: member id -> member, in the order of arrival.
+        self.members: dict[str, ClassicMember] = {}
+        #: Ids that were handed out with MEMBER_ID_REQUIRED and have not come back; disjoint from `members`.
+        self.pending: dict[str, None] = {}
+        #: member id -> its parked JoinGroup; between decisions only while PreparingRebalance; a subset of `members`.
+        self.awaiting_join: dict[str, RequestToken] = {}
+        #: member id -> its parked SyncGroup; only while CompletingRebalance; a subset of `members`.
+        self.awaiting_sync: dict[str, RequestToken] = {}
+        #: Members that have not asked for their assignment of this generation; a subset of `members`.
+        self.unsynced: dict[str, None] = {}
+        #: Members whose first JoinGroup is still parked: they may be given up while they wait.
+        self.new_members: dict[str, None] = {}
+        #: instance id -> member id that holds it.
+        self.instance_ids: dict[str, str] = {}
+        #: protocol name -> how many members speak it; never 0.
+        self.protocol_counts: dict[str, int] = {}
+        #: Sum of `ClassicMember.metadata_bytes`.
+        self.metadata_bytes = 0
+        #: By how much the first join phase may still be extended; `None` outside of an initial delay.
+        self.initial_remaining_ms: int | None = None
+        #: Whether somebody came since the initial delay was set last.
+        self.new_member_added = False
+        #: Why the latest rebalance began; empty before the first.
+        self.rebalance_reason = ""
+        #: The latest record of the group in the log, `None` before the first.
+        self.stored: ClassicGroupStored | None = None
+
+    def copy(self) -> ClassicGroup:
+        """A group of its own that shares the members' values."""
+        other = ClassicGroup(self.group_id)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(other, name, dict(value) if isinstance(value, dict) else value)
+        return other
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long a phase of the rebalance may take: what the most patient member allows."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def speaks(self, protocol_type: str, names: tuple[str, ...]) -> bool:
+        """Whether somebody of this type with these protocols can be a member."""
+        if not protocol_type or not names:
+            return False
+        if not self.members:
+            return True
+        everybody = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self.protocol_counts.get(name) == everybody for name in names
+        )
+
+    def elect_protocol(self) -> str:
+        """The protocol that most members prefer among those that all of them speak.
+
+        Each member votes for the first common one of its list; of two with equal votes the one voted for first wins.
+        """
+        everybody = len(self.members)
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(name for name in member.protocol_names if self.protocol_counts[name] == everybody)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+
+def build_stored(group: ClassicGroup) -> ClassicGroupStored:
+    """The record that a restart would rebuild this Stable or Empty group from."""
+    return ClassicGroupStored(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol_name=group.protocol_name,
+        leader=group.leader,
+        state_timestamp_ms=group.state_timestamp_ms,
+        members=tuple(
+            StoredClassicMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol_name),
+                assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def durable_view(group: ClassicGroup) -> ClassicGroupStored | None:
+    """What the log must say about this group; `None` if it says nothing.
+
+    At rest it is computed from the living state, so that a change which was applied but not written shows; during a
+    rebalance the log keeps the last state of rest.
+    """
+    at_rest = group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY)
+    return build_stored(group) if at_rest and group.stored is not None else group.stored
