@@ -36,6 +36,8 @@ RecordInput: TypeAlias = tuple[Buffer | None, Buffer | None, int, Iterable[tuple
 _UINT32: Final = Struct(">I")
 _CRC_POSITION: Final = 17
 _INT32_MAX: Final = (1 << 31) - 1
+_INT64_LIMIT: Final = 1 << 63
+_UINT64_LIMIT: Final = 1 << 64
 
 
 class Record(NamedTuple):
@@ -75,8 +77,8 @@ def build_batch(
         raise LocalProtocolError("a batch needs at least one record")
     base_timestamp = records[0][2]
     body = bytearray()
-    for delta, (key, value, timestamp, headers) in enumerate(records):
-        _append_record(body, timestamp - base_timestamp, delta, key, value, headers)
+    for delta, record in enumerate(records):
+        _append_record(body, base_timestamp, delta, record)
     payload: Buffer = body if compression == "none" else compress(compression, body)
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
     if length > _INT32_MAX:
@@ -126,7 +128,7 @@ def iterate_records(
     view = memoryview(buffer)
     for position, header in split_batches(view):
         check_batch(view, position, header, with_crc=check_crcs)
-        if header.is_control and not include_control:
+        if header.record_count == 0 or (header.is_control and not include_control):
             continue
         yield from _batch_records(view[position + HEADER_SIZE : position + header.size_bytes], header, limit_bytes)
 
@@ -136,12 +138,15 @@ def _batch_records(payload: memoryview, header: BatchHeader, limit_bytes: int) -
     body = bytes(decompress(header.compression, payload, limit_bytes=limit_bytes))
     if header.record_count * MIN_RECORD_SIZE > len(body):
         raise CorruptRecordError(f"the batch at offset {header.base_offset} has fewer records than it claims")
-    position = 0
+    position, previous = 0, header.base_offset - 1
     try:
         for _ in range(header.record_count):
             record, position = _read_record(body, position, header)
+            if record.offset <= previous:
+                raise CorruptRecordError(f"the offsets of the batch at offset {header.base_offset} do not ascend")
+            previous = record.offset
             yield record
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise CorruptRecordError(f"a record of the batch at offset {header.base_offset} is damaged") from error
     if position != len(body):
         raise CorruptRecordError(f"the batch at offset {header.base_offset} has bytes behind its last record")
@@ -164,7 +169,11 @@ def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Recor
         headers, position = _read_headers(body, position, end, header_count)
     if position != end:
         raise CorruptRecordError(f"a record of the batch at offset {header.base_offset} ends elsewhere than it claims")
-    timestamp = header.max_timestamp if header.has_log_append_time else header.base_timestamp + timestamp_delta
+    timestamp = header.base_timestamp + timestamp_delta
+    if not -_INT64_LIMIT <= timestamp < _INT64_LIMIT:
+        raise CorruptRecordError(f"a record of the batch at offset {header.base_offset} has an impossible time")
+    if header.has_log_append_time:
+        timestamp = header.max_timestamp
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
 
 
@@ -176,9 +185,10 @@ def _read_headers(body: bytes, position: int, end: int, count: int) -> tuple[tup
     for _ in range(count):
         name, position = _read_bytes(body, position, end)
         if name is None:
-            raise CorruptRecordError("a record has a header without a key")
+            raise CorruptRecordError("a record has a header without a name")
         value, position = _read_bytes(body, position, end)
-        headers.append((name.decode("utf-8"), value))
+        # A name that is not UTF-8 is repaired, as Java does it: it must not stop a consumer.
+        headers.append((name.decode("utf-8", "replace"), value))
     return tuple(headers), position
 
 
@@ -204,9 +214,10 @@ def _read_varint(body: bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value &= 0xFFFF_FFFF_FFFF_FFFF
+            if value >= _UINT64_LIMIT:
+                break
             return (value >> 1) ^ -(value & 1), position
-    raise CorruptRecordError("a number of a record has more than ten bytes")
+    raise CorruptRecordError("a number of a record has more than 64 bits")
 
 
 def _varint(value: int) -> bytes:
@@ -227,13 +238,12 @@ _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
 
 def _append_record(
     out: bytearray,
-    timestamp_delta: int,
+    base_timestamp: int,
     offset_delta: int,
-    key: Buffer | None,
-    value: Buffer | None,
-    headers: Iterable[tuple[str, Buffer | None]],
+    record: RecordInput,
 ) -> None:
-    parts: list[Buffer] = [b"\x00", _varint(timestamp_delta), _varint(offset_delta)]
+    key, value, timestamp, headers = record
+    parts: list[Buffer] = [b"\x00", _varint(timestamp - base_timestamp), _varint(offset_delta)]
     _append_bytes(parts, key)
     _append_bytes(parts, value)
     named = tuple(headers)
@@ -241,11 +251,11 @@ def _append_record(
     for name, content in named:
         _append_bytes(parts, name.encode("utf-8"))
         _append_bytes(parts, content)
-    record = b"".join(parts)
-    if len(record) > _INT32_MAX:
-        raise LocalProtocolError(f"a record of {len(record)} bytes is more than the protocol can carry")
-    out += _varint(len(record))
-    out += record
+    encoded = b"".join(parts)
+    if len(encoded) > _INT32_MAX:
+        raise LocalProtocolError(f"a record of {len(encoded)} bytes is more than the protocol can carry")
+    out += _varint(len(encoded))
+    out += encoded
 
 
 def _append_bytes(parts: list[Buffer], content: Buffer | None) -> None:

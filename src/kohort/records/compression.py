@@ -119,7 +119,7 @@ def _snappy_compress(data: Buffer) -> bytes:
 
 
 def _snappy_decompress(data: memoryview, limit_bytes: int) -> memoryview:
-    blocks = _xerial_blocks(data) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
+    blocks = _xerial_blocks(data) if bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [data]
     sizes = []
     total = 0
     for block in blocks:

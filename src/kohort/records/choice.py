@@ -1,0 +1,167 @@
+# ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
+"""Which implementation of the kernels runs: compiled C, numpy or plain Python.
+
+Laws: all three give the same columns and refuse the same bytes; numpy is imported only when it is chosen. The
+environment variable KOHORT_KERNELS (c, numpy, python) chooses; without it C where it was compiled, else numpy where
+Arrow is in use, else Python.
+Source: architecture rule 16.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_loader
+from itertools import accumulate
+from os import environ
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from kohort.errors import ConfigError, MissingDependencyError
+from kohort.records.header import Buffer
+
+VARIABLE: Final = "KOHORT_KERNELS"
+NAMES: Final = ("c", "numpy", "python")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSet:
+    """The loops over record bytes; `kernels.py` documents each."""
+
+    name: str
+    count_batches: Callable[[Buffer], int]
+    index_batches: Callable[[Buffer, memoryview, int], int]
+    scan_records: Callable[
+        [Buffer, memoryview, int, int, int, int, memoryview, memoryview, memoryview],
+        int,
+    ]
+    scan_headers: Callable[[Buffer, memoryview, int, int, memoryview, memoryview], int]
+    sum_lengths: Callable[[memoryview, int, int, int], int]
+    count_nulls: Callable[[memoryview, int, int, int], int]
+    fill_validity: Callable[[memoryview, int, int, int, memoryview], int]
+    gather: Callable[[Buffer, memoryview, int, int, int, int, memoryview, memoryview], int]
+
+
+def kernel_name() -> str:
+    """The implementation in use: c, numpy or python."""
+    return active_kernels().name
+
+
+def active_kernels() -> KernelSet:
+    """The kernels that `decode_columns` runs.
+
+    Raises:
+        ConfigError: KOHORT_KERNELS asks for what does not exist or was not compiled.
+    """
+    asked = environ.get(VARIABLE)
+    if asked:
+        return kernels_named(asked)
+    if is_compiled():
+        return kernels_named("c")
+    if "pyarrow" in sys.modules and _has_numpy():
+        return kernels_named("numpy")
+    return kernels_named("python")
+
+
+@lru_cache(maxsize=8)
+def kernels_named(name: str) -> KernelSet:
+    """One implementation by its name.
+
+    Raises:
+        ConfigError: no such implementation, or C where nothing was compiled.
+        MissingDependencyError: numpy is asked for and not installed.
+    """
+    if name == "c":
+        if not is_compiled():
+            raise ConfigError(
+                f"{VARIABLE}=c, but the kernels are not compiled; install kohort where a C compiler is found, "
+                "or run `python setup.py build_ext --inplace` in a checkout"
+            )
+        return _kernel_set(name, _imported_kernels())
+    if name == "numpy":
+        if not _has_numpy():
+            raise MissingDependencyError("numpy", "arrow")
+        from kohort.records import vectorized
+
+        return _kernel_set(name, vectorized)
+    if name == "python":
+        return _kernel_set(name, plain_kernels(), gather=gather_joined)
+    raise ConfigError(f"{VARIABLE}={name!r}; choose one of {', '.join(NAMES)}")
+
+
+@lru_cache(maxsize=1)
+def is_compiled() -> bool:
+    """Whether the kernels were compiled when kohort was installed."""
+    return _imported_kernels().__file__.endswith(tuple(EXTENSION_SUFFIXES))  # type: ignore[union-attr]
+
+
+@lru_cache(maxsize=1)
+def plain_kernels() -> ModuleType:
+    """`kernels.py` as plain Python, also where its compiled form lies beside it and would be imported first."""
+    if not is_compiled():
+        return _imported_kernels()
+    path = str(Path(__file__).with_name("kernels.py"))
+    name = "kohort.records._plain_kernels"
+    spec = spec_from_loader(name, SourceFileLoader(name, path))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def gather_joined(
+    region: Buffer,
+    spans: memoryview,
+    width: int,
+    field: int,
+    first_row: int,
+    stop_row: int,
+    out: memoryview,
+    out_offsets: memoryview,
+) -> int:
+    """`kernels.gather` without its inner loop over bytes, which only a compiler makes fast."""
+    starts = spans[first_row * width + field : stop_row * width : width].tolist()
+    lengths = spans[first_row * width + field + 1 : stop_row * width : width].tolist()
+    source = region if isinstance(region, bytes) else bytes(region)
+    joined = b"".join(
+        [source[start : start + length] for start, length in zip(starts, lengths, strict=True) if length > 0]
+    )
+    written = int(out_offsets[first_row])
+    out[written : written + len(joined)] = joined
+    for row, position in enumerate(accumulate((max(length, 0) for length in lengths), initial=written), first_row):
+        out_offsets[row] = position
+    return written + len(joined)
+
+
+def _imported_kernels() -> ModuleType:
+    from kohort.records import kernels
+
+    return kernels
+
+
+@lru_cache(maxsize=1)
+def _has_numpy() -> bool:
+    return find_spec("numpy") is not None
+
+
+def _kernel_set(
+    name: str,
+    module: ModuleType,
+    *,
+    gather: Callable[[Buffer, memoryview, int, int, int, int, memoryview, memoryview], int] | None = None,
+) -> KernelSet:
+    return KernelSet(
+        name=name,
+        count_batches=module.count_batches,
+        index_batches=module.index_batches,
+        scan_records=module.scan_records,
+        scan_headers=module.scan_headers,
+        sum_lengths=module.sum_lengths,
+        count_nulls=module.count_nulls,
+        fill_validity=module.fill_validity,
+        gather=gather or module.gather,
+    )

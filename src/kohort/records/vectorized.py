@@ -1,0 +1,328 @@
+# ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
+"""The kernels in numpy, for where Arrow is in use and nothing was compiled.
+
+Laws: same results as `kernels.py`. Only well-formed bytes are read here; whatever looks impossible is given to the
+plain loop, which alone decides that it is. The one loop left steps from record to record, because where a record
+begins is only known from the one in front of it; batches whose records have one length need not even that.
+Source: architecture rule 16.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kohort.records import choice
+from kohort.records.header import Buffer
+from kohort.records.layout import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    BODY,
+    BODY_END,
+    HEADER_COUNT,
+    HEADER_WIDTH,
+    HEADERS,
+    LAST_OFFSET,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+    ROW_STOP,
+    SPAN_WIDTH,
+    TABLE_WIDTH,
+)
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+Int32s: TypeAlias = npt.NDArray[np.int32]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+#: Fewer records than this are faster one by one.
+_FEW_RECORDS: Final = 48
+#: Headers of one record are taken one round each; more rounds than this are not worth it.
+_MOST_ROUNDS: Final = 64
+#: No time is further from another than this; what is goes to the plain loop, which tells an overflow.
+_TIME_LIMIT: Final = 1 << 61
+
+count_batches = choice.plain_kernels().count_batches
+index_batches = choice.plain_kernels().index_batches
+
+
+class _Unusual(Exception):
+    """Bytes that this module leaves to the plain loop."""
+
+
+def scan_records(
+    region: Buffer,
+    table: memoryview,
+    first_batch: int,
+    stop_batch: int,
+    start_offset: int,
+    row: int,
+    offsets: memoryview,
+    timestamps: memoryview,
+    spans: memoryview,
+) -> int:
+    """See `kernels.scan_records`."""
+    batches = np.frombuffer(table, np.int64).reshape(-1, TABLE_WIDTH)[first_batch:stop_batch]
+    if batches[:, RECORD_COUNT].sum() >= _FEW_RECORDS:
+        try:
+            return _scan(region, batches, start_offset, row, offsets, timestamps, spans)
+        except (_Unusual, IndexError):
+            pass
+    plain = choice.plain_kernels().scan_records
+    source = region if isinstance(region, bytes) else bytes(region)
+    stop: int = plain(source, table, first_batch, stop_batch, start_offset, row, offsets, timestamps, spans)
+    return stop
+
+
+def _scan(
+    region: Buffer,
+    batches: Int64s,
+    start_offset: int,
+    row: int,
+    offsets: memoryview,
+    timestamps: memoryview,
+    spans: memoryview,
+) -> int:
+    data = np.frombuffer(region, np.uint8)
+    begins = _record_begins(region, data, batches)
+    counts = batches[:, RECORD_COUNT]
+    stops = np.cumsum(counts)
+    filled = counts > 0
+    lengths, starts = _varints(data, begins)
+    ends = starts + lengths
+    # A record ends where the next one begins, the last of a batch where the batch ends.
+    expected = np.empty_like(begins)
+    expected[:-1] = begins[1:]
+    expected[stops[filled] - 1] = batches[filled, BODY_END]
+    _demand((lengths >= 6) & (ends == expected))
+    time_deltas, position = _varints(data, starts + 1)
+    offset_deltas, position = _varints(data, position)
+    _check_deltas(batches, counts, stops, offset_deltas, time_deltas)
+    parts = np.empty((len(begins), SPAN_WIDTH), np.int64)
+    for field in (0, 2):
+        length, position = _varints(data, position)
+        _demand((length >= -1) & (position <= ends) & (length <= ends - position))
+        parts[:, field] = position
+        parts[:, field + 1] = length
+        position = position + np.maximum(length, 0)
+    header_counts, position = _varints(data, position)
+    parts[:, HEADERS] = position
+    parts[:, HEADER_COUNT] = header_counts
+    if header_counts.any():
+        _, position = _walk_headers(data, position, ends, header_counts)
+    _demand(position == ends)
+    found_offsets = np.repeat(batches[:, BASE_OFFSET], counts) + offset_deltas
+    found_times = np.repeat(batches[:, BASE_TIMESTAMP], counts) + time_deltas
+    append_time = (batches[:, ATTRIBUTES] & 8) != 0
+    if append_time.any():
+        fixed = np.repeat(append_time, counts)
+        found_times[fixed] = np.repeat(batches[:, MAX_TIMESTAMP], counts)[fixed]
+    kept = found_offsets >= start_offset
+    if not kept.all():
+        found_offsets, found_times, parts = found_offsets[kept], found_times[kept], parts[kept]
+    rows = len(found_offsets)
+    np.frombuffer(offsets, np.int64)[row : row + rows] = found_offsets
+    np.frombuffer(timestamps, np.int64)[row : row + rows] = found_times
+    np.frombuffer(spans, np.int32).reshape(-1, SPAN_WIDTH)[row : row + rows] = parts
+    kept_before = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))
+    batches[:, ROW_STOP] = row + kept_before[stops]
+    return row + rows
+
+
+def _check_deltas(batches: Int64s, counts: Int64s, stops: Int64s, offset_deltas: Int64s, time_deltas: Int64s) -> None:
+    """Offsets ascend within their batch and stay in it; times cannot overflow when they are added."""
+    last_deltas = batches[:, LAST_OFFSET] - batches[:, BASE_OFFSET]
+    _demand((offset_deltas >= 0) & (offset_deltas <= np.repeat(last_deltas, counts)))
+    ascending = offset_deltas[1:] > offset_deltas[:-1]
+    inner = stops[:-1]
+    ascending[inner[(inner > 0) & (inner < len(offset_deltas))] - 1] = True
+    _demand(ascending)
+    _demand(np.abs(time_deltas) < _TIME_LIMIT)
+    _demand(np.abs(batches[:, BASE_TIMESTAMP]) < _TIME_LIMIT)
+
+
+def _record_begins(region: Buffer, data: Bytes, batches: Int64s) -> Int64s:
+    """The first byte of every record, if the lengths in front of them are true."""
+    source: bytes | None = None
+    found = []
+    for begin, end, count in batches[:, (BODY, BODY_END, RECORD_COUNT)].tolist():
+        if begin > end or end > len(data):
+            raise _Unusual
+        begins = _even_begins(data, begin, end, count)
+        if begins is None:
+            source = bytes(region) if source is None else source
+            begins = _stepped_begins(source, begin, end, count)
+        found.append(begins)
+    return np.concatenate(found)
+
+
+def _even_begins(data: Bytes, begin: int, end: int, count: int) -> Int64s | None:
+    """The begins if all records have one length, as the bytes of the first length say; `None` otherwise."""
+    if count == 0:
+        return np.empty(0, np.int64)
+    stride, rest = divmod(end - begin, count)
+    if rest or stride < 7:
+        return None
+    # The whole length varint of every record must be the same bytes as the first one's.
+    columns = data[begin:end].reshape(count, stride)
+    for width in range(5):
+        if not (columns[:, width] == columns[0, width]).all():
+            return None
+        if columns[0, width] < 128:
+            return np.arange(begin, end, stride, dtype=np.int64)
+    return None
+
+
+def _stepped_begins(source: bytes, begin: int, end: int, count: int) -> Int64s:
+    begins: list[int] = []
+    append = begins.append
+    position = begin
+    for _ in range(count):
+        append(position)
+        byte = source[position]
+        position += 1
+        if byte < 128:
+            position += byte >> 1
+            continue
+        value, shift = byte & 127, 7
+        while byte > 127:
+            byte = source[position]
+            position += 1
+            value |= (byte & 127) << shift
+            shift += 7
+        position += value >> 1
+    if position != end:
+        raise _Unusual
+    return np.array(begins, np.int64)
+
+
+def _varints(data: Bytes, position: Int64s) -> tuple[Int64s, Int64s]:
+    """The zigzag numbers at these positions and the bytes behind them; `IndexError` beyond the region."""
+    byte = data[position]
+    value = byte.astype(np.int64)
+    following = position + 1
+    more = np.flatnonzero(byte > 127)
+    value[more] &= 127
+    # Nine bytes are 63 bits, which stay positive; longer numbers are rare enough for the plain loop.
+    for shift in range(7, 63, 7):
+        if not len(more):
+            break
+        byte = data[following[more]]
+        value[more] |= (byte & 127).astype(np.int64) << shift
+        following[more] += 1
+        more = more[byte > 127]
+    if len(more):
+        raise _Unusual
+    return (value >> 1) ^ -(value & 1), following
+
+
+def _walk_headers(data: Bytes, position: Int64s, ends: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
+    """The spans of all headers, row after row, and where the headers of each row end."""
+    if counts.min() < 0 or counts.max() > _MOST_ROUNDS:
+        raise _Unusual
+    firsts = np.cumsum(counts) - counts
+    out = np.empty((int(counts.sum()), HEADER_WIDTH), np.int64)
+    position = position.copy()
+    for ordinal in range(int(counts.max(initial=0))):
+        rows = np.flatnonzero(counts > ordinal)
+        limit = ends[rows]
+        key_length, key = _varints(data, position[rows])
+        _demand((key_length >= 0) & (key <= limit) & (key_length <= limit - key))
+        value_length, value = _varints(data, key + key_length)
+        _demand((value_length >= -1) & (value <= limit) & (value_length <= limit - value))
+        headers = firsts[rows] + ordinal
+        out[headers, 0] = key
+        out[headers, 1] = key_length
+        out[headers, 2] = value
+        out[headers, 3] = value_length
+        position[rows] = value + np.maximum(value_length, 0)
+    return out, position
+
+
+def _demand(law: npt.NDArray[np.bool_]) -> None:
+    if not law.all():
+        raise _Unusual
+
+
+def scan_headers(
+    region: Buffer, spans: memoryview, first_row: int, stop_row: int, header_offsets: memoryview, out: memoryview
+) -> int:
+    """See `kernels.scan_headers`."""
+    rows = np.frombuffer(spans, np.int32).reshape(-1, SPAN_WIDTH)[first_row:stop_row]
+    counts = rows[:, HEADER_COUNT].astype(np.int64)
+    data = np.frombuffer(region, np.uint8)
+    try:
+        found, _ = _walk_headers(data, rows[:, HEADERS].astype(np.int64), np.full(len(rows), len(data)), counts)
+    except (_Unusual, IndexError, ValueError):
+        plain: int = choice.plain_kernels().scan_headers(region, spans, first_row, stop_row, header_offsets, out)
+        return plain
+    header = int(header_offsets[first_row])
+    np.frombuffer(out, np.int32).reshape(-1, HEADER_WIDTH)[header : header + len(found)] = found
+    np.frombuffer(header_offsets, np.int32)[first_row + 1 : stop_row + 1] = header + np.cumsum(counts)
+    return header + len(found)
+
+
+def sum_lengths(spans: memoryview, width: int, field: int, count: int) -> int:
+    """See `kernels.sum_lengths`."""
+    return int(np.maximum(_column(spans, width, field, count), 0).sum(dtype=np.int64))
+
+
+def count_nulls(spans: memoryview, width: int, field: int, count: int) -> int:
+    """See `kernels.count_nulls`."""
+    return int(np.count_nonzero(_column(spans, width, field, count) < 0))
+
+
+def fill_validity(spans: memoryview, width: int, field: int, count: int, bitmap: memoryview) -> int:
+    """See `kernels.fill_validity`."""
+    packed = np.packbits(_column(spans, width, field, count) >= 0, bitorder="little")
+    np.frombuffer(bitmap, np.uint8)[: len(packed)] = packed
+    return count
+
+
+def gather(
+    region: Buffer,
+    spans: memoryview,
+    width: int,
+    field: int,
+    first_row: int,
+    stop_row: int,
+    out: memoryview,
+    out_offsets: memoryview,
+) -> int:
+    """See `kernels.gather`."""
+    rows = np.frombuffer(spans, np.int32).reshape(-1, width)[first_row:stop_row]
+    starts, lengths = rows[:, field], rows[:, field + 1]
+    written = int(out_offsets[first_row])
+    sizes = np.maximum(lengths, 0)
+    stops = written + np.cumsum(sizes, dtype=np.int64)
+    stop = int(stops[-1]) if len(stops) else written
+    if stop > written:
+        even = _evenly_spaced(np.frombuffer(region, np.uint8), starts, lengths)
+        if even is None:
+            source = region if isinstance(region, bytes) else bytes(region)
+            pairs = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+            out[written:stop] = b"".join([source[begin:end] for begin, end in pairs])
+        else:
+            np.frombuffer(out, np.uint8)[written:stop].reshape(even.shape)[:] = even
+    np.frombuffer(out_offsets, np.int32)[first_row + 1 : stop_row + 1] = stops
+    return stop
+
+
+def _evenly_spaced(data: Bytes, starts: Int32s, lengths: Int32s) -> npt.NDArray[Any] | None:
+    """One row per field if all have one length and one distance, as a view of the region; `None` otherwise."""
+    length = int(lengths[0])
+    if len(starts) < 2 or length < 1 or not (lengths == length).all():
+        return None
+    steps = np.diff(starts)
+    step = int(steps[0])
+    if step < length or not (steps == step).all():
+        return None
+    return np.lib.stride_tricks.as_strided(
+        data[int(starts[0]) :], shape=(len(starts), length), strides=(step, 1), writeable=False
+    )
+
+
+def _column(spans: memoryview, width: int, field: int, count: int) -> Int32s:
+    return np.frombuffer(spans, np.int32).reshape(-1, width)[:count, field]
