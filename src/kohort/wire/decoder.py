@@ -137,7 +137,8 @@ class _DecoderEmitter(Emitter):
                 # A field that does not travel in this version reads as its default.
                 self.line(f"{target}.{each.name} = {self.default(each)}")
         for each in plain_fields(cls, self.version):
-            self.value(each.kind, f"{target}.{each.name}", each.name, each.is_nullable(self.version))
+            with self.form_of(each):
+                self.value(each.kind, f"{target}.{each.name}", each.name, each.is_nullable(self.version))
         if self.flexible:
             self.tagged_section(cls, target)
         else:

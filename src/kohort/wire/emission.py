@@ -47,6 +47,14 @@ class Emitter:
             self.line("pass")
         self.indent -= 1
 
+    @contextmanager
+    def form_of(self, each: Field) -> Iterator[None]:
+        """Around the lines for one field, which may keep its old form in a flexible version."""
+        flexible = self.flexible
+        self.flexible = flexible and each.compact
+        yield
+        self.flexible = flexible
+
     def fresh(self, stem: str) -> str:
         """A local name that nothing else uses."""
         self._count += 1

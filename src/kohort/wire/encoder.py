@@ -107,7 +107,8 @@ class _EncoderEmitter(Emitter):
     def struct(self, cls: type[Message], source: str) -> None:
         """Encode the struct named `source`."""
         for each in plain_fields(cls, self.version):
-            self.value(each.kind, f"{source}.{each.name}", each.is_nullable(self.version))
+            with self.form_of(each):
+                self.value(each.kind, f"{source}.{each.name}", each.is_nullable(self.version))
         if self.flexible:
             self.tagged_section(cls, source)
 

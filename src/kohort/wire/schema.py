@@ -58,7 +58,7 @@ RECORDS: Final = Scalar("records", "", 0, None)
 class Field:
     """One attribute of a message: its kind and the versions in which it travels."""
 
-    __slots__ = ("default", "kind", "name", "nullable", "since", "tag", "tag_since", "until")
+    __slots__ = ("compact", "default", "kind", "name", "nullable", "since", "tag", "tag_since", "until")
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Field:
         nullable: int | None,
         tag: int | None,
         tag_since: int | None,
+        compact: bool,
         default: object,
     ) -> None:
         #: Kafka's name in snake_case; given by the class that holds the field.
@@ -83,6 +84,8 @@ class Field:
         self.tag = tag
         #: First version in which the field is tagged; before it the field is an ordinary one.
         self.tag_since = since if tag_since is None else tag_since
+        #: Whether a flexible version writes the length in the compact form.
+        self.compact = compact
         #: `UNSET` means a fresh empty list, or a fresh struct of default values.
         self.default = default
 
@@ -129,6 +132,7 @@ def field(
     nullable: int | None = None,
     tag: int | None = None,
     tag_since: int | None = None,
+    compact: bool = True,
     default: object = UNSET,
 ) -> Any:
     """Declare one attribute of a message.
@@ -140,6 +144,7 @@ def field(
         nullable: first version in which null is allowed; `None` means never.
         tag: number in the tagged section; `None` for an ordinary field.
         tag_since: first version in which it is tagged, where that differs from `since`.
+        compact: false for the one field of Kafka that keeps its old form in flexible versions: the client id.
         default: value of a new message, and of a decoded one whose version lacks the field;
             left out it is zero, empty, or a struct of defaults.
 
@@ -151,7 +156,16 @@ def field(
     elif isinstance(default, list):
         assert not default, "an array's default is empty or null"
         default = UNSET
-    return Field(kind, since=since, until=until, nullable=nullable, tag=tag, tag_since=tag_since, default=default)
+    return Field(
+        kind,
+        since=since,
+        until=until,
+        nullable=nullable,
+        tag=tag,
+        tag_since=tag_since,
+        compact=compact,
+        default=default,
+    )
 
 
 def array(element: Scalar | type[Message]) -> Array:

@@ -1,0 +1,128 @@
+"""The blobs that members of a classic group send through the coordinator: subscriptions and assignments.
+
+Laws: a blob of a version newer than ours is read as our newest and bytes after it are ignored, since later versions
+only append; a blob that cannot be read raises `RemoteProtocolError`, and one that is longer than allowed is not read.
+Source: Kafka's consumer protocol, versions 0 to 3 (KIP-429, KIP-792, KIP-881).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kohort.errors import LocalProtocolError, RemoteProtocolError
+from kohort.wire import codec
+from kohort.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from kohort.wire.primitives import Buffer
+from kohort.wire.schema import Message
+
+NEWEST_VERSION: Final = 3
+_VERSION_BYTES: Final = 2
+#: Longer blobs are refused: a subscription of 100,000 topics fits, a hostile one does not grow without end.
+BLOB_BYTES_AT_MOST: Final = 16 * 1024 * 1024
+
+T = TypeVar("T", bound=Message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What a member wants and has."""
+
+    topics: tuple[str, ...] = ()
+    user_data: bytes | None = None
+    #: Topic → partitions that the member holds; empty before version 1.
+    owned_partitions: Mapping[str, tuple[int, ...]]
+    #: The generation in which it got them; -1 for none and before version 2.
+    generation_id: int = -1
+    rack_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a member was given: topic → partitions."""
+
+    partitions: Mapping[str, tuple[int, ...]]
+    user_data: bytes | None = None
+
+
+def encode_subscription(
+    topics: Iterable[str],
+    *,
+    user_data: bytes | None = None,
+    owned_partitions: Mapping[str, Sequence[int]] | None = None,
+    generation_id: int = -1,
+    rack_id: str | None = None,
+    version: int = NEWEST_VERSION,
+) -> bytes:
+    """The metadata of a member in JoinGroup; what `version` cannot carry is left out."""
+    message = ConsumerProtocolSubscription(
+        topics=list(topics),
+        user_data=user_data,
+        owned_partitions=_listed(owned_partitions or {}),
+        generation_id=generation_id,
+        rack_id=rack_id,
+    )
+    return _encode(message, version)
+
+
+def decode_subscription(blob: Buffer) -> Subscription:
+    """Read the metadata of a member in JoinGroup."""
+    message = _decode(ConsumerProtocolSubscription, blob)
+    return Subscription(
+        topics=tuple(message.topics),
+        user_data=message.user_data,
+        owned_partitions=_by_topic(message.owned_partitions),
+        generation_id=message.generation_id,
+        rack_id=message.rack_id,
+    )
+
+
+def encode_assignment(
+    partitions: Mapping[str, Sequence[int]], *, user_data: bytes | None = None, version: int = NEWEST_VERSION
+) -> bytes:
+    """What the leader gives to one member in SyncGroup."""
+    return _encode(ConsumerProtocolAssignment(assigned_partitions=_listed(partitions), user_data=user_data), version)
+
+
+def decode_assignment(blob: Buffer) -> Assignment:
+    """Read what the leader gave to a member; no bytes at all mean nothing was given."""
+    if not len(blob):
+        return Assignment(partitions={})
+    message = _decode(ConsumerProtocolAssignment, blob)
+    return Assignment(partitions=_by_topic(message.assigned_partitions), user_data=message.user_data)
+
+
+def _encode(message: Message, version: int) -> bytes:
+    if not 0 <= version <= NEWEST_VERSION:
+        raise LocalProtocolError(f"the consumer protocol has the versions 0-{NEWEST_VERSION}, not {version}")
+    out = bytearray(version.to_bytes(_VERSION_BYTES, "big"))
+    codec.encode_into(message, version, out)
+    return bytes(out)
+
+
+def _decode(cls: type[T], blob: Buffer) -> T:
+    if len(blob) < _VERSION_BYTES:
+        raise RemoteProtocolError(f"{cls.__name__}: {len(blob)} bytes are too few for a version")
+    if len(blob) > BLOB_BYTES_AT_MOST:
+        raise RemoteProtocolError(f"{cls.__name__} of {len(blob)} bytes; at most {BLOB_BYTES_AT_MOST} are read")
+    version = int.from_bytes(blob[:_VERSION_BYTES], "big", signed=True)
+    if version < 0:
+        raise RemoteProtocolError(f"{cls.__name__} has the impossible version {version}")
+    return codec.decode(cls, min(version, NEWEST_VERSION), blob, _VERSION_BYTES)[0]
+
+
+def _listed(partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+    return [TopicPartition(topic=topic, partitions=list(numbers)) for topic, numbers in partitions.items()]
+
+
+def _by_topic(listed: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    """A topic that occurs twice keeps the partitions of both places."""
+    found: dict[str, list[int]] = {}
+    for each in listed:
+        found.setdefault(each.topic, []).extend(each.partitions)
+    return {topic: tuple(numbers) for topic, numbers in found.items()}

@@ -1,0 +1,141 @@
+"""From (API key, version) to message classes and headers, and which version two sides agree on.
+
+Laws: the versions are those that Apache Kafka 4.3 serves; a class is imported when it is first asked for.
+Source: Apache Kafka's message definitions of 4.3; KIP-35 (negotiation), KIP-482 (flexible versions), KIP-511.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from kohort.wire.schema import Message
+
+
+class ApiKey(IntEnum):
+    """The APIs that kohort speaks, by Kafka's names and numbers."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class _Api(NamedTuple):
+    first: int
+    last: int
+    #: First flexible version; one above every version where none is.
+    flexible_since: int
+
+
+_NEVER: Final = 1 << 15
+_APIS: Final[dict[int, _Api]] = {
+    ApiKey.PRODUCE: _Api(3, 13, 9),
+    ApiKey.FETCH: _Api(4, 18, 12),
+    ApiKey.LIST_OFFSETS: _Api(1, 11, 6),
+    ApiKey.METADATA: _Api(0, 13, 9),
+    ApiKey.OFFSET_COMMIT: _Api(2, 10, 8),
+    ApiKey.OFFSET_FETCH: _Api(1, 10, 6),
+    ApiKey.FIND_COORDINATOR: _Api(0, 6, 3),
+    ApiKey.JOIN_GROUP: _Api(0, 9, 6),
+    ApiKey.HEARTBEAT: _Api(0, 4, 4),
+    ApiKey.LEAVE_GROUP: _Api(0, 5, 4),
+    ApiKey.SYNC_GROUP: _Api(0, 5, 4),
+    ApiKey.DESCRIBE_GROUPS: _Api(0, 6, 5),
+    ApiKey.LIST_GROUPS: _Api(0, 5, 3),
+    ApiKey.API_VERSIONS: _Api(0, 4, 3),
+    ApiKey.CREATE_TOPICS: _Api(2, 7, 5),
+    ApiKey.DELETE_TOPICS: _Api(1, 6, 4),
+    ApiKey.INIT_PRODUCER_ID: _Api(0, 5, 2),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _Api(2, 4, 4),
+    ApiKey.DESCRIBE_CONFIGS: _Api(1, 4, 4),
+    ApiKey.CREATE_PARTITIONS: _Api(0, 3, 2),
+    ApiKey.DELETE_GROUPS: _Api(0, 2, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _Api(0, 1, 1),
+    ApiKey.OFFSET_DELETE: _Api(0, 0, _NEVER),
+    ApiKey.DESCRIBE_CLUSTER: _Api(0, 2, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _Api(0, 1, 0),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _Api(0, 1, 0),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _Api(0, 0, 0),
+}
+
+#: First and last version that we encode and decode. What a broker announces may differ: see `apis/api_versions.py`.
+VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
+
+
+@cache
+def request_class(key: ApiKey) -> type[Any]:
+    """The class of an API's requests; imports its module when first asked."""
+    return _declared(key, "Request")
+
+
+@cache
+def response_class(key: ApiKey) -> type[Any]:
+    """The class of an API's responses; imports its module when first asked."""
+    return _declared(key, "Response")
+
+
+def _declared(key: ApiKey, suffix: str) -> type[Message]:
+    words = ApiKey(key).name.lower()
+    module = import_module(f"kohort.wire.messages.{words}")
+    found: type[Message] = getattr(module, "".join(word.capitalize() for word in words.split("_")) + suffix)
+    return found
+
+
+def is_flexible(key: ApiKey, version: int) -> bool:
+    """Whether the API's messages have compact lengths and tagged sections in `version`."""
+    return version >= _APIS[key].flexible_since
+
+
+def request_header_version(key: ApiKey, version: int) -> int:
+    """The version of `RequestHeader` before such a request."""
+    return 2 if version >= _APIS[key].flexible_since else 1
+
+
+def response_header_version(key: ApiKey, version: int) -> int:
+    """The version of `ResponseHeader` before such a response.
+
+    Source: KIP-511: a client that asked for too new a version of ApiVersions must be able to read the answer.
+    """
+    return 1 if version >= _APIS[key].flexible_since and key != ApiKey.API_VERSIONS else 0
+
+
+def negotiate(key: ApiKey, theirs_min: int, theirs_max: int, ours_max: int | None = None) -> int | None:
+    """The newest version that both sides have; `None` if there is none.
+
+    Args:
+        key: the API.
+        theirs_min: oldest version that the peer has.
+        theirs_max: newest version that the peer has.
+        ours_max: newest version that we want to use, where it is not the newest that we have.
+    """
+    first, last = VERSIONS[key]
+    if ours_max is not None:
+        last = min(last, ours_max)
+    agreed = min(last, theirs_max)
+    return agreed if agreed >= max(first, theirs_min) else None
