@@ -144,6 +144,8 @@ def _advice(why: OSError) -> str:
     match why.errno:
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return "; choose a directory that this user may write to, or change its permissions"
+        case errno.ENOTDIR | errno.ENOENT | errno.ENAMETOOLONG:
+            return "; check the path"
         case errno.ENOSPC | errno.EDQUOT:
             return "; free some space and start again"
         case errno.EMFILE | errno.ENFILE:

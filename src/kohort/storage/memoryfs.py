@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final, TypeAlias
 
 from kohort.errors import StorageError
 from kohort.storage.fs import Buffer, SyncFailedError
 
 _FIRST_CAPACITY: Final = 4096
+#: From here on a buffer is memory that the system hands out page by page, as it is written.
+_LAZY_CAPACITY: Final = 1 << 20
 
 #: (path, durable size, written size) -> size that survives.
 Survives: TypeAlias = Callable[[str, int, int], int]
@@ -34,7 +37,7 @@ class MemoryFile:
 
     def __init__(self, fs: MemoryFileSystem) -> None:
         self._fs = fs
-        self._buffer = bytearray()
+        self._buffer: bytearray | mmap = bytearray()
         self._size = 0
         #: Bytes from the start that a crash cannot take.
         self.durable_size = 0
@@ -49,7 +52,7 @@ class MemoryFile:
         if fits < len(data):
             raise StorageError(f"cannot write to memory: {fits} of {len(data)} bytes fit; free some space")
         if end > len(self._buffer):
-            grown = bytearray(max(_FIRST_CAPACITY, end, 2 * len(self._buffer)))
+            grown = _buffer_of(max(_FIRST_CAPACITY, end, len(self._buffer) * _growth(len(self._buffer))))
             grown[: self._size] = memoryview(self._buffer)[: self._size]
             self._buffer = grown
         self._buffer[position:end] = data
@@ -273,6 +276,17 @@ class MemoryFileSystem:
         if not isinstance(node, _Directory):
             raise StorageError(f"cannot open {path}: No such file or directory")
         return node, name
+
+
+def _growth(capacity: int) -> int:
+    # Up to 16 MB in big steps: pages that nobody wrote to do not exist, and growing copies.
+    return 16 if capacity <= _LAZY_CAPACITY else 2
+
+
+def _buffer_of(capacity: int) -> bytearray | mmap:
+    if capacity < _LAZY_CAPACITY:
+        return bytearray(capacity)
+    return mmap(-1, capacity, flags=MAP_PRIVATE | MAP_ANONYMOUS)
 
 
 def _parts(path: str) -> list[str]:

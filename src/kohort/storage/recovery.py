@@ -84,25 +84,22 @@ def open_partition(
         StorageError: damage in the middle, a missing segment, or less than a clean stop left.
     """
     bases = sorted(base for name in fs.list_directory(directory) if (base := segment_base(name)) is not None)
-    segments = [Segment(fs, directory, base, is_entry_durable=True) for base in bases]
-    producers = ProducerStates()
-    damage = _read_segments(segments, producers, with_crc=False) if expected else None
-    if not expected or damage or _end(segments) != expected:
-        # Also when a clean log is not as it was left: somebody touched it, so every byte is looked at.
-        segments = [Segment(fs, directory, base, is_entry_durable=True) for base in bases]
-        producers = ProducerStates()
-        damage = _read_segments(segments, producers, with_crc=True)
+    is_trusted = expected is not None
+    segments, producers, damage = _read_segments(fs, directory, bases, is_trusted=is_trusted)
+    if is_trusted and (damage or _end(segments) != expected):
+        # Not as the clean stop left it: somebody touched it, so every byte is looked at.
+        is_trusted = False
+        segments, producers, damage = _read_segments(fs, directory, bases, is_trusted=False)
+    if not is_trusted:
         _check_nothing_lost(segments, damage, expected)
-    cut = None
-    if damage:
-        cut = _cut(fs, segments, damage)
+    cut = _cut(fs, segments, damage) if damage else None
     if not segments:
         segments = [Segment(fs, directory, 0, is_entry_durable=False)]
         segments[0].make_file()
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
     log.producers = producers
     for segment in segments:
-        if not expected:
+        if not is_trusted and segment.size:
             # What was found in the page cache after a kill is not yet on the disk.
             segment.sync(directory)
         segment.release()
@@ -115,16 +112,20 @@ def _end(segments: list[Segment]) -> PartitionEnd:
     return PartitionEnd(segments[-1].next_offset, sum(segment.size for segment in segments))
 
 
-def _read_segments(segments: list[Segment], producers: ProducerStates, *, with_crc: bool) -> _Damage | None:
+def _read_segments(
+    fs: FileSystem, directory: str, bases: list[int], *, is_trusted: bool
+) -> tuple[list[Segment], ProducerStates, _Damage | None]:
     """Read segments up to the first damage; those behind it stay unread."""
+    segments = [Segment(fs, directory, base, is_entry_durable=is_trusted) for base in bases]
+    producers = ProducerStates()
     for at, segment in enumerate(segments):
         if at and segment.base_offset != segments[at - 1].next_offset:
             before = segments[at - 1]
-            return _Damage(before, before.size, f"the next segment begins at offset {segment.base_offset}")
-        damage = _read_segment(segment, producers, with_crc=with_crc)
+            return segments, producers, _Damage(before, before.size, f"the next file begins at {segment.base_offset}")
+        damage = _read_segment(segment, producers, with_crc=not is_trusted)
         if damage:
-            return damage
-    return None
+            return segments, producers, damage
+    return segments, producers, None
 
 
 def _read_segment(segment: Segment, producers: ProducerStates, *, with_crc: bool) -> _Damage | None:

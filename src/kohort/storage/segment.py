@@ -184,16 +184,17 @@ class Segment:
 
     def first_batch_since(self, timestamp_ms: int) -> BatchPlace | None:
         """The first batch with a timestamp of at least `timestamp_ms`; `None` if there is none."""
-        if timestamp_ms > self.max_timestamp:
+        if timestamp_ms > self.max_timestamp or self.size == 0:
             return None
         # The last entry before which every timestamp is smaller: the batch is behind it, and before the next entry.
         entry = bisect_left(self._index_max_timestamps, timestamp_ms) - 1
         position = self._index_positions[max(entry, 0)]
-        header = self.header_at(position)
-        while header.max_timestamp < timestamp_ms:
-            position += header.size_bytes
+        while position < self.size:
             header = self.header_at(position)
-        return BatchPlace(position, header)
+            if header.max_timestamp >= timestamp_ms:
+                return BatchPlace(position, header)
+            position += header.size_bytes
+        return None
 
     def _walk(self, position: int, *, offset: int, limit: int) -> int:
         """Hop from the batch at `position` to the last one that begins at or before both `offset` and byte `limit`."""

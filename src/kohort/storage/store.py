@@ -23,6 +23,7 @@ from kohort.storage.catalog import (
     split_folder_name,
 )
 from kohort.storage.datadir import (
+    PARTITION_METADATA_NAME,
     Identity,
     PartitionEnd,
     check_partition_metadata,
@@ -310,11 +311,12 @@ class Store:
             if name in known or split_folder_name(name) is None:
                 continue
             path = f"{self.directory}/{name}"
-            for file in self._fs.list_directory(path):
-                if segment_base(file) is not None and self._fs.open(f"{path}/{file}").size() > 0:
-                    raise StorageError(
-                        f"the folder {path} holds records, but the catalog does not know it; move it away"
-                    )
+            files = self._fs.list_directory(path)
+            if any(file != PARTITION_METADATA_NAME and segment_base(file) is None for file in files):
+                # Nothing that we would make.
+                continue
+            if any(segment_base(file) is not None and self._fs.open(f"{path}/{file}").size() for file in files):
+                raise StorageError(f"the folder {path} holds records, but the catalog does not know it; move it away")
             self._fs.remove(path)
 
     def _topic(self, name: str) -> Topic:
