@@ -1,0 +1,64 @@
+"""Our bytes against those of kio and kafka-python, both ways, for every message in every version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kohort.wire.codec import decode, encode
+from kohort.wire.schema import Message, schema_of
+from support.foreign_wire import FOREIGN, GAPS, Foreign, fit
+from support.wire_messages import messages_and_versions
+from support.wire_strategies import message_strategy
+
+pytestmark = pytest.mark.interop
+
+# No other library has the records of `__consumer_offsets`; the comparison of schemas covers those.
+PAIRS = [
+    pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
+    for cls, version in messages_and_versions()
+    if not schema_of(cls).kind.startswith("coordinator-")
+]
+
+
+@pytest.mark.parametrize(("cls", "version"), PAIRS)
+def test_gaps_are_those_that_are_listed(cls: type[Message], version: int) -> None:
+    """No library is left out in silence, none is left out any longer than it must, and one at least takes part."""
+    missing = {foreign.name for foreign in FOREIGN if not foreign.has(cls, version)}
+    listed = {library for library, name in GAPS if name == cls.__name__}
+
+    assert missing == listed
+    assert len(missing) < len(FOREIGN)
+
+
+@pytest.mark.parametrize(("cls", "version"), PAIRS)
+def test_untouched_messages_are_the_same(cls: type[Message], version: int) -> None:
+    """Defaults are the other libraries' too; tagged fields that hold theirs are not written."""
+    compare_with_all(cls(), version)
+
+
+@pytest.mark.parametrize(("cls", "version"), PAIRS)
+@settings(max_examples=20, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_arbitrary_messages_are_the_same(cls: type[Message], version: int, data: st.DataObject) -> None:
+    """Same values, same bytes; each side understands the other's."""
+    compare_with_all(data.draw(message_strategy(cls, version, max_elements=2)), version)
+
+
+def compare_with_all(message: Message, version: int) -> None:
+    for foreign in FOREIGN:
+        if foreign.has(type(message), version):
+            copy, _ = decode(type(message), version, encode(message, version))
+            compare(foreign, fit(foreign, copy, version), version)
+
+
+def compare(foreign: Foreign, message: Any, version: int) -> None:
+    ours = encode(message, version)
+    theirs = foreign.encode(message, version)
+
+    assert ours == theirs, foreign.name
+    assert decode(type(message), version, theirs) == (message, len(theirs)), foreign.name
+    assert foreign.reencode(type(message), version, ours) == ours, foreign.name

@@ -1,0 +1,95 @@
+"""Apache Kafka 4.3 as a reference for tests: its jars, fetched once with Maven into the checkout's cache.
+
+Laws: a test that needs the jars says so by calling `kafka_libs`, and is skipped with the reason where they cannot be
+had; concurrent test runs wait for one fetch; a fetch that was cut off leaves nothing behind.
+Run this file to fetch the jars beforehand, with more patience than a test has.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+VERSION = "4.3.0"
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache" / f"kafka-{VERSION}"
+
+#: A test waits less than its own time limit; what Maven has got by then it need not fetch again.
+FETCH_SECONDS = 150
+
+POM = f"""<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kohort.tests</groupId>
+  <artifactId>apache-kafka</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+class KafkaUnavailableError(Exception):
+    """The jars are not here and cannot be fetched; the text says why."""
+
+
+def kafka_libs() -> Path:
+    """The directory of Kafka's jars; skips the calling test where there is none."""
+    try:
+        return fetch_libs(timeout_seconds=FETCH_SECONDS)
+    except KafkaUnavailableError as error:
+        pytest.skip(f"Apache Kafka {VERSION} is not available: {error}")
+
+
+def fetch_libs(*, timeout_seconds: float) -> Path:
+    """The directory of Kafka's jars, fetched now if it is not there.
+
+    Raises:
+        KafkaUnavailableError: no Maven, no Java, or the fetch failed.
+    """
+    libs = CACHE / "libs"
+    if libs.is_dir():
+        return libs
+    for program in ("mvn", "java"):
+        if shutil.which(program) is None:
+            raise KafkaUnavailableError(f"{program} is not installed")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not libs.is_dir():
+            _fetch(libs, timeout_seconds)
+    return libs
+
+
+def _fetch(libs: Path, timeout_seconds: float) -> None:
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetch-") as directory:
+        pom = Path(directory, "pom.xml")
+        pom.write_text(POM)
+        jars = Path(directory, "libs")
+        command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+        except subprocess.TimeoutExpired:
+            raise KafkaUnavailableError(f"Maven took longer than {timeout_seconds} s") from None
+        if done.returncode != 0:
+            reason = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
+            raise KafkaUnavailableError(f"Maven failed: {reason[0]}")
+        os.rename(jars, libs)
+
+
+if __name__ == "__main__":
+    try:
+        print(fetch_libs(timeout_seconds=1800))
+    except KafkaUnavailableError as error:
+        sys.exit(str(error))
