@@ -14,7 +14,8 @@ from kohort.coordinator.commands import ReplyBody
 from kohort.coordinator.records import Record
 from kohort.ids import RequestToken
 
-TimerKind = Literal["session", "rebalance", "join", "sync", "pending", "initial_delay"]
+#: "assignment" belongs to a KIP-848 group whose target is to be computed; the others are Kafka's.
+TimerKind = Literal["session", "rebalance", "join", "sync", "pending", "initial_delay", "assignment"]
 
 
 class TimerKey(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID, TopicId
 
 
@@ -23,6 +24,13 @@ class Record:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolatileRecord(Record):
     """A fact that only matters while the process lives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImageReplaced(VolatileRecord):
+    """The picture of topics is now `image`; concerns every group, so `group_id` is empty."""
+
+    image: TopicImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

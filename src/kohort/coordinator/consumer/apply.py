@@ -1,0 +1,170 @@
+"""The only place that changes a KIP-848 group: the living coordinator and recovery both come here.
+
+Laws: nothing is decided here. A record that refers to a group or member that is not there creates it, or does nothing
+if it is a tombstone: a log that compaction has worked on may have lost what came before (KAFKA-19862).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.records import (
+    ConsumerGroupEpochSet,
+    ConsumerGroupForgotten,
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentForgotten,
+    CurrentAssignmentSet,
+    MemberState,
+    MemberTargetForgotten,
+    MemberTargetSet,
+    TargetAssignmentEpochForgotten,
+    TargetAssignmentEpochSet,
+)
+
+Key = TypeVar("Key")
+
+
+def apply_epoch_set(groups: GroupsState, record: ConsumerGroupEpochSet) -> None:
+    """Type 3."""
+    group = _group(groups, record.group_id)
+    group.epoch = record.epoch
+    group.metadata_hash = record.metadata_hash
+
+
+def apply_group_forgotten(groups: GroupsState, record: ConsumerGroupForgotten) -> None:
+    """Tombstone of type 3."""
+    groups.consumer.pop(record.group_id, None)
+
+
+def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribed) -> None:
+    """Type 5."""
+    group = _group(groups, record.group_id)
+    member = _member(group, record.member_id)
+    _count_subscription(group, member.subscribed_topic_names, -1)
+    member.instance_id = record.instance_id
+    member.rack_id = record.rack_id
+    member.client_id = record.client_id
+    member.client_host = record.client_host
+    member.subscribed_topic_names = record.subscribed_topic_names
+    member.subscribed_topic_regex = record.subscribed_topic_regex
+    member.rebalance_timeout_ms = record.rebalance_timeout_ms
+    member.server_assignor = record.server_assignor
+    _count_subscription(group, member.subscribed_topic_names, 1)
+
+
+def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten) -> None:
+    """Tombstone of type 5; also releases what the member held, whose own tombstone came before."""
+    group = groups.consumer.get(record.group_id)
+    if group is None:
+        return
+    member = group.members.pop(record.member_id, None)
+    if member is not None:
+        _count_subscription(group, member.subscribed_topic_names, -1)
+        _release(group, member)
+
+
+def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet) -> None:
+    """Type 6."""
+    group = _group(groups, record.group_id)
+    group.target_epoch = record.assignment_epoch
+    group.target_timestamp_ms = record.assignment_timestamp_ms
+
+
+def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEpochForgotten) -> None:
+    """Tombstone of type 6."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None:
+        group.target_epoch = 0
+        group.target_timestamp_ms = 0
+
+
+def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> None:
+    """Type 7."""
+    _group(groups, record.group_id).targets[record.member_id] = record.partitions
+
+
+def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgotten) -> None:
+    """Tombstone of type 7."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None:
+        group.targets.pop(record.member_id, None)
+
+
+def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentSet) -> None:
+    """Type 8."""
+    group = _group(groups, record.group_id)
+    member = _member(group, record.member_id)
+    _release(group, member)
+    member.member_epoch = record.member_epoch
+    member.previous_member_epoch = record.previous_member_epoch
+    member.state = record.state
+    member.assigned = record.assigned
+    member.pending_revocation = record.pending_revocation
+    _hold(group, member.member_id, member.assigned)
+    _hold(group, member.member_id, member.pending_revocation)
+
+
+def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssignmentForgotten) -> None:
+    """Tombstone of type 8."""
+    group = groups.consumer.get(record.group_id)
+    member = None if group is None else group.members.get(record.member_id)
+    if group is None or member is None:
+        return
+    _release(group, member)
+    member.member_epoch = 0
+    member.previous_member_epoch = -1
+    member.state = MemberState.STABLE
+    member.assigned = {}
+    member.pending_revocation = {}
+
+
+def _group(groups: GroupsState, group_id: str) -> ConsumerGroup:
+    group = groups.consumer.get(group_id)
+    if group is None:
+        # An id is of one kind only; the tombstone of the other kind may be what compaction took away.
+        groups.classic.pop(group_id, None)
+        group = groups.consumer[group_id] = ConsumerGroup(group_id)
+    return group
+
+
+def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    member = group.members.get(member_id)
+    if member is None:
+        member = group.members[member_id] = ConsumerMember(group.group_id, member_id)
+        _count_subscription(group, member.subscribed_topic_names, 1)
+    return member
+
+
+def _hold(group: ConsumerGroup, member_id: str, grants: Grants) -> None:
+    for topic_id, partitions in grants.items():
+        holders = group.holders.setdefault(topic_id, {})
+        for partition in partitions:
+            holders[partition] = member_id
+
+
+def _release(group: ConsumerGroup, member: ConsumerMember) -> None:
+    for grants in (member.assigned, member.pending_revocation):
+        for topic_id, partitions in grants.items():
+            holders = group.holders.get(topic_id, {})
+            for partition in partitions:
+                # While a log is read, somebody else's later grant may have come first.
+                if holders.get(partition) == member.member_id:
+                    del holders[partition]
+            if not holders:
+                group.holders.pop(topic_id, None)
+
+
+def _count_subscription(group: ConsumerGroup, names: tuple[str, ...], by: int) -> None:
+    _count(group.subscriptions, names, by)
+    for name in names:
+        _count(group.topic_subscribers, name, by)
+
+
+def _count(counts: dict[Key, int], key: Key, by: int) -> None:
+    left = counts.get(key, 0) + by
+    if left:
+        counts[key] = left
+    else:
+        counts.pop(key, None)

@@ -1,0 +1,101 @@
+"""What a KIP-848 heartbeat must look like before anything is looked up.
+
+Source: Apache Kafka's checks of the request; the bounds on lengths and counts are ours, far above what clients send.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+#: The epoch that a joining member sends.
+JOIN_EPOCH: Final = 0
+#: The epoch that a member sends when it leaves for good, and that it is answered.
+LEAVE_EPOCH: Final = -1
+#: The epoch that a static member sends when it means to come back.
+LEAVE_STATIC_EPOCH: Final = -2
+
+#: Longest name of a topic in Kafka.
+MAX_TOPIC_NAME: Final = 249
+#: Most topics that one member may name.
+MAX_SUBSCRIBED_TOPICS: Final = 10_000
+#: Longest id or host name, in characters.
+MAX_NAME: Final = 1_024
+#: Most partitions that one member may say it owns.
+MAX_OWNED_PARTITIONS: Final = 200_000
+
+
+def check_heartbeat(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
+    """Refuse what is malformed, and what this broker does not serve yet, with a message that says which."""
+    _check_ids(command)
+    epoch = command.member_epoch
+    if epoch < LEAVE_STATIC_EPOCH:
+        raise _invalid(f"MemberEpoch {epoch} is invalid: -2 or above is expected")
+    if epoch == LEAVE_STATIC_EPOCH and command.instance_id is None:
+        raise _invalid("MemberEpoch -2 needs an InstanceId")
+    if command.instance_id is not None:
+        raise _invalid("static membership (group.instance.id) is not served by this broker yet: leave it out")
+    if command.rebalance_timeout_ms < -1:
+        raise _invalid(f"RebalanceTimeoutMs {command.rebalance_timeout_ms} is invalid")
+    if epoch == JOIN_EPOCH:
+        _check_join(command)
+    _check_subscription(command, settings)
+    owned = command.topic_partitions
+    if owned is not None and sum(len(partitions) for partitions in owned.values()) > MAX_OWNED_PARTITIONS:
+        raise _invalid(f"TopicPartitions has more than {MAX_OWNED_PARTITIONS} partitions")
+
+
+def _check_ids(command: ConsumerGroupHeartbeat) -> None:
+    if not command.group_id:
+        raise _invalid("GroupId can't be empty")
+    if not command.member_id:
+        raise _invalid("MemberId can't be empty")
+    for name, value in (("InstanceId", command.instance_id), ("RackId", command.rack_id)):
+        if value is not None and not value:
+            raise _invalid(f"{name} can't be empty: null means that there is none")
+    names = (
+        command.member_id,
+        command.client_id,
+        command.client_host,
+        command.rack_id or "",
+        command.instance_id or "",
+    )
+    if max(map(len, names)) > MAX_NAME:
+        raise _invalid(f"an id in the request is longer than {MAX_NAME} characters")
+
+
+def _check_join(command: ConsumerGroupHeartbeat) -> None:
+    if command.rebalance_timeout_ms == -1:
+        raise _invalid("RebalanceTimeoutMs must be provided in the first request")
+    if command.topic_partitions is None or command.topic_partitions:
+        raise _invalid("TopicPartitions must be empty when (re-)joining")
+    if command.subscribed_topic_names is None and command.subscribed_topic_regex is None:
+        raise _invalid("SubscribedTopicNames or SubscribedTopicRegex must be provided in the first request")
+
+
+def _check_subscription(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
+    if command.subscribed_topic_regex:
+        raise Refused(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            "subscriptions by regular expression are not served by this broker yet: name the topics",
+        )
+    names = command.subscribed_topic_names
+    if names is not None:
+        if len(names) > MAX_SUBSCRIBED_TOPICS:
+            raise _invalid(f"SubscribedTopicNames has more than {MAX_SUBSCRIBED_TOPICS} topics")
+        if not all(0 < len(name) <= MAX_TOPIC_NAME for name in names):
+            raise _invalid(f"a subscribed topic's name is empty or longer than {MAX_TOPIC_NAME} characters")
+    assignor = command.server_assignor
+    if assignor is not None and assignor not in settings.group_consumer_assignors:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {assignor[:MAX_NAME]} is not supported. "
+            f"Supported assignors: {', '.join(settings.group_consumer_assignors)}.",
+        )
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, message)

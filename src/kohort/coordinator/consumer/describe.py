@@ -1,0 +1,79 @@
+"""What tools see of KIP-848 groups.
+
+Source: Apache Kafka's `ConsumerGroup.asDescribedGroup`; states as KIP-848 names them.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.commands import (
+    DescribeConsumerGroup,
+    DescribeConsumerGroupReply,
+    DescribedConsumerMember,
+)
+from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.records import MemberState
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import TopicId
+
+#: `DescribedConsumerMember.member_type` of a member that speaks the consumer protocol.
+CONSUMER_MEMBER = 1
+
+
+def state_of(group: ConsumerGroup) -> str:
+    """Empty, Assigning, Reconciling or Stable, as Kafka prints it."""
+    if not group.members:
+        return "Empty"
+    if group.epoch > group.target_epoch:
+        return "Assigning"
+    for member in group.members.values():
+        if member.state != MemberState.STABLE or member.member_epoch != group.target_epoch:
+            return "Reconciling"
+    return "Stable"
+
+
+def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
+    """Describe one group; GROUP_ID_NOT_FOUND refuses an unknown or classic one."""
+    group = groups.consumer.get(command.group_id)
+    if group is None:
+        why = "is not a consumer group" if command.group_id in groups.classic else "does not exist"
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {command.group_id} {why}")
+    members = tuple(_describe_member(group, group.members[member_id]) for member_id in sorted(group.members))
+    reply = DescribeConsumerGroupReply(
+        group_id=group.group_id,
+        state=state_of(group),
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=settings.group_consumer_assignors[0],
+        members=members,
+        topic_names=_names(groups, members),
+    )
+    return Decision(effects=(Reply(command.request, reply),))
+
+
+def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumerMember:
+    # KAFKA-20431: what a member has yet to give up is still in its hands, and an operator has to see where it is.
+    held: dict[TopicId, set[int]] = {topic_id: set(grants) for topic_id, grants in member.assigned.items()}
+    for topic_id, grants in member.pending_revocation.items():
+        held.setdefault(topic_id, set()).update(grants)
+    return DescribedConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.subscribed_topic_names,
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        assignment={topic_id: tuple(sorted(partitions)) for topic_id, partitions in held.items()},
+        target_assignment=dict(group.targets.get(member.member_id, NO_TARGET)),
+        member_type=CONSUMER_MEMBER,
+    )
+
+
+def _names(groups: GroupsState, members: tuple[DescribedConsumerMember, ...]) -> dict[TopicId, str]:
+    """The name of every topic that `members` mention; a topic that was deleted meanwhile has none."""
+    mentioned = {topic_id for member in members for topic_id in (*member.assignment, *member.target_assignment)}
+    by_id = groups.image.by_id
+    return {topic_id: by_id[topic_id].name for topic_id in sorted(mentioned) if topic_id in by_id}

@@ -1,0 +1,268 @@
+"""ConsumerGroupHeartbeat: join, stay, acknowledge a revocation, learn of a new assignment.
+
+Laws: a refused heartbeat changes nothing and does not prolong the session. A heartbeat of a live member is never
+refused with GROUP_ID_NOT_FOUND, which stock clients take as fatal: UNKNOWN_MEMBER_ID makes them rejoin.
+Source: KIP-848, KIP-1082 (ids made by clients), Apache Kafka's group coordinator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
+from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
+from kohort.coordinator.consumer.leave import decide_leave
+from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
+from kohort.coordinator.consumer.target import decide_target, hash_topics, subscriptions_of, target_in
+from kohort.coordinator.conversion import decide_convert_to_consumer
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.records import (
+    ConsumerGroupEpochSet,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentSet,
+    MemberState,
+    Record,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import TopicId
+
+
+def decide_heartbeat(
+    groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """Answer one heartbeat; raises `Refused`."""
+    group = groups.consumer.get(command.group_id)
+    member = None if group is None else group.members.get(command.member_id)
+    # The common case first: nothing is new on either side, and nothing is looked at that grows with the group.
+    if group is not None and member is not None and _is_settled(group, member, command):
+        reply = ConsumerGroupHeartbeatReply(
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
+            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            assignment=None,
+        )
+        session = Arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
+        return Decision((), (Reply(command.request, reply), session))
+    check_heartbeat(command, settings)
+    if command.member_epoch < JOIN_EPOCH:
+        return decide_leave(groups, command, settings, now_ms=now_ms)
+    return _decide_full(_Draft(groups=groups, command=command, settings=settings, now_ms=now_ms))
+
+
+def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> bool:
+    """Whether the heartbeat says nothing new and there is nothing new to tell."""
+    return (
+        command.member_epoch == member.member_epoch == group.target_epoch == group.epoch
+        and member.state == MemberState.STABLE
+        and command.topic_partitions is None
+        and command.subscribed_topic_names is None
+        and command.subscribed_topic_regex is None
+        and command.server_assignor is None
+        and command.rack_id is None
+        and command.instance_id is None
+        and command.rebalance_timeout_ms == -1
+        and command.client_id == member.client_id
+        and command.client_host == member.client_host
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """A decision in the making: what was asked, and what came together so far."""
+
+    groups: GroupsState
+    command: ConsumerGroupHeartbeat
+    settings: GroupSettings
+    now_ms: int
+    records: list[Record] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+
+def _decide_full(draft: _Draft) -> Decision:
+    """The heartbeat of a member that joins, says something new or is on its way to a target."""
+    command, settings = draft.command, draft.settings
+    group = _find_group(draft)
+    member = _find_member(group, command, settings)
+    is_behind = command.member_epoch not in (JOIN_EPOCH, member.member_epoch)
+    target_epoch, names = _decide_subscription(draft, group, member)
+    by_name = draft.groups.image.by_name
+    goal = Goal(
+        epoch=target_epoch,
+        target=target_in(draft.records, group, member.member_id),
+        subscribed=frozenset(by_name[name].topic_id for name in names if name in by_name),
+        holders=group.holders,
+    )
+    step = decide_next_assignment(member, goal, owned=_owned(command), group_id=group.group_id)
+    if step is not None:
+        draft.records.append(step)
+        _decide_rebalance_timer(draft, member, step)
+    assigned = member.assigned if step is None else step.assigned
+    is_told = (
+        command.member_epoch == JOIN_EPOCH
+        or is_behind
+        or _is_full_request(command)
+        or (step is not None and not _is_same(assigned, member.assigned))
+    )
+    reply = ConsumerGroupHeartbeatReply(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch if step is None else step.member_epoch,
+        heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+        assignment=_as_partitions(assigned) if is_told else None,
+    )
+    session = Arm(member.session_key, draft.now_ms + settings.group_consumer_session_timeout_ms)
+    return Decision(tuple(draft.records), (Reply(command.request, reply), session, *draft.effects))
+
+
+def _find_group(draft: _Draft) -> ConsumerGroup:
+    """The group of a heartbeat with epoch 0 or above: there, or to be made."""
+    group_id = draft.command.group_id
+    group = draft.groups.consumer.get(group_id)
+    if group is not None:
+        return group
+    if draft.command.member_epoch != JOIN_EPOCH:
+        raise _unknown_member(draft.command)
+    draft.records.extend(decide_convert_to_consumer(draft.groups, group_id))
+    return ConsumerGroup(group_id)
+
+
+def _find_member(group: ConsumerGroup, command: ConsumerGroupHeartbeat, settings: GroupSettings) -> ConsumerMember:
+    """The member with an epoch that may go on: there, or to be made.
+
+    Source: KAFKA-19233: a member that is known may join again; its first answer may have been lost.
+    """
+    member = group.members.get(command.member_id)
+    if member is None:
+        if command.member_epoch != JOIN_EPOCH:
+            raise _unknown_member(command)
+        if len(group.members) >= settings.group_consumer_max_size:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"the group has {len(group.members)} members, and group.consumer.max.size is "
+                f"{settings.group_consumer_max_size}",
+            )
+        return ConsumerMember(group.group_id, command.member_id)
+    if command.member_epoch not in (JOIN_EPOCH, member.member_epoch):
+        _check_epoch(member, command)
+    return member
+
+
+def _check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
+    """Let an older epoch pass only if it is the previous one, of a member that never saw its latest answer."""
+    epoch = command.member_epoch
+    owned = command.topic_partitions
+    if epoch > member.member_epoch:
+        why = f"a larger epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
+    elif epoch == member.previous_member_epoch and owned is not None and _is_within(owned, member.assigned):
+        return
+    else:
+        why = f"a smaller epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
+    raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"the member has {why}; it has to give up its partitions and rejoin")
+
+
+def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMember) -> tuple[int, tuple[str, ...]]:
+    """Take over what the member wants; returns the target's epoch and the member's topics as they will be."""
+    subscribed = _merge(group.group_id, member, draft.command)
+    is_new = member.member_id not in group.members
+    names = subscribed.subscribed_topic_names
+    has_other_topics = is_new or names != member.subscribed_topic_names
+    if is_new or not _is_subscribed_as(member, subscribed):
+        draft.records.append(subscribed)
+    epoch = group.epoch
+    if not has_other_topics and epoch == group.target_epoch:
+        return epoch, names
+    image = draft.groups.image
+    subscriptions = subscriptions_of(group, member_id=member.member_id, names=names)
+    if has_other_topics:
+        epoch += 1
+        everything = {name for distinct in set(subscriptions.values()) for name in distinct}
+        metadata_hash = hash_topics(image, everything)
+        draft.records.append(ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=metadata_hash))
+    records, effects = decide_target(
+        group, image, draft.settings, epoch=epoch, subscriptions=subscriptions, now_ms=draft.now_ms
+    )
+    draft.records.extend(records)
+    draft.effects.extend(effects)
+    return epoch if records else group.target_epoch, names
+
+
+def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
+    """The member's wishes with what the heartbeat says anew."""
+    names = command.subscribed_topic_names
+    regex = command.subscribed_topic_regex
+    timeout_ms = command.rebalance_timeout_ms
+    return ConsumerMemberSubscribed(
+        group_id=group_id,
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id if command.rack_id is None else command.rack_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else tuple(sorted(set(names))),
+        subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex or None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=member.server_assignor if command.server_assignor is None else command.server_assignor,
+    )
+
+
+def _is_subscribed_as(member: ConsumerMember, subscribed: ConsumerMemberSubscribed) -> bool:
+    return (
+        member.subscribed_topic_names == subscribed.subscribed_topic_names
+        and member.subscribed_topic_regex == subscribed.subscribed_topic_regex
+        and member.server_assignor == subscribed.server_assignor
+        and member.rack_id == subscribed.rack_id
+        and member.rebalance_timeout_ms == subscribed.rebalance_timeout_ms
+        and member.client_id == subscribed.client_id
+        and member.client_host == subscribed.client_host
+    )
+
+
+def _decide_rebalance_timer(draft: _Draft, member: ConsumerMember, step: CurrentAssignmentSet) -> None:
+    """Start the time to give partitions up when the member is told of them; giving up some does not prolong it."""
+    key = TimerKey("rebalance", step.group_id, step.member_id)
+    if step.state != MemberState.UNREVOKED_PARTITIONS:
+        if member.state == MemberState.UNREVOKED_PARTITIONS:
+            draft.effects.append(Disarm(key))
+        return
+    if _is_within(_as_partitions(step.pending_revocation), member.pending_revocation):
+        return
+    said_ms = draft.command.rebalance_timeout_ms
+    timeout_ms = member.rebalance_timeout_ms if said_ms == -1 else said_ms
+    draft.effects.append(Arm(key, draft.now_ms + max(timeout_ms, 0)))
+
+
+def _owned(command: ConsumerGroupHeartbeat) -> Partitions | None:
+    """What the member says it owns, without topics of which it owns nothing."""
+    owned = command.topic_partitions
+    if owned is None:
+        return None
+    return {topic_id: partitions for topic_id, partitions in owned.items() if partitions}
+
+
+def _is_full_request(command: ConsumerGroupHeartbeat) -> bool:
+    """Whether the member said everything, as clients do after an error: its latest answer may be lost."""
+    return (
+        command.rebalance_timeout_ms != -1
+        and (command.subscribed_topic_names is not None or command.subscribed_topic_regex is not None)
+        and command.topic_partitions is not None
+    )
+
+
+def _is_within(owned: Partitions, grants: Grants) -> bool:
+    return all(grants.get(topic_id, {}).keys() >= set(partitions) for topic_id, partitions in owned.items())
+
+
+def _is_same(one: Grants, other: Grants) -> bool:
+    return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
+
+
+def _as_partitions(grants: Grants) -> dict[TopicId, tuple[int, ...]]:
+    return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in grants.items()}
+
+
+def _unknown_member(command: ConsumerGroupHeartbeat) -> Refused:
+    return Refused(
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        f"the member {command.member_id} is not in the group {command.group_id}; it has to rejoin",
+    )

@@ -1,0 +1,131 @@
+"""How a member goes: by its own word, by an administrator's, or because it was silent for too long.
+
+Laws: the tombstones of a member are in the order current assignment, target, subscription, so that a log from which
+compaction took some of them never shows a member that holds something it did not ask for. An empty group's target is
+as new as its epoch (KAFKA-20442).
+Source: KIP-848 (member failures); Apache Kafka's order of tombstones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kohort.coordinator.commands import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    LeaveGroup,
+    LeaveGroupReply,
+    LeavingMember,
+)
+from kohort.coordinator.consumer.bounds import LEAVE_EPOCH
+from kohort.coordinator.consumer.target import (
+    assignment_key,
+    build_target,
+    decide_target,
+    hash_topics,
+    subscriptions_of,
+    target_due_ms,
+)
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.records import (
+    ConsumerGroupEpochSet,
+    ConsumerMemberForgotten,
+    CurrentAssignmentForgotten,
+    MemberState,
+    MemberTargetForgotten,
+    Record,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+
+def decide_leave(
+    groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """A heartbeat with epoch -1: the member's partitions are free at once."""
+    group = groups.consumer.get(command.group_id)
+    if group is None or command.member_id not in group.members:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")
+    reply = ConsumerGroupHeartbeatReply(
+        member_id=command.member_id, member_epoch=LEAVE_EPOCH, heartbeat_interval_ms=0, assignment=None
+    )
+    records, effects = _remove(groups, group, [command.member_id], settings, now_ms=now_ms, is_urgent=True)
+    return Decision(tuple(records), (Reply(command.request, reply), *effects))
+
+
+def decide_removal(groups: GroupsState, command: LeaveGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """An administrator removes members of a KIP-848 group by LeaveGroup.
+
+    Source: KAFKA-18188.
+    """
+    group = groups.consumer[command.group_id]
+    outcomes: list[tuple[LeavingMember, ErrorCode]] = []
+    removed: list[str] = []
+    for member in command.members:
+        if member.member_id in group.members:
+            outcomes.append((member, ErrorCode.NONE))
+            if member.member_id not in removed:
+                removed.append(member.member_id)
+        else:
+            outcomes.append((member, ErrorCode.UNKNOWN_MEMBER_ID))
+    reply = Reply(command.request, LeaveGroupReply(members=tuple(outcomes)))
+    if not removed:
+        return Decision(effects=(reply,))
+    records, effects = _remove(groups, group, removed, settings, now_ms=now_ms, is_urgent=True)
+    return Decision(tuple(records), (reply, *effects))
+
+
+def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *, now_ms: int) -> Decision | None:
+    """A deadline of a KIP-848 group has passed; `None` if it means nothing any more."""
+    group = groups.consumer[key.group_id]
+    if key.kind == "assignment":
+        if group.target_epoch >= group.epoch:
+            return None
+        records = build_target(
+            group, groups.image, epoch=group.epoch, subscriptions=subscriptions_of(group), now_ms=now_ms
+        )
+        return Decision(tuple(records))
+    member = group.members.get(key.member_id)
+    if member is None or key.kind not in ("session", "rebalance"):
+        return None
+    if key.kind == "rebalance" and member.state != MemberState.UNREVOKED_PARTITIONS:
+        return None
+    records, effects = _remove(groups, group, [key.member_id], settings, now_ms=now_ms, is_urgent=False)
+    return Decision(tuple(records), tuple(effects))
+
+
+def _remove(
+    groups: GroupsState,
+    group: ConsumerGroup,
+    member_ids: Sequence[str],
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    is_urgent: bool,
+) -> tuple[list[Record], list[Effect]]:
+    """Forget members and raise the epoch.
+
+    `is_urgent`: compute the target now if it may be. Otherwise a timer does: where many members fall silent at once,
+    one computation follows all of their deadlines.
+    """
+    group_id = group.group_id
+    records: list[Record] = []
+    effects: list[Effect] = []
+    for member_id in member_ids:
+        records.append(CurrentAssignmentForgotten(group_id=group_id, member_id=member_id))
+        records.append(MemberTargetForgotten(group_id=group_id, member_id=member_id))
+        records.append(ConsumerMemberForgotten(group_id=group_id, member_id=member_id))
+        effects.append(Disarm(group.members[member_id].session_key))
+        effects.append(Disarm(TimerKey("rebalance", group_id, member_id)))
+    left = subscriptions_of(group, without=member_ids)
+    names = {name for distinct in set(left.values()) for name in distinct}
+    epoch = group.epoch + 1
+    records.append(
+        ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(groups.image, names))
+    )
+    if left and not is_urgent:
+        effects.append(Arm(assignment_key(group_id), max(now_ms, target_due_ms(group, settings))))
+        return records, effects
+    computed, more = decide_target(group, groups.image, settings, epoch=epoch, subscriptions=left, now_ms=now_ms)
+    return records + computed, effects + more

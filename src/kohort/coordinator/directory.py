@@ -1,0 +1,36 @@
+"""Which coordinator a group belongs to.
+
+Source: Apache Kafka: the partition of `__consumer_offsets` that holds a group is the hash of its id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.ids import OFFSETS_TOPIC, TopicPartition, coordinator_partition
+
+
+class Directory:
+    """Group id to shard; shard i is the coordinator of partition i of `__consumer_offsets`.
+
+    >>> directory = Directory(50)
+    >>> directory.shard_index("orders")
+    28
+    >>> str(directory.partition_of("orders"))
+    '__consumer_offsets-28'
+    """
+
+    __slots__ = ("shard_count",)
+
+    def __init__(self, shard_count: int) -> None:
+        """`shard_count`: partitions of `__consumer_offsets`; it may not change while there are groups."""
+        assert shard_count >= 1
+        self.shard_count: Final = shard_count
+
+    def shard_index(self, group_id: str) -> int:
+        """Index of the shard that coordinates the group."""
+        return coordinator_partition(group_id, self.shard_count)
+
+    def partition_of(self, group_id: str) -> TopicPartition:
+        """The partition that the group's records go to."""
+        return TopicPartition(OFFSETS_TOPIC, self.shard_index(group_id))

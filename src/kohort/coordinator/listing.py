@@ -1,0 +1,67 @@
+"""ListGroups and the description of groups that are not there or only hold offsets.
+
+Source: Apache Kafka's `GroupMetadataManager.listGroups`; a group that was made by commits alone is listed as an Empty
+classic one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kohort.coordinator.classic.requests import describe
+from kohort.coordinator.commands import (
+    DescribeClassicGroup,
+    DescribeClassicGroupReply,
+    ListedGroup,
+    ListGroups,
+    ListGroupsReply,
+)
+from kohort.coordinator.consumer.describe import state_of
+from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.model import GroupsState
+from kohort.errors import ErrorCode
+
+#: Group types as Kafka prints them.
+CLASSIC, CONSUMER = "classic", "consumer"
+
+
+def decide_list(groups: GroupsState, command: ListGroups) -> Decision:
+    """Every group of the shard that the filters let through, by group id."""
+    states = {state.lower() for state in command.states}
+    types = {kind.lower() for kind in command.types}
+    found = sorted(
+        (
+            group
+            for group in _listed(groups)
+            if (not states or group.state.lower() in states) and (not types or group.group_type in types)
+        ),
+        key=lambda group: group.group_id,
+    )
+    return Decision(effects=(Reply(command.request, ListGroupsReply(groups=tuple(found))),))
+
+
+def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup) -> Decision:
+    """Describe one classic group; a KIP-848 one is none."""
+    group_id = command.group_id
+    classic = groups.classic.get(group_id)
+    if classic is None and group_id in groups.offsets and group_id not in groups.consumer:
+        reply = DescribeClassicGroupReply(
+            error=ErrorCode.NONE, group_id=group_id, state="Empty", protocol_type="", protocol_name="", members=()
+        )
+        return Decision(effects=(Reply(command.request, reply),))
+    return Decision(effects=(Reply(command.request, describe(classic, group_id)),))
+
+
+def _listed(groups: GroupsState) -> Iterator[ListedGroup]:
+    for group_id, group in groups.consumer.items():
+        yield ListedGroup(group_id=group_id, protocol_type="consumer", state=state_of(group), group_type=CONSUMER)
+    for group_id, classic in groups.classic.items():
+        yield ListedGroup(
+            group_id=group_id,
+            protocol_type=classic.protocol_type or "",
+            state=classic.state.value,
+            group_type=CLASSIC,
+        )
+    for group_id in groups.offsets:
+        if group_id not in groups.consumer and group_id not in groups.classic:
+            yield ListedGroup(group_id=group_id, protocol_type="", state="Empty", group_type=CLASSIC)

@@ -1,0 +1,134 @@
+"""What one coordinator knows: KIP-848 groups, classic groups, committed offsets and the picture of topics.
+
+Laws: only `apply` functions mutate these objects. What is marked "derived" follows from the rest and is no part of
+the durable state; `invariants.py` recomputes it.
+Source: KIP-848 (the three epochs, member states), Apache Kafka's `__consumer_offsets` records.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.coordinator.classic.state import ClassicGroup
+from kohort.coordinator.decision import TimerKey
+from kohort.coordinator.records import MemberState, OffsetCommitted
+from kohort.coordinator.topics import TopicImage
+from kohort.ids import TopicId
+
+#: Partitions that a member holds: topic id -> partition -> epoch of the grant.
+Grants = dict[TopicId, dict[int, int]]
+#: Partitions that a member shall hold: topic id -> ascending partitions.
+Target = dict[TopicId, tuple[int, ...]]
+
+#: The target of a member that has no record of one.
+NO_TARGET: Final[Target] = {}
+
+
+class ConsumerMember:
+    """One member of a KIP-848 group: what it wants (record 5) and what it holds (record 8)."""
+
+    __slots__ = (
+        "assigned",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "member_epoch",
+        "member_id",
+        "pending_revocation",
+        "previous_member_epoch",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "server_assignor",
+        "session_key",
+        "state",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+    )
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        #: Name of the member, unique in its group.
+        self.member_id = member_id
+        #: Static name; `None` is dynamic.
+        self.instance_id: str | None = None
+        #: Where it runs; `None` is not told.
+        self.rack_id: str | None = None
+        #: What the client calls itself.
+        self.client_id = ""
+        #: Where its connection comes from.
+        self.client_host = ""
+        #: Topics by name, ascending, each once.
+        self.subscribed_topic_names: tuple[str, ...] = ()
+        #: Topics by pattern; `None` is none.
+        self.subscribed_topic_regex: str | None = None
+        #: How long it may take to give partitions up.
+        self.rebalance_timeout_ms = -1
+        #: Assignor that it asks for; `None` leaves it to the broker.
+        self.server_assignor: str | None = None
+        #: Epoch of the target that it has reached; an older one while it still has to revoke.
+        self.member_epoch = 0
+        #: The epoch before; a heartbeat with it is one whose answer was lost.
+        self.previous_member_epoch = -1
+        #: Where it is on the way to its target.
+        self.state = MemberState.STABLE
+        #: Partitions that it may use; disjoint from `pending_revocation`.
+        self.assigned: Grants = {}
+        #: Partitions that it has been told to give up and has not; empty unless UNREVOKED_PARTITIONS.
+        self.pending_revocation: Grants = {}
+        #: Key of its session's deadline, made once.
+        self.session_key = TimerKey("session", group_id, member_id)
+
+
+class ConsumerGroup:
+    """One KIP-848 group."""
+
+    __slots__ = (
+        "epoch",
+        "group_id",
+        "holders",
+        "members",
+        "metadata_hash",
+        "subscriptions",
+        "target_epoch",
+        "target_timestamp_ms",
+        "targets",
+        "topic_subscribers",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        #: Name of the group.
+        self.group_id = group_id
+        #: Group epoch (record 3): rises by one with each change of members, subscriptions or topics.
+        self.epoch = 0
+        #: Hash of the subscribed topics that `epoch` was set for.
+        self.metadata_hash = 0
+        #: Epoch that `targets` were computed for (record 6); at most `epoch`.
+        self.target_epoch = 0
+        #: When `targets` were computed; 0 while the group is empty.
+        self.target_timestamp_ms = 0
+        #: member id -> what it shall hold (record 7); disjoint between members; no entry means nothing.
+        self.targets: dict[str, Target] = {}
+        #: member id -> member.
+        self.members: dict[str, ConsumerMember] = {}
+        #: Derived: topic id -> partition -> id of the member that has it assigned or pending revocation.
+        self.holders: dict[TopicId, dict[int, str]] = {}
+        #: Derived: set of names subscribed to -> number of members with exactly that set.
+        self.subscriptions: dict[tuple[str, ...], int] = {}
+        #: Derived: topic name -> number of members that subscribe to it.
+        self.topic_subscribers: dict[str, int] = {}
+
+
+class GroupsState:
+    """Everything that one shard knows; a group id is in at most one of `consumer` and `classic`."""
+
+    __slots__ = ("classic", "consumer", "image", "offsets")
+
+    def __init__(self) -> None:
+        #: The topics; version 0 means that nobody told yet.
+        self.image = TopicImage()
+        #: group id -> KIP-848 group.
+        self.consumer: dict[str, ConsumerGroup] = {}
+        #: group id -> classic group.
+        self.classic: dict[str, ClassicGroup] = {}
+        #: group id -> topic -> partition -> the latest commit; no empty inner mapping.
+        #: A group id that is only here is a simple group: somebody commits without being a member.
+        self.offsets: dict[str, dict[str, dict[int, OffsetCommitted]]] = {}

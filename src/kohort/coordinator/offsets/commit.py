@@ -1,0 +1,117 @@
+"""OffsetCommit: who may commit what, and the records of it.
+
+Laws: while one member of a KIP-848 group holds a partition, no other member's commit of it is accepted, whatever epoch
+it carries. Refused partitions do not hold up the others of the request.
+Source: KIP-848 and KIP-1251 (commits are fenced by the epoch at which a partition was granted); Apache Kafka's
+`ConsumerGroup.validateOffsetCommit`, which refuses the whole request for one old partition, and never asks who holds
+a partition where the epoch is current. The latter would let the old owner of a partition that was released on its own
+overwrite the new owner's commit.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.requests import check_commit, commit_effects
+from kohort.coordinator.commands import CommitOffsets, CommitOffsetsReply, OffsetToCommit
+from kohort.coordinator.decision import Decision, Effect, Reply
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.records import OffsetCommitted, Record
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import ZERO_TOPIC_ID, TopicId
+
+
+def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Store offsets; one code per partition. Raises `Refused` where the whole request is."""
+    group = groups.consumer.get(command.group_id)
+    member = None if group is None else _check_consumer_member(group, command)
+    effects: tuple[Effect, ...] = ()
+    if group is None:
+        effects = _check_other_group(groups, command, now_ms=now_ms)
+    records: list[Record] = []
+    errors: list[ErrorCode] = []
+    for offset in command.offsets:
+        topic_id, error = _check_partition(groups.image, offset, settings)
+        if error == ErrorCode.NONE and group is not None and member is not None:
+            error = _check_grant(group, member, topic_id, offset.partition, command.generation_or_member_epoch)
+        errors.append(error)
+        if error == ErrorCode.NONE:
+            records.append(_build_record(command.group_id, offset, topic_id=topic_id, now_ms=now_ms))
+    reply = Reply(command.request, CommitOffsetsReply(errors=tuple(errors)))
+    return Decision(tuple(records), (reply, *effects))
+
+
+def _check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> ConsumerMember | None:
+    """The member that commits, `None` for an administrator's commit to an empty group."""
+    epoch = command.generation_or_member_epoch
+    if epoch < 0 and not group.members:
+        return None
+    member = group.members.get(command.member_id)
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")
+    if not command.is_member_epoch_aware:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_VERSION, "a member of the consumer protocol commits with OffsetCommit 9 or above"
+        )
+    if epoch < 0 or epoch > member.member_epoch:
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH, f"the commit's epoch is {epoch}, and the member's is {member.member_epoch}"
+        )
+    return member
+
+
+def _check_other_group(groups: GroupsState, command: CommitOffsets, *, now_ms: int) -> tuple[Effect, ...]:
+    """A commit to a classic group, a simple one or one that is not there yet."""
+    classic = groups.classic.get(command.group_id)
+    if classic is not None:
+        check_commit(classic, command)
+        return commit_effects(classic, command, now_ms=now_ms)
+    if command.generation_or_member_epoch < 0:
+        # A simple consumer or an administrator; its offsets are what makes the group.
+        return ()
+    if command.is_member_epoch_aware:
+        # Kafka says GROUP_ID_NOT_FOUND; a member whose group was lost has to rejoin, not to give up.
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} has no members")
+    raise Refused(ErrorCode.ILLEGAL_GENERATION, f"the group {command.group_id} has no members")
+
+
+def _check_partition(image: TopicImage, offset: OffsetToCommit, settings: GroupSettings) -> tuple[TopicId, ErrorCode]:
+    """The topic's id as far as it is known, and whether the partition is there and the text short enough."""
+    topic_id = offset.topic_id
+    if image.version:
+        facts = image.by_name.get(offset.topic)
+        if facts is None or not 0 <= offset.partition < facts.partition_count:
+            return topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_id not in (ZERO_TOPIC_ID, facts.topic_id):
+            return topic_id, ErrorCode.UNKNOWN_TOPIC_ID
+        topic_id = facts.topic_id
+    if len(offset.metadata.encode("utf-8", "surrogatepass")) > settings.offset_metadata_max_bytes:
+        return topic_id, ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return topic_id, ErrorCode.NONE
+
+
+def _check_grant(
+    group: ConsumerGroup, member: ConsumerMember, topic_id: TopicId, partition: int, epoch: int
+) -> ErrorCode:
+    """Whether this member may commit this partition with this epoch."""
+    if epoch == member.member_epoch:
+        holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
+        return ErrorCode.NONE if holder == member.member_id else ErrorCode.STALE_MEMBER_EPOCH
+    for grants in (member.assigned, member.pending_revocation):
+        granted_at = grants.get(topic_id, {}).get(partition)
+        if granted_at is not None:
+            return ErrorCode.NONE if epoch >= granted_at else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _build_record(group_id: str, offset: OffsetToCommit, *, topic_id: TopicId, now_ms: int) -> OffsetCommitted:
+    return OffsetCommitted(
+        group_id=group_id,
+        topic=offset.topic,
+        partition=offset.partition,
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp_ms=now_ms,
+        topic_id=topic_id,
+    )

@@ -1,0 +1,105 @@
+"""Forgetting offsets: OffsetDelete, DeleteGroups, and the end of a topic.
+
+Source: Apache Kafka's `OffsetMetadataManager.deleteOffsets` and `GroupMetadataManager.deleteGroups`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from kohort.coordinator.classic.state import ClassicGroupState
+from kohort.coordinator.commands import DeleteGroup, DeleteOffsets, DeleteOffsetsReply, Done
+from kohort.coordinator.consumer.target import assignment_key
+from kohort.coordinator.conversion import build_group_tombstones
+from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.recordcodec import subscribed_topics
+from kohort.coordinator.records import ClassicGroupForgotten, OffsetForgotten, Record
+from kohort.errors import ErrorCode, Refused
+
+#: The protocol type of consumers; Kafka Connect and others have their own.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decision:
+    """Forget offsets of partitions that nobody in the group subscribes to."""
+    is_subscribed = _subscription_test(groups, command.group_id)
+    topics = groups.offsets.get(command.group_id, {})
+    image = groups.image
+    records: list[Record] = []
+    errors: list[ErrorCode] = []
+    for topic, partition in dict.fromkeys(command.partitions):
+        if partition in topics.get(topic, {}) and not is_subscribed(topic):
+            records.append(OffsetForgotten(group_id=command.group_id, topic=topic, partition=partition))
+    for topic, partition in command.partitions:
+        facts = image.by_name.get(topic)
+        is_there = facts is not None and 0 <= partition < facts.partition_count
+        if is_subscribed(topic):
+            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        elif image.version and not is_there and partition not in topics.get(topic, {}):
+            errors.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            errors.append(ErrorCode.NONE)
+    return Decision(tuple(records), (Reply(command.request, DeleteOffsetsReply(errors=tuple(errors))),))
+
+
+def decide_delete_group(groups: GroupsState, command: DeleteGroup) -> Decision:
+    """Forget an empty group and what it committed: offsets first, so that a torn log has no group without a head."""
+    group_id = command.group_id
+    group = groups.consumer.get(group_id)
+    classic = groups.classic.get(group_id)
+    if group is None and classic is None and group_id not in groups.offsets:
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {group_id} does not exist")
+    if (group is not None and group.members) or (classic is not None and classic.state is not ClassicGroupState.EMPTY):
+        raise Refused(ErrorCode.NON_EMPTY_GROUP, f"the group {group_id} has members")
+    records: list[Record] = [*build_offset_tombstones(groups, group_id, groups.offsets.get(group_id, {}))]
+    effects: list[Effect] = [Reply(command.request, Done())]
+    if group is not None:
+        records.extend(build_group_tombstones(group))
+        effects.append(Disarm(assignment_key(group_id)))
+    if classic is not None:
+        records.append(ClassicGroupForgotten(group_id=group_id))
+    return Decision(tuple(records), tuple(effects))
+
+
+def build_offset_tombstones(groups: GroupsState, group_id: str, topics: Collection[str]) -> list[OffsetForgotten]:
+    """Forget what a group has committed for `topics`."""
+    found = groups.offsets.get(group_id, {})
+    return [
+        OffsetForgotten(group_id=group_id, topic=topic, partition=partition)
+        for topic in sorted(topics)
+        for partition in sorted(found.get(topic, {}))
+    ]
+
+
+def _subscription_test(groups: GroupsState, group_id: str) -> Callable[[str], bool]:
+    """Whether a topic is in use in the group; raises `Refused` if nothing of the group may be deleted."""
+    group = groups.consumer.get(group_id)
+    if group is not None:
+        return group.topic_subscribers.__contains__
+    classic = groups.classic.get(group_id)
+    if classic is None:
+        if group_id not in groups.offsets:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {group_id} does not exist")
+        return _never
+    if not classic.members:
+        return _never
+    if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise Refused(ErrorCode.NON_EMPTY_GROUP, f"the group {group_id} has members")
+    in_use: set[str] = set()
+    for member in classic.members.values():
+        for _, metadata in member.protocols:
+            topics = subscribed_topics(metadata)
+            if topics is None:
+                # A subscription that nobody can read may be to any topic.
+                return _always
+            in_use.update(topics)
+    return in_use.__contains__
+
+
+def _never(_: str) -> bool:
+    return False
+
+
+def _always(_: str) -> bool:
+    return True

@@ -1,0 +1,57 @@
+"""OffsetFetch: what is committed.
+
+Laws: a member whose group or membership is gone is told so; "nothing committed" would send it to auto.offset.reset.
+Source: KIP-848; Apache Kafka's `OffsetMetadataManager.fetchOffsets`. The previous epoch is accepted, too: the answer
+that carried the current one may still be on its way (KAFKA-20765).
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.commands import CommittedOffset, FetchOffsets, FetchOffsetsReply
+from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.records import OffsetCommitted
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import ZERO_TOPIC_ID
+
+
+def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
+    """Look up committed offsets; raises `Refused` if the member is not who it says."""
+    _check_member(groups, command)
+    topics = groups.offsets.get(command.group_id, {})
+    if command.partitions is None:
+        wanted = [(topic, partition) for topic in sorted(topics) for partition in sorted(topics[topic])]
+    else:
+        wanted = list(command.partitions)
+    offsets = tuple(
+        _committed(topic, partition, topics.get(topic, {}).get(partition), groups.image) for topic, partition in wanted
+    )
+    return Decision(effects=(Reply(command.request, FetchOffsetsReply(offsets=offsets)),))
+
+
+def _check_member(groups: GroupsState, command: FetchOffsets) -> None:
+    member_id, epoch = command.member_id, command.member_epoch
+    if (not member_id and epoch < 0) or command.group_id in groups.classic:
+        return
+    group = groups.consumer.get(command.group_id)
+    member = None if group is None or member_id is None else group.members.get(member_id)
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {member_id} is not in the group {command.group_id}")
+    if epoch not in (member.member_epoch, member.previous_member_epoch):
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH, f"the request's epoch is {epoch}, and the member's is {member.member_epoch}"
+        )
+
+
+def _committed(topic: str, partition: int, found: OffsetCommitted | None, image: TopicImage) -> CommittedOffset:
+    facts = image.by_name.get(topic)
+    known_id = ZERO_TOPIC_ID if facts is None else facts.topic_id
+    return CommittedOffset(
+        topic=topic,
+        topic_id=known_id if found is None or found.topic_id == ZERO_TOPIC_ID else found.topic_id,
+        partition=partition,
+        offset=-1 if found is None else found.offset,
+        leader_epoch=-1 if found is None else found.leader_epoch,
+        metadata="" if found is None else found.metadata,
+    )

@@ -1,0 +1,249 @@
+"""One coordinator: everything that is decided about the groups of one partition of `__consumer_offsets`.
+
+Laws: `handle` and `expire` look and decide; `commit` and `apply` change. A request is answered exactly once, by the
+decision that it leads to or by a later one. Every refusal becomes a reply here and nowhere else.
+Source: architecture rules 1 to 4, 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator import records as facts
+from kohort.coordinator.classic import requests as classic
+from kohort.coordinator.classic.apply import apply_classic
+from kohort.coordinator.classic.state import durable_view
+from kohort.coordinator.consumer import apply as consumer_apply
+from kohort.coordinator.consumer.describe import decide_describe
+from kohort.coordinator.consumer.heartbeat import decide_heartbeat
+from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
+from kohort.coordinator.consumer.target import assignment_key, target_due_ms
+from kohort.coordinator.conversion import decide_convert_to_classic
+from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.listing import decide_describe_classic, decide_list
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.offsets import apply as offsets_apply
+from kohort.coordinator.offsets.commit import decide_commit
+from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets
+from kohort.coordinator.offsets.fetch import decide_fetch
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topicchange import decide_topics_changed
+from kohort.errors import ErrorCode, Refused
+from kohort.timers import TimerTable
+
+
+class Shard:
+    """The groups of one coordinator.
+
+    The shell calls `apply` for each record of the log, then `on_loaded`, then handles `TopicsChanged` with the topics
+    as they are; after that, commands and `expire` in any order, each decision committed before the next is made.
+    """
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings: Final = settings
+        #: What is known; read it, do not change it.
+        self.groups: Final = GroupsState()
+        #: Every deadline; the shell may `shift` them all after it stood still.
+        self.timers: Final[TimerTable[TimerKey]] = TimerTable()
+
+    def handle(self, command: asked.Command, *, now_ms: int) -> Decision:
+        """Decide what one command leads to; nothing is changed before `commit`."""
+        if type(command) is asked.ConsumerGroupHeartbeat:
+            try:
+                return decide_heartbeat(self.groups, command, self.settings, now_ms=now_ms)
+            except Refused as refused:
+                return _refuse(command, refused)
+        if isinstance(command, asked.TopicsChanged):
+            return decide_topics_changed(self.groups, command, self.settings, now_ms=now_ms)
+        if isinstance(command, asked.ListGroups):
+            return decide_list(self.groups, command)
+        assert isinstance(command, asked.GroupCommand), f"not a command: {command!r}"
+        try:
+            return self._decide(command, now_ms=now_ms)
+        except Refused as refused:
+            return _refuse(command, refused)
+
+    def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
+        """Carry a decision out, once its records are appended; returns the answers to release when they are durable."""
+        for record in decision.records:
+            self.apply(record)
+        replies: list[Reply] = []
+        for effect in decision.effects:
+            match effect:
+                case Reply():
+                    replies.append(effect)
+                case Arm(key, deadline_ms):
+                    self.timers.arm(key, deadline_ms)
+                case Disarm(key):
+                    self.timers.disarm(key)
+                case _:
+                    assert_never(effect)
+        return replies
+
+    def apply(self, record: facts.Record) -> None:
+        """Change the state as one record says; the same for a record that was just decided and one from the log."""
+        handler = _APPLY.get(type(record))
+        if handler is not None:
+            handler(self.groups, record)
+            return
+        if isinstance(record, facts.ClassicGroupStored):
+            # An id is of one kind only; the tombstones of the other kind may be what compaction took away.
+            self.groups.consumer.pop(record.group_id, None)
+        apply_classic(self.groups.classic, record)
+
+    def next_deadline(self) -> int | None:
+        """The time at which `expire` has something to do, `None` if there is no such time."""
+        return self.timers.next_deadline()
+
+    def expire(self, now_ms: int) -> Decision | None:
+        """Decide what one deadline that has passed leads to; call it until there is none."""
+        while (key := self.timers.pop_due(now_ms)) is not None:
+            decision = self._decide_expiry(key, now_ms=now_ms)
+            if decision is not None:
+                return decision
+        return None
+
+    def on_loaded(self, now_ms: int) -> None:
+        """Set the deadlines that a restart lost: nobody is fenced for having been silent while nobody listened."""
+        for consumer in self.groups.consumer.values():
+            self._arm_loaded(consumer, now_ms)
+        for group in list(self.groups.classic.values()):
+            decision = classic.decide_loaded(group, self.settings, now_ms=now_ms)
+            assert all(isinstance(record, facts.VolatileRecord) for record in decision.records), (
+                "loading writes nothing"
+            )
+            replies = self.commit(decision, now_ms=now_ms)
+            assert not replies, "nobody asked yet"
+
+    def state_digest(self) -> dict[str, object]:
+        """The durable state as one comparable value: what a fold over the log must give as well."""
+        views = {group_id: durable_view(group) for group_id, group in self.groups.classic.items()}
+        return {
+            "consumer": {group_id: _digest(group) for group_id, group in self.groups.consumer.items()},
+            "classic": {group_id: view for group_id, view in views.items() if view is not None},
+            "offsets": {
+                (group_id, topic, partition): committed
+                for group_id, topics in self.groups.offsets.items()
+                for topic, partitions in topics.items()
+                for partition, committed in partitions.items()
+            },
+        }
+
+    def _decide(self, command: asked.GroupCommand, *, now_ms: int) -> Decision:
+        groups, settings = self.groups, self.settings
+        match command:
+            case asked.CommitOffsets():
+                return decide_commit(groups, command, settings, now_ms=now_ms)
+            case asked.FetchOffsets():
+                return decide_fetch(groups, command)
+            case asked.JoinGroup() | asked.SyncGroup() | asked.Heartbeat() | asked.LeaveGroup():
+                return self._decide_classic(command, now_ms=now_ms)
+            case asked.DescribeConsumerGroup():
+                return decide_describe(groups, command, settings)
+            case asked.DescribeClassicGroup():
+                return decide_describe_classic(groups, command)
+            case asked.DeleteOffsets():
+                return decide_delete_offsets(groups, command)
+            case asked.DeleteGroup():
+                return decide_delete_group(groups, command)
+            case _:
+                raise AssertionError(f"not a command: {command!r}")
+
+    def _decide_classic(
+        self, command: asked.JoinGroup | asked.SyncGroup | asked.Heartbeat | asked.LeaveGroup, *, now_ms: int
+    ) -> Decision:
+        consumer = self.groups.consumer.get(command.group_id)
+        group = self.groups.classic.get(command.group_id)
+        if isinstance(command, asked.JoinGroup):
+            tombstones = decide_convert_to_classic(consumer)
+            decision = classic.decide_join(group, command, self.settings, now_ms=now_ms)
+            if not tombstones or not decision.records:
+                return decision
+            timer = Disarm(assignment_key(command.group_id))
+            return Decision((*tombstones, *decision.records), (timer, *decision.effects))
+        if isinstance(command, asked.LeaveGroup):
+            if consumer is not None:
+                return decide_removal(self.groups, command, self.settings, now_ms=now_ms)
+            return classic.decide_leave(group, command, self.settings, now_ms=now_ms)
+        if consumer is not None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} uses the consumer protocol")
+        if isinstance(command, asked.SyncGroup):
+            return classic.decide_sync(group, command, self.settings, now_ms=now_ms)
+        return classic.decide_heartbeat(group, command, self.settings, now_ms=now_ms)
+
+    def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
+        if key.group_id in self.groups.consumer:
+            return decide_expiry(self.groups, key, self.settings, now_ms=now_ms)
+        group = self.groups.classic.get(key.group_id)
+        if group is None:
+            return None
+        decision = classic.decide_expiry(group, key, self.settings, now_ms=now_ms)
+        return decision if decision.records or decision.effects else None
+
+    def _arm_loaded(self, group: ConsumerGroup, now_ms: int) -> None:
+        session_ms = self.settings.group_consumer_session_timeout_ms
+        for member in group.members.values():
+            self.timers.arm(member.session_key, now_ms + session_ms)
+            if member.state == facts.MemberState.UNREVOKED_PARTITIONS:
+                key = TimerKey("rebalance", group.group_id, member.member_id)
+                self.timers.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
+        if group.members and group.target_epoch < group.epoch:
+            self.timers.arm(assignment_key(group.group_id), max(now_ms, target_due_ms(group, self.settings)))
+
+
+def _refuse(command: asked.GroupCommand, refused: Refused) -> Decision:
+    return Decision(effects=(Reply(command.request, asked.Refusal(code=refused.code, message=refused.message)),))
+
+
+def _apply_image(groups: GroupsState, record: facts.TopicImageReplaced) -> None:
+    groups.image = record.image
+
+
+#: Record type -> what it does; records of classic groups are not here.
+_APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
+    facts.TopicImageReplaced: _apply_image,
+    facts.OffsetCommitted: offsets_apply.apply_offset_committed,
+    facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
+    facts.ConsumerGroupEpochSet: consumer_apply.apply_epoch_set,
+    facts.ConsumerGroupForgotten: consumer_apply.apply_group_forgotten,
+    facts.ConsumerMemberSubscribed: consumer_apply.apply_member_subscribed,
+    facts.ConsumerMemberForgotten: consumer_apply.apply_member_forgotten,
+    facts.TargetAssignmentEpochSet: consumer_apply.apply_target_epoch_set,
+    facts.TargetAssignmentEpochForgotten: consumer_apply.apply_target_epoch_forgotten,
+    facts.MemberTargetSet: consumer_apply.apply_member_target_set,
+    facts.MemberTargetForgotten: consumer_apply.apply_member_target_forgotten,
+    facts.CurrentAssignmentSet: consumer_apply.apply_current_assignment_set,
+    facts.CurrentAssignmentForgotten: consumer_apply.apply_current_assignment_forgotten,
+}
+
+
+def _digest(group: ConsumerGroup) -> dict[str, object]:
+    """The durable part of one KIP-848 group."""
+    members: dict[str, object] = {
+        member.member_id: (
+            member.instance_id,
+            member.rack_id,
+            member.client_id,
+            member.client_host,
+            member.subscribed_topic_names,
+            member.subscribed_topic_regex,
+            member.rebalance_timeout_ms,
+            member.server_assignor,
+            member.member_epoch,
+            member.previous_member_epoch,
+            member.state,
+            {topic_id: dict(grants) for topic_id, grants in member.assigned.items()},
+            {topic_id: dict(grants) for topic_id, grants in member.pending_revocation.items()},
+        )
+        for member in group.members.values()
+    }
+    return {
+        "epoch": group.epoch,
+        "metadata_hash": group.metadata_hash,
+        "target_epoch": group.target_epoch,
+        "target_timestamp_ms": group.target_timestamp_ms,
+        "targets": dict(group.targets),
+        "members": members,
+    }

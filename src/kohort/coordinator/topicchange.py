@@ -1,0 +1,62 @@
+"""The topics changed: groups that subscribe to them get a new epoch, offsets of deleted ones are forgotten.
+
+Laws: a group whose subscribed topics are as they were when its epoch was set does not notice. A topic that is deleted
+and made again is another one: offsets of the first are not offered for the second.
+Source: KIP-848 (metadata changes); Apache Kafka notices at a member's next heartbeat, we at once.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.commands import TopicsChanged
+from kohort.coordinator.consumer.target import assignment_key, hash_topics, target_due_ms
+from kohort.coordinator.decision import Arm, Decision, Effect
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.offsets.delete import build_offset_tombstones
+from kohort.coordinator.records import ConsumerGroupEpochSet, OffsetCommitted, Record, TopicImageReplaced
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.ids import ZERO_TOPIC_ID
+
+
+def decide_topics_changed(
+    groups: GroupsState, command: TopicsChanged, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """Raise the epochs of the groups that are concerned; their targets are computed by timers that are due now.
+
+    One timer per group, so that a change that concerns many groups does not keep the others waiting.
+    """
+    image = command.image
+    records: list[Record] = [TopicImageReplaced(group_id="", image=image)]
+    effects: list[Effect] = []
+    changed = _changed_names(groups.image, image)
+    for group_id, group in groups.consumer.items():
+        if not group.members or changed.isdisjoint(group.topic_subscribers):
+            continue
+        metadata_hash = hash_topics(image, group.topic_subscribers)
+        if metadata_hash == group.metadata_hash:
+            # The first image after a restart: everything looks new, little is.
+            continue
+        records.append(ConsumerGroupEpochSet(group_id=group_id, epoch=group.epoch + 1, metadata_hash=metadata_hash))
+        effects.append(Arm(assignment_key(group_id), max(now_ms, target_due_ms(group, settings))))
+    for group_id, topics in groups.offsets.items():
+        gone = [name for name, offsets in topics.items() if _is_gone(name, next(iter(offsets.values())), groups, image)]
+        records.extend(build_offset_tombstones(groups, group_id, gone))
+    return Decision(tuple(records), tuple(effects))
+
+
+def _changed_names(before: TopicImage, after: TopicImage) -> set[str]:
+    old, new = before.by_name, after.by_name
+    changed = {name for name, facts in new.items() if old.get(name) != facts}
+    changed.update(name for name in old if name not in new)
+    return changed
+
+
+def _is_gone(name: str, sample: OffsetCommitted, groups: GroupsState, image: TopicImage) -> bool:
+    """Whether the topic that a group committed for is no more; `sample` is one of those commits."""
+    facts = image.by_name.get(name)
+    if facts is None:
+        return True
+    before = groups.image.by_name.get(name)
+    if before is not None:
+        return before.topic_id != facts.topic_id
+    return sample.topic_id not in (ZERO_TOPIC_ID, facts.topic_id)

@@ -1,0 +1,391 @@
+"""A coordinator in a test: say what members send, read what they are answered, let time pass, restart it.
+
+After every step the invariants are checked, and the log is folded again: what it gives is the living state. A request
+that is answered twice, or an answer that nobody asked for, fails the test at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator import recordcodec
+from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.invariants import check_groups, check_step, epochs_of
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember
+from kohort.coordinator.records import Record, VolatileRecord
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.topics import TopicFacts, TopicImage
+from kohort.errors import ErrorCode
+from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
+
+#: What a test says a member has: partitions of topic "t", or topic -> partitions.
+Owned = Iterable[int] | Mapping[str, Iterable[int]]
+
+
+def topic_id_of(name: str, *, generation: int = 0) -> TopicId:
+    """The id of a test's topic; a topic that is made again has the next `generation`."""
+    return TopicId(name.encode().ljust(15, b".")[:15] + bytes([generation]))
+
+
+class Answer:
+    """What came back for one request; `body` is `None` while it is parked."""
+
+    def __init__(self, dialogue: GroupDialogue, request: RequestToken) -> None:
+        self._dialogue = dialogue
+        self.request = request
+        self.body: asked.ReplyBody | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether no answer has come yet."""
+        return self.body is None
+
+    def is_refused(self, code: ErrorCode, *, saying: str = "") -> asked.Refusal:
+        """The request was refused as a whole, with a message that has `saying` in it."""
+        assert isinstance(self.body, asked.Refusal), self.body
+        assert self.body.code == code, self.body
+        assert saying in (self.body.message or ""), self.body.message
+        return self.body
+
+    def is_done(self) -> None:
+        """The request succeeded and there is nothing to say."""
+        assert self.body == asked.Done(), self.body
+
+    def body_as(self, kind: type[Any]) -> Any:
+        """The body, which has to be of that class."""
+        assert isinstance(self.body, kind), self.body
+        return self.body
+
+    def replies(self, *, epoch: int, assigned: Owned | None = None, interval: int | None = None) -> None:
+        """A heartbeat's answer: the epoch, and the assignment; `None` means that nothing was said about it."""
+        reply = self.body_as(asked.ConsumerGroupHeartbeatReply)
+        expected = None if assigned is None else self._dialogue.partitions(assigned)
+        assert (reply.member_epoch, self._dialogue.named(reply.assignment)) == (epoch, self._dialogue.named(expected))
+        if interval is not None:
+            assert reply.heartbeat_interval_ms == interval
+
+    def errors(self) -> tuple[ErrorCode, ...]:
+        """The codes of a commit or of a deletion of offsets, one per partition."""
+        assert isinstance(self.body, asked.CommitOffsetsReply | asked.DeleteOffsetsReply), self.body
+        return self.body.errors
+
+
+class GroupDialogue:
+    """One shard, its log and a clock; members heartbeat for topic "t" unless told otherwise.
+
+    Args:
+        topics: name -> number of partitions.
+        group_id: the group of all requests that do not name one.
+        settings: of the coordinator; other keyword arguments replace single ones.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        *,
+        group_id: str = "g",
+        settings: GroupSettings | None = None,
+        **limits: Any,
+    ) -> None:
+        assert settings is None or not limits
+        self.settings = settings or GroupSettings(**limits)
+        self.group_id = group_id
+        self.rebalance_timeout_ms = 60_000
+        self.now_ms = 1_000_000
+        #: Every durable record, as bytes, in the order of the log.
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.shard = Shard(self.settings)
+        self._seen: list[Record] = []
+        self._answers: dict[RequestToken, Answer] = {}
+        self._causes = 0
+        self._generations: dict[str, int] = {}
+        self._topics: dict[str, int] = {}
+        self.set_topics({"t": 2} if topics is None else topics)
+
+    # Requests.
+
+    def ask(self, command: asked.GroupCommand | asked.ListGroups) -> Answer:
+        """Send a ready-made command; its `request` has to come from `request()`."""
+        answer = Answer(self, command.request)
+        assert command.request not in self._answers, "a token is used once"
+        self._answers[command.request] = answer
+        self._commit(self.shard.handle(command, now_ms=self.now_ms))
+        return answer
+
+    def request(self) -> RequestToken:
+        """A fresh token."""
+        self._causes += 1
+        return RequestToken(self._causes)
+
+    def cause(self) -> CauseId:
+        """A fresh cause."""
+        self._causes += 1
+        return CauseId(self._causes)
+
+    def heartbeat(
+        self,
+        member_id: str,
+        *,
+        epoch: int,
+        owned: Owned | None = None,
+        topics: Sequence[str] | None = None,
+        full: bool = False,
+        **fields: Any,
+    ) -> Answer:
+        """A KIP-848 heartbeat; epoch 0, or `full`, says everything, as clients do when they join and after an error."""
+        if epoch == 0 or full:
+            topics = ["t"] if topics is None else topics
+            owned = [] if owned is None else owned
+            fields.setdefault("rebalance_timeout_ms", self.rebalance_timeout_ms)
+        if topics is not None:
+            fields["subscribed_topic_names"] = tuple(topics)
+        if owned is not None:
+            fields["topic_partitions"] = self.partitions(owned)
+        fields.setdefault("client_id", f"client-{member_id}")
+        fields.setdefault("client_host", "/127.0.0.1")
+        fields.setdefault("group_id", self.group_id)
+        return self.ask(
+            asked.ConsumerGroupHeartbeat(
+                cause=self.cause(), request=self.request(), member_id=member_id, member_epoch=epoch, **fields
+            )
+        )
+
+    def leave(self, member_id: str) -> Answer:
+        """A KIP-848 member leaves for good."""
+        return self.heartbeat(member_id, epoch=-1)
+
+    def commit(
+        self,
+        offsets: Mapping[int | tuple[str, int], int],
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+        metadata: str = "",
+        **fields: Any,
+    ) -> Answer:
+        """Commit offset by partition of "t", or by (topic, partition)."""
+        named = {(("t", key) if isinstance(key, int) else key): offset for key, offset in offsets.items()}
+        fields.setdefault("group_id", self.group_id)
+        topic_id = fields.pop("topic_id", ZERO_TOPIC_ID)
+        return self.ask(
+            asked.CommitOffsets(
+                cause=self.cause(),
+                request=self.request(),
+                member_id=member_id,
+                generation_or_member_epoch=epoch,
+                offsets=tuple(
+                    asked.OffsetToCommit(
+                        topic=topic, topic_id=topic_id, partition=partition, offset=offset, metadata=metadata
+                    )
+                    for (topic, partition), offset in named.items()
+                ),
+                **fields,
+            )
+        )
+
+    def committed(self, partitions: Sequence[int | tuple[str, int]] | None = None, **fields: Any) -> dict[Any, int]:
+        """What is committed, by partition of "t", or by (topic, partition) of others."""
+        reply = self.fetch_offsets(partitions, **fields).body_as(asked.FetchOffsetsReply)
+        return {
+            (found.partition if found.topic == "t" else (found.topic, found.partition)): found.offset
+            for found in reply.offsets
+        }
+
+    def fetch_offsets(self, partitions: Sequence[int | tuple[str, int]] | None = None, **fields: Any) -> Answer:
+        """OffsetFetch of some partitions, or of all."""
+        named = None if partitions is None else tuple(("t", key) if isinstance(key, int) else key for key in partitions)
+        fields.setdefault("group_id", self.group_id)
+        return self.ask(asked.FetchOffsets(cause=self.cause(), request=self.request(), partitions=named, **fields))
+
+    def delete_offsets(self, partitions: Sequence[int | tuple[str, int]], **fields: Any) -> Answer:
+        """OffsetDelete."""
+        named = tuple(("t", key) if isinstance(key, int) else key for key in partitions)
+        fields.setdefault("group_id", self.group_id)
+        return self.ask(asked.DeleteOffsets(cause=self.cause(), request=self.request(), partitions=named, **fields))
+
+    def delete_group(self, group_id: str | None = None) -> Answer:
+        """DeleteGroups of one group."""
+        return self.ask(
+            asked.DeleteGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
+        )
+
+    def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[tuple[str, str, str, str]]:
+        """(group id, protocol type, state, type) of each group."""
+        answer = self.ask(
+            asked.ListGroups(cause=self.cause(), request=self.request(), states=tuple(states), types=tuple(types))
+        )
+        groups = answer.body_as(asked.ListGroupsReply).groups
+        return [(group.group_id, group.protocol_type, group.state, group.group_type) for group in groups]
+
+    def describe(self, group_id: str | None = None) -> Answer:
+        """ConsumerGroupDescribe of one group."""
+        return self.ask(
+            asked.DescribeConsumerGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
+        )
+
+    def describe_classic(self, group_id: str | None = None) -> Answer:
+        """DescribeGroups of one group."""
+        return self.ask(
+            asked.DescribeClassicGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
+        )
+
+    # The world around the coordinator.
+
+    def set_topics(self, topics: Mapping[str, int]) -> None:
+        """The topics are now these; one that was away and is back has a new id."""
+        for name in self._topics.keys() - topics.keys():
+            self._generations[name] = self._generations.get(name, 0) + 1
+        self._topics = dict(topics)
+        self._tell_topics()
+
+    def topic_id(self, name: str) -> TopicId:
+        """The id that a topic has now."""
+        return topic_id_of(name, generation=self._generations.get(name, 0))
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; deadlines fire at their time."""
+        until_ms = self.now_ms + ms
+        while (deadline_ms := self.shard.next_deadline()) is not None and deadline_ms <= until_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.fire_due()
+        self.now_ms = until_ms
+
+    def fire_due(self) -> None:
+        """Act on the deadlines that have passed."""
+        while (decision := self.shard.expire(self.now_ms)) is not None:
+            self._commit(decision)
+
+    def restart(self) -> None:
+        """The process dies and comes back: what was parked is gone, the log is read again."""
+        self.shard = self.fold()
+        self.shard.on_loaded(self.now_ms)
+        self._tell_topics()
+
+    def fold(self, log: Iterable[tuple[bytes, bytes | None]] | None = None) -> Shard:
+        """A shard that has read the log, and was told nothing else."""
+        shard = Shard(self.settings)
+        for key, value in self.log if log is None else log:
+            record = recordcodec.decode(key, value)
+            assert record is not None
+            shard.apply(record)
+        return shard
+
+    def compacted(self) -> list[tuple[bytes, bytes | None]]:
+        """The log with only the latest record of each key."""
+        last = {key: position for position, (key, _) in enumerate(self.log)}
+        return [entry for position, entry in enumerate(self.log) if last[entry[0]] == position]
+
+    # What a test looks at.
+
+    def new_records(self) -> list[Record]:
+        """Records since this was asked last, volatile ones included."""
+        seen, self._seen = self._seen, []
+        return seen
+
+    @property
+    def group(self) -> ConsumerGroup:
+        """The KIP-848 group of the dialogue."""
+        return self.shard.groups.consumer[self.group_id]
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """A member of it."""
+        return self.group.members[member_id]
+
+    def holders(self) -> dict[str, set[tuple[str, int]]]:
+        """member id -> (topic, partition) that it may use."""
+        names = {self.topic_id(name): name for name in self._topics}
+        return {
+            member.member_id: {
+                (names.get(topic_id, "?"), partition)
+                for topic_id, grants in member.assigned.items()
+                for partition in grants
+            }
+            for member in self.group.members.values()
+        }
+
+    def stable(self, **members: Owned) -> None:
+        """Bring members into the group and let everybody heartbeat until each has its target, which has to be that."""
+        for member_id, owned in members.items():
+            if self.group_id not in self.shard.groups.consumer or member_id not in self.group.members:
+                self.heartbeat(member_id, epoch=0, topics=self._topics_of(owned))
+        self.settle()
+        expected = {member_id: self.named(self.partitions(owned)) for member_id, owned in members.items()}
+        got = {
+            m.member_id: self.named({t: tuple(sorted(g)) for t, g in m.assigned.items()})
+            for m in self.group.members.values()
+        }
+        assert got == expected
+        self.new_records()
+
+    def settle(self) -> None:
+        """Every member heartbeats as a good client does, until nothing changes."""
+        for _ in range(20):
+            before = self.shard.state_digest()
+            self.fire_due()
+            for member in list(self.group.members.values()):
+                owned = {topic_id: tuple(sorted(grants)) for topic_id, grants in member.assigned.items()}
+                self.ask(
+                    asked.ConsumerGroupHeartbeat(
+                        cause=self.cause(),
+                        request=self.request(),
+                        group_id=self.group_id,
+                        member_id=member.member_id,
+                        member_epoch=member.member_epoch,
+                        client_id=member.client_id,
+                        client_host=member.client_host,
+                        topic_partitions=owned,
+                    )
+                )
+            if self.shard.state_digest() == before:
+                return
+        raise AssertionError("the group does not come to rest")
+
+    def partitions(self, owned: Owned) -> dict[TopicId, tuple[int, ...]]:
+        """By topic id; a bare list is of topic "t"."""
+        named = owned if isinstance(owned, Mapping) else {"t": owned}
+        found = {self.topic_id(name): tuple(sorted(partitions)) for name, partitions in named.items()}
+        return {topic_id: partitions for topic_id, partitions in found.items() if partitions}
+
+    def named(self, partitions: Mapping[TopicId, tuple[int, ...]] | None) -> dict[str, tuple[int, ...]] | None:
+        """By topic name, to be read in a failed test."""
+        if partitions is None:
+            return None
+        names = {self.topic_id(name): name for name in (*self._topics, *self._generations)}
+        return {names.get(topic_id, topic_id.hex()): found for topic_id, found in sorted(partitions.items())}
+
+    def _topics_of(self, owned: Owned) -> list[str]:
+        return sorted(owned) if isinstance(owned, Mapping) else ["t"]
+
+    def _tell_topics(self) -> None:
+        version = self.shard.groups.image.version + 1
+        facts = [
+            TopicFacts(name=name, topic_id=self.topic_id(name), partition_count=count)
+            for name, count in self._topics.items()
+        ]
+        command = asked.TopicsChanged(cause=self.cause(), image=TopicImage.of(facts, version=version))
+        self._commit(self.shard.handle(command, now_ms=self.now_ms))
+
+    def _commit(self, decision: Decision) -> None:
+        before = epochs_of(self.shard.groups)
+        durable = [record for record in decision.records if not isinstance(record, VolatileRecord)]
+        self.log.extend(recordcodec.encode(record) for record in durable)
+        self._seen.extend(decision.records)
+        for reply in self.shard.commit(decision, now_ms=self.now_ms):
+            self._deliver(reply)
+        check_groups(self.shard.groups)
+        check_step(before, self.shard.groups)
+        if durable:
+            assert self.fold().state_digest() == self.shard.state_digest(), "the log does not give the living state"
+
+    def _deliver(self, reply: Reply) -> None:
+        answer = self._answers.get(reply.request)
+        assert answer is not None, f"nobody asked {reply}"
+        assert answer.body is None, f"answered twice: {answer.body} and {reply.body}"
+        answer.body = reply.body
+
+
+#: A test that needs its own settings makes its dialogue itself.
+DialogueFactory = Callable[..., GroupDialogue]
