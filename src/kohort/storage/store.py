@@ -9,7 +9,7 @@ Source: architecture, journey of a restart; Apache Kafka's folder names, `-delet
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.errors import ErrorCode, Refused, StorageError
@@ -49,17 +49,6 @@ _FILE_NAME_LIMIT: Final = 255
 _INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageSettings:
-    """What the broker tells its storage."""
-
-    #: For a new directory; `None` draws one.
-    cluster_id: str | None = None
-    node_id: int = 1
-    #: The broker's defaults of topic configs, by Kafka's topic config names.
-    topic_defaults: Mapping[str, object] = field(default_factory=dict)
-
-
 @dataclass(slots=True, kw_only=True)
 class Topic:
     """One topic with its logs; changed by the store only."""
@@ -81,10 +70,11 @@ class Store:
     """The topics of one broker; made by `open` or `in_memory`."""
 
     def __init__(
-        self, fs: FileSystem, directory: str, settings: StorageSettings, *, identity: Identity, lock: FileLock
+        self, fs: FileSystem, directory: str, settings: Mapping[str, object], *, identity: Identity, lock: FileLock
     ) -> None:
         self._fs = fs
         self._lock = lock
+        #: The broker's defaults of topic configs.
         self._settings = settings
         self._identity = identity
         self._catalog = Catalog()
@@ -95,18 +85,33 @@ class Store:
         self.recovery = RecoveryReport()
 
     @classmethod
-    def open(cls, data_dir: str, *, settings: StorageSettings | None = None, fs: FileSystem | None = None) -> Store:
+    def open(
+        cls,
+        data_dir: str,
+        *,
+        settings: Mapping[str, object] | None = None,
+        cluster_id: str | None = None,
+        node_id: int = 1,
+        fs: FileSystem | None = None,
+    ) -> Store:
         """Take a data directory, finish what a crash left undone, and read every partition.
+
+        Args:
+            settings: the broker's defaults of topic configs, by Kafka's names of topic configs.
+            cluster_id: for a new directory; `None` draws one.
+            node_id: for a new directory.
 
         Raises:
             StorageError: one sentence that says what is wrong and what to do.
+            ConfigError: a setting that does not exist or cannot have that value.
         """
         fs = fs or DiskFileSystem()
-        settings = settings or StorageSettings()
+        settings = dict(settings or {})
+        LogConfig.of({}, settings)
         directory = data_dir.rstrip("/") or "/"
         lock = take_directory(fs, directory)
         try:
-            identity = load_identity(fs, directory, cluster_id=settings.cluster_id, node_id=settings.node_id)
+            identity = load_identity(fs, directory, cluster_id=cluster_id, node_id=node_id)
             store = cls(fs, directory, settings, identity=identity, lock=lock)
             store._load()
         except BaseException:
@@ -115,9 +120,12 @@ class Store:
         return store
 
     @classmethod
-    def in_memory(cls, settings: StorageSettings | None = None) -> Store:
+    def in_memory(
+        cls, settings: Mapping[str, object] | None = None, *, cluster_id: str | None = None, node_id: int = 1
+    ) -> Store:
         """A store that is gone with the process; everything counts as durable at once."""
-        return cls.open("/memory", settings=settings, fs=MemoryFileSystem(volatile=True, seed=_process_seed()))
+        fs = MemoryFileSystem(volatile=True, seed=DiskFileSystem().random_bytes(16))
+        return cls.open("/memory", settings=settings, cluster_id=cluster_id, node_id=node_id, fs=fs)
 
     @property
     def cluster_id(self) -> str:
@@ -326,7 +334,7 @@ class Store:
         return topic
 
     def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        config = LogConfig.of(configs, self._settings.topic_defaults)
+        config = LogConfig.of(configs, self._settings)
         if self._fs.volatile:
             config = replace(config, segment_bytes=min(config.segment_bytes, _MEMORY_SEGMENT_BYTES))
         return config
@@ -334,7 +342,3 @@ class Store:
     def _save(self, catalog: Catalog) -> None:
         save_catalog(self._fs, self.directory, catalog)
         self._catalog = catalog
-
-
-def _process_seed() -> bytes:
-    return DiskFileSystem().random_bytes(16)
