@@ -31,7 +31,7 @@ def parse_int(text: object) -> int:
     if isinstance(text, bool) or (isinstance(text, float) and not text.is_integer()):
         raise ValueError("a whole number is expected")
     try:
-        return int(str(text).strip()) if isinstance(text, str) else int(text)  # type: ignore[call-overload, no-any-return]
+        return int(str(text).strip()) if isinstance(text, str) else int(text)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         raise ValueError("a whole number is expected") from None
 

@@ -1,0 +1,86 @@
+"""Groups as the admin client shows them: both protocols in one shape."""
+
+from __future__ import annotations
+
+from kohort.client.admin.results import GroupDescription, MemberDescription
+from kohort.errors import ErrorCode, ProtocolError
+from kohort.ids import TopicPartition
+from kohort.wire import embedded
+from kohort.wire.messages.consumer_group_describe import Assignment
+from kohort.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+from kohort.wire.messages.describe_groups import DescribedGroup as ClassicGroup
+
+
+def from_consumer_group(group: ConsumerGroup) -> GroupDescription:
+    """A KIP-848 group."""
+    members = tuple(
+        MemberDescription(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_epoch=member.member_epoch,
+            assignment=_partitions(member.assignment),
+            target=_partitions(member.target_assignment),
+        )
+        for member in sorted(group.members, key=lambda member: member.member_id)
+    )
+    return GroupDescription(
+        group_id=group.group_id,
+        group_type="consumer",
+        state=group.group_state,
+        assignor=group.assignor_name,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        members=members,
+    )
+
+
+def from_classic_group(group: ClassicGroup) -> GroupDescription:
+    """A classic group; members of protocol types other than "consumer" have assignments that only they can read."""
+    members = tuple(
+        MemberDescription(
+            member_id=member.member_id,
+            instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_epoch=None,
+            assignment=_embedded(member.member_assignment) if group.protocol_type == "consumer" else (),
+            target=(),
+        )
+        for member in sorted(group.members, key=lambda member: member.member_id)
+    )
+    return GroupDescription(
+        group_id=group.group_id,
+        group_type="classic",
+        state=group.group_state,
+        assignor=group.protocol_data,
+        group_epoch=None,
+        assignment_epoch=None,
+        members=members,
+    )
+
+
+def is_missing(group: ClassicGroup) -> bool:
+    """Whether DescribeGroups says that there is no such group: version 6 by code, older ones by the state Dead."""
+    return ErrorCode.of(group.error_code) is ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == "Dead"
+
+
+def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, partition)
+            for topic in assignment.topic_partitions
+            for partition in topic.partitions
+        )
+    )
+
+
+def _embedded(blob: bytes) -> tuple[TopicPartition, ...]:
+    if not blob:
+        return ()
+    try:
+        partitions = embedded.decode_assignment(blob).partitions
+    except ProtocolError:
+        return ()
+    return tuple(sorted(TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers))

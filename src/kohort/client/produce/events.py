@@ -1,0 +1,28 @@
+"""What the application asks of a producer's machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsSubmitted:
+    """There are records in the inbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushAsked:
+    """Send at once; the ticket ends when every record submitted so far has an end, good or bad."""
+
+    ticket: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerCloseAsked:
+    """Flush, then end; at the deadline what is left fails. The ticket ends in either case."""
+
+    ticket: object
+    deadline_ms: int
+
+
+ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked

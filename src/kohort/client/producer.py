@@ -1,0 +1,196 @@
+"""The producer: records go in from any thread, futures come back.
+
+Source: Kafka's producer; C9.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kohort.client.io.thread import IoThread
+from kohort.client.options import PRODUCER_OPTIONS, client_settings
+from kohort.client.produce.accumulator import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+from kohort.client.produce.events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
+from kohort.client.produce.inbox import Headers, Inbox, PendingRecord
+from kohort.client.produce.machine import ProducerMachine
+from kohort.client.produce.sender import SenderSettings
+from kohort.client.records import RecordMetadata
+from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortTimeoutError, StateError
+
+_SUBMITTED: Final = RecordsSubmitted()
+_FOREVER_S: Final = 1e9
+#: What may be sent as key or value.
+Payload = bytes | bytearray | memoryview | str | None
+
+
+class Producer:
+    """Sends records; idempotent unless told otherwise, so that a retry never doubles or reorders them.
+
+    Options are Kafka's producer configs in snake_case, e.g. `acks`, `linger_ms`, `batch_size`, `compression_type`,
+    `delivery_timeout_ms`; an unknown one is an `UnknownOptionError` that names the nearest. May be shared by threads.
+
+    >>> import kohort
+    >>> with kohort.Broker() as broker:
+    ...     with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+    ...         stored = producer.send("orders", value="42", key="customer-7").result(10)
+    >>> stored.topic, stored.partition, stored.offset
+    ('orders', 0, 0)
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Nothing is sent or connected before the first `send`.
+
+        Raises:
+            ConfigError: an option is unknown, has an impossible value, or contradicts another.
+        """
+        values = PRODUCER_OPTIONS.parse(options)
+        acks = {"all": -1, "-1": -1, "0": 0, "1": 1}[values["acks"]]
+        is_idempotent = values["enable.idempotence"]
+        if acks != -1 and is_idempotent:
+            if any(PRODUCER_OPTIONS.option(name).name == "enable.idempotence" for name in options):
+                raise ConfigError("enable.idempotence needs acks=all; leave one of the two out")
+            is_idempotent = False
+        max_in_flight = values["max.in.flight.requests.per.connection"]
+        if is_idempotent and max_in_flight > 5:
+            raise ConfigError("max.in.flight.requests.per.connection cannot be above 5 with enable.idempotence")
+        self._max_request_bytes: int = values["max.request.size"]
+        self._limit_bytes: int = values["buffer.memory"]
+        self._max_block_s: float = values["max.block.ms"] / 1000
+        self._room = threading.Condition()
+        #: Bytes of records without an end; guarded by `_room`.
+        self._held_bytes = 0
+        self._is_closed = False
+        self._inbox = Inbox(wake_bytes=values["batch.size"])
+        settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
+        machine = ProducerMachine(
+            settings,
+            SenderSettings(
+                acks=acks,
+                compression=values["compression.type"],
+                max_in_flight=max_in_flight,
+                max_request_bytes=self._max_request_bytes,
+                request_timeout_ms=settings.request_timeout_ms,
+                delivery_timeout_ms=values["delivery.timeout.ms"],
+                retries=values["retries"],
+            ),
+            inbox=self._inbox,
+            batch_bytes=values["batch.size"],
+            linger_ms=values["linger.ms"],
+            is_idempotent=is_idempotent,
+            on_release=self._release,
+        )
+        self._io: IoThread[ProducerEvent] = IoThread(machine, settings, deliver=lambda _: None, what="producer")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """A producer from Kafka's dotted names: `Producer.from_config({"bootstrap.servers": "localhost:9092"})`."""
+        return cls(**{PRODUCER_OPTIONS.option(name).keyword: value for name, value in config.items()})
+
+    def send(
+        self,
+        topic: str,
+        value: Payload = None,
+        key: Payload = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> Future[RecordMetadata]:
+        """Queue a record and return at once; the future ends when the broker has it, or with the reason why not.
+
+        Args:
+            topic: created by the broker if it is missing and the broker allows that.
+            value: bytes, or text that is sent as UTF-8; `None` is a tombstone.
+            key: as `value`; equal keys go to the same partition.
+            partition: goes there whatever the key; `None` lets the key decide.
+            timestamp_ms: milliseconds since 1970-01-01 UTC; `None` means now.
+            headers: (name, value) pairs.
+
+        Raises:
+            BrokerError: MESSAGE_TOO_LARGE, the record is above `max_request_size`.
+            KohortTimeoutError: `buffer_memory` is full and stayed so for `max_block_ms`.
+            StateError: the producer is closed.
+        """
+        if self._is_closed:
+            raise StateError("this producer is closed")
+        key_bytes, value_bytes = _to_bytes(key, "key"), _to_bytes(value, "value")
+        size = RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
+        pairs: Headers = tuple(headers) if headers else ()
+        for name, content in pairs:
+            size += len(name) + len(content or b"") + 10
+        if size + BATCH_OVERHEAD_BYTES > self._max_request_bytes:
+            text = f"a record of {size} bytes is above max.request.size ({self._max_request_bytes})"
+            raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
+        if partition is not None and partition < 0:
+            raise ConfigError(f"partition cannot be {partition}: 0 or above is expected")
+        self._reserve(size)
+        future: Future[RecordMetadata] = Future()
+        timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        record = PendingRecord(topic, partition, (key_bytes, value_bytes, timestamp, pairs), future, size)
+        if self._inbox.append(record):
+            self._io.post(_SUBMITTED)
+        return future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is queued at once, and return when every record so far has its end, good or bad.
+
+        Raises:
+            KohortTimeoutError: not within `timeout` seconds (`None`: no limit); sending goes on.
+        """
+        if self._io.is_running:
+            self._io.call(lambda ticket: FlushAsked(ticket=ticket), _FOREVER_S if timeout is None else timeout)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if not self._io.is_running:
+            return
+        deadline = self._io.deadline_ms(timeout)
+        try:
+            self._io.call(lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline), timeout + 5.0)
+        except (KohortTimeoutError, StateError):
+            self._io.stop()
+        self._io.join(5.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # After an error nobody wants to wait long for what was queued.
+        self.close(30.0 if kind is None else 3.0)
+
+    def _reserve(self, size: int) -> None:
+        with self._room:
+            if self._held_bytes + size > self._limit_bytes and self._held_bytes > 0:
+                self._io.post(_SUBMITTED)
+                fits = self._room.wait_for(lambda: self._held_bytes + size <= self._limit_bytes, self._max_block_s)
+                if not fits:
+                    raise KohortTimeoutError(
+                        f"buffer.memory ({self._limit_bytes} bytes) stayed full for {self._max_block_s:g} s: "
+                        "the broker takes records more slowly than they are sent"
+                    )
+            self._held_bytes += size
+
+    def _release(self, size: int) -> None:
+        with self._room:
+            self._held_bytes -= size
+            self._room.notify_all()
+
+
+def _to_bytes(payload: Payload, what: str) -> bytes | None:
+    if payload is None or isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, (bytearray, memoryview)):
+        return bytes(payload)
+    raise TypeError(f"{what} is a {type(payload).__name__}: bytes, text or None is expected; serialise it first")
