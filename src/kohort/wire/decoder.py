@@ -162,8 +162,8 @@ class _DecoderEmitter(Emitter):
         else:
             self.sized(kind, target, name, nullable)
 
-    def nested(self, cls: type[Message], target: str, nullable: bool) -> None:
-        """Decode a struct inside another; a nullable one has a marker before it."""
+    def nested(self, cls: type[Message], target: str, nullable: bool, *, null: str = "c < 0") -> None:
+        """Decode a struct inside another; a nullable one has a marker `c` before it, of which `null` is said if it is."""
         local = self.fresh("m")
         if not nullable:
             self.struct(cls, local)
@@ -172,7 +172,7 @@ class _DecoderEmitter(Emitter):
             return
         self.read("b", "c")
         self.flush()
-        with self.block("if c < 0:"):
+        with self.block(f"if {null}:"):
             self.line(f"{target} = None")
         with self.block("else:"):
             self.struct(cls, local)
@@ -289,7 +289,11 @@ class _DecoderEmitter(Emitter):
             self.line(f"{seen}.add({tag})")
             for index, each in enumerate(known):
                 with self.block(f"{'elif' if index else 'if'} {tag} == {each.tag}:"):
-                    self.value(each.kind, f"{target}.{each.name}", each.name, each.is_nullable(self.version))
+                    if isinstance(each.kind, type):
+                        # Kafka marks a null with int8 -1 between fields, but with the unsigned varint 0 in a tagged one.
+                        self.nested(each.kind, f"{target}.{each.name}", each.is_nullable(self.version), null="c <= 0")
+                    else:
+                        self.value(each.kind, f"{target}.{each.name}", each.name, each.is_nullable(self.version))
                     self.flush()
             with self.block("else:"):
                 with self.block(f"if {target}.unknown_tags is None:"):

@@ -126,7 +126,7 @@ def smallest_size(kind: Kind, version: int, flexible: bool) -> int:
         if isinstance(each.kind, type) and each.is_nullable(version):
             total += 1
         else:
-            total += smallest_size(each.kind, version, flexible)
+            total += smallest_size(each.kind, version, flexible and each.compact)
     return total
 
 

@@ -38,9 +38,8 @@ def compile_encoder(cls: type[Message], version: int, explain: Explain) -> Encod
             emitter.flush()
             emitter.line("return")
         with emitter.block("except failures as error:"):
-            emitter.line("failure = explain(m, error)")
-        emitter.line("del o[start:]")
-        emitter.line("raise failure")
+            emitter.line("del o[start:]")
+            emitter.line("raise explain(m, error) from None")
     return emitter.compile("encode", f"encoder of {cls.__name__} version {version}")
 
 
@@ -54,13 +53,11 @@ def compile_parts_encoder(cls: type[Message], version: int, explain: Explain) ->
         with emitter.block("try:"):
             emitter.struct(cls, "m")
             emitter.flush()
-        with emitter.block("except failures as error:"):
-            emitter.line("failure = explain(m, error)")
-        with emitter.block("else:"):
             with emitter.block("if o:"):
                 emitter.line("parts.append(o)")
             emitter.line("return parts")
-        emitter.line("raise failure")
+        with emitter.block("except failures as error:"):
+            emitter.line("raise explain(m, error) from None")
     return emitter.compile("encode", f"parts encoder of {cls.__name__} version {version}")
 
 
@@ -130,8 +127,8 @@ class _EncoderEmitter(Emitter):
         else:
             self.sized(kind, source, nullable)
 
-    def nested(self, cls: type[Message], source: str, nullable: bool) -> None:
-        """Encode a struct inside another; a nullable one has a marker before it."""
+    def nested(self, cls: type[Message], source: str, nullable: bool, *, null: int = 255) -> None:
+        """Encode a struct inside another; a nullable one has a marker before it, `null` or 1."""
         local = self.fresh("m")
         if nullable:
             self.flush()
@@ -140,7 +137,7 @@ class _EncoderEmitter(Emitter):
             self.struct(cls, local)
             return
         with self.block(f"if {local} is None:"):
-            self.line(f"{self.out}.append(255)")
+            self.line(f"{self.out}.append({null})")
         with self.block("else:"):
             self.write("B", "1")
             self.struct(cls, local)
@@ -249,7 +246,11 @@ class _EncoderEmitter(Emitter):
         with self.block(f"if {self.differs(each, source)}:"):
             outer, self.out = self.out, self.fresh("o")
             self.line(f"{self.out} = bytearray()")
-            self.value(each.kind, source, each.is_nullable(self.version))
+            if isinstance(each.kind, type):
+                # Kafka marks a null with int8 -1 between fields, but with the unsigned varint 0 inside a tagged one.
+                self.nested(each.kind, source, each.is_nullable(self.version), null=0)
+            else:
+                self.value(each.kind, source, each.is_nullable(self.version))
             self.flush()
             with self.block(f"if {tags} is None:"):
                 self.line(f"{tags} = {{}}")
@@ -265,5 +266,6 @@ class _EncoderEmitter(Emitter):
         if isinstance(each.kind, type):
             # Compared field by field in place: the general `==` of messages costs more than encoding the struct.
             differences = [self.differs(part, f"{source}.{part.name}") for part in each.kind._fields]
-            return " or ".join([*differences, f"{source}.unknown_tags"])
+            null = [f"{source} is None"] if each.is_nullable(self.version) else []
+            return " or ".join([*null, *differences, f"{source}.unknown_tags"])
         return f"{source} != {self.constant('D', each.make_default())}"
