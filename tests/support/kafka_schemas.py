@@ -117,17 +117,17 @@ def _expected(field: dict[str, Any], version: int, structs: dict[str, list[dict[
 
 
 def _expected_default(field: dict[str, Any]) -> object:
-    """Kafka's generator: a default is written as text or a number, and null only where it is asked for."""
-    kind, default = field["type"], field.get("default", "")
-    if default is None or default == "null" or kind == "records":
+    """As Kafka's generator reads it: the text "null" means null, while JSON's null is no default at all."""
+    kind, default = field["type"], field.get("default")
+    if default == "null" or kind == "records":
         return None
     if kind.startswith("[]"):
         return ()
     if kind == "bool":
         return str(default) == "true"
     if kind in ("int8", "int16", "uint16", "int32", "uint32", "int64"):
-        return int(str(default) or "0", 0)
-    return {"string": default, "bytes": b"", "uuid": bytes(16)}.get(kind, "a struct of defaults")
+        return int(str(default or 0), 0)
+    return {"string": default or "", "bytes": b"", "uuid": bytes(16)}.get(kind, "a struct of defaults")
 
 
 def _comparable(default: object) -> object:

@@ -163,7 +163,7 @@ class _DecoderEmitter(Emitter):
             self.sized(kind, target, name, nullable)
 
     def nested(self, cls: type[Message], target: str, nullable: bool, *, null: str = "c < 0") -> None:
-        """Decode a struct inside another; a nullable one has a marker `c` before it, of which `null` is said if it is."""
+        """Decode a struct inside another; a nullable one has a marker `c` before it, and `null` tells null from 1."""
         local = self.fresh("m")
         if not nullable:
             self.struct(cls, local)
@@ -290,7 +290,7 @@ class _DecoderEmitter(Emitter):
             for index, each in enumerate(known):
                 with self.block(f"{'elif' if index else 'if'} {tag} == {each.tag}:"):
                     if isinstance(each.kind, type):
-                        # Kafka marks a null with int8 -1 between fields, but with the unsigned varint 0 in a tagged one.
+                        # Kafka's null is int8 -1 between fields, but the unsigned varint 0 in a tagged one.
                         self.nested(each.kind, f"{target}.{each.name}", each.is_nullable(self.version), null="c <= 0")
                     else:
                         self.value(each.kind, f"{target}.{each.name}", each.name, each.is_nullable(self.version))

@@ -247,7 +247,7 @@ class _EncoderEmitter(Emitter):
             outer, self.out = self.out, self.fresh("o")
             self.line(f"{self.out} = bytearray()")
             if isinstance(each.kind, type):
-                # Kafka marks a null with int8 -1 between fields, but with the unsigned varint 0 inside a tagged one.
+                # Kafka's null is int8 -1 between fields, but the unsigned varint 0 in a tagged one.
                 self.nested(each.kind, source, each.is_nullable(self.version), null=0)
             else:
                 self.value(each.kind, source, each.is_nullable(self.version))

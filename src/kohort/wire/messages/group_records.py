@@ -11,6 +11,8 @@ state, 3 static members (KIP-345), 4 is flexible; Kafka writes 3.
 Types 3 to 8 (groups of KIP-848) and 16 (resolved regular expressions) are flexible from version 0. Type 4 is written no
 more since the hash in type 3 took its place (KIP-1101); it is still read, and deleted. Type 6 got the time of the
 assignment (KIP-1263), type 8 the epoch at which each partition was granted (KIP-1251), both as tagged fields.
+The definitions of types 5 and 8 seem to give null as the default of a tagged field, but Kafka's generator reads a
+default of JSON's null as none given: what it has compiled is an empty structure and an empty list.
 
 Types 9 to 15 and from 17 on belong to share and streams groups, which have no place here.
 """
@@ -165,7 +167,10 @@ class ClassicMemberMetadata(Message):
 
 @message(key=5, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue(Message):
-    """What a member asked for; `classic_member_metadata` is None for a member of the new protocol."""
+    """What a member asked for; `classic_member_metadata` is None for a member of the new protocol.
+
+    That null must be written: Kafka takes a record without the field for a classic member with a timeout of 0.
+    """
 
     instance_id: str | None = field(STRING, nullable=0)
     rack_id: str | None = field(STRING, nullable=0)
@@ -175,9 +180,7 @@ class ConsumerGroupMemberMetadataValue(Message):
     subscribed_topic_regex: str | None = field(STRING, nullable=0)
     rebalance_timeout_ms: int = field(INT32, default=-1)
     server_assignor: str | None = field(STRING, nullable=0)
-    classic_member_metadata: ClassicMemberMetadata | None = field(
-        ClassicMemberMetadata, nullable=0, tag=0, default=None
-    )
+    classic_member_metadata: ClassicMemberMetadata | None = field(ClassicMemberMetadata, nullable=0, tag=0)
 
 
 @message(key=6, kind="coordinator-key", versions="0", flexible="none")
@@ -228,11 +231,11 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 @struct
 class TopicPartitions(Message):
-    """Partitions of one topic that a member owns; `assignment_epochs` has one entry per partition, or is None."""
+    """Partitions of one topic that a member owns; `assignment_epochs` has one entry per partition, or is empty."""
 
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
-    assignment_epochs: list[int] | None = field(array(INT32), nullable=0, tag=0, default=None)
+    assignment_epochs: list[int] | None = field(array(INT32), nullable=0, tag=0)
 
 
 @message(key=8, kind="coordinator-value", versions="0", flexible="0+")
