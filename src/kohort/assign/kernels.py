@@ -49,12 +49,10 @@ def keep_to_quota(owner: array[int], kept: array[int], quota: int, extra: int) -
 
 def deal(owner: array[int], receivers: array[int]) -> None:
     """Give the free partitions, in their order, to `receivers`, in theirs; there are as many of one as of the other."""
-    position = 0
-    for partition in range(len(owner)):
-        if owner[partition] < 0:
-            owner[partition] = receivers[position]
-            position += 1
-    assert position == len(receivers), "as many receivers as free partitions"
+    partition = -1
+    for receiver in receivers:
+        partition = owner.index(NOBODY, partition + 1)
+        owner[partition] = receiver
 
 
 def find_changed(before: array[int], after: array[int], changed: bytearray) -> None:

@@ -12,6 +12,7 @@ Source: Apache Kafka's group coordinator records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from struct import Struct
 from typing import Any, Final, TypeVar
 
@@ -36,9 +37,10 @@ _SUBSCRIPTION_VERSION: Final = 3
 
 def encode(record: facts.Record) -> tuple[bytes, bytes | None]:
     """Key and value of one record, the value `None` for a tombstone; volatile records have none."""
-    encoder = _ENCODERS.get(type(record))
-    assert encoder is not None, f"{type(record).__name__} is not written to the log"
-    return encoder(record)
+    build_key = _KEYS.get(type(record))
+    assert build_key is not None, f"{type(record).__name__} is not written to the log"
+    build_value = _VALUES.get(type(record))
+    return build_key(record), None if build_value is None else build_value(record)
 
 
 def encode_durable(records: Iterable[facts.Record]) -> list[tuple[bytes, bytes | None]]:
@@ -98,10 +100,15 @@ def _read_value(cls: type[_M], kind: int, value: bytes) -> _M:
     return decode_message(cls, version, value, 2)[0]
 
 
-# Type 0 and 1: offsets.
+def _group_key(kind: int, cls: Callable[..., Message], record: facts.Record) -> bytes:
+    return _pack(kind, cls(group_id=record.group_id), 0)
 
 
-def _encode_offset(record: facts.OffsetCommitted) -> tuple[bytes, bytes | None]:
+def _member_key(kind: int, cls: Callable[..., Message], record: Any) -> bytes:
+    return _pack(kind, cls(group_id=record.group_id, member_id=record.member_id), 0)
+
+
+def _encode_offset(record: facts.OffsetCommitted) -> bytes:
     if record.expire_timestamp_ms != -1:
         version = 1
     else:
@@ -114,15 +121,12 @@ def _encode_offset(record: facts.OffsetCommitted) -> tuple[bytes, bytes | None]:
         expire_timestamp=record.expire_timestamp_ms,
         topic_id=record.topic_id,
     )
-    return _offset_key(record.group_id, record.topic, record.partition), _pack(version, value, version)
+    return _pack(version, value, version)
 
 
-def _encode_offset_forgotten(record: facts.OffsetForgotten) -> tuple[bytes, bytes | None]:
-    return _offset_key(record.group_id, record.topic, record.partition), None
-
-
-def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    return _pack(1, wire.OffsetCommitKey(group=group_id, topic=topic, partition=partition), 0)
+def _offset_key(record: facts.OffsetCommitted | facts.OffsetForgotten) -> bytes:
+    key = wire.OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
+    return _pack(1, key, 0)
 
 
 def _decode_offset(key: bytes, value: bytes | None) -> facts.Record:
@@ -144,10 +148,7 @@ def _decode_offset(key: bytes, value: bytes | None) -> facts.Record:
     )
 
 
-# Type 2: classic groups.
-
-
-def _encode_classic(record: facts.ClassicGroupStored) -> tuple[bytes, bytes | None]:
+def _encode_classic(record: facts.ClassicGroupStored) -> bytes:
     value = wire.GroupMetadataValue(
         protocol_type=record.protocol_type,
         generation=record.generation,
@@ -168,15 +169,11 @@ def _encode_classic(record: facts.ClassicGroupStored) -> tuple[bytes, bytes | No
             for member in record.members
         ],
     )
-    return _classic_key(record.group_id), _pack(3, value, 3)
+    return _pack(3, value, 3)
 
 
-def _encode_classic_forgotten(record: facts.ClassicGroupForgotten) -> tuple[bytes, bytes | None]:
-    return _classic_key(record.group_id), None
-
-
-def _classic_key(group_id: str) -> bytes:
-    return _pack(2, wire.GroupMetadataKey(group=group_id), 0)
+def _classic_key(record: facts.Record) -> bytes:
+    return _pack(2, wire.GroupMetadataKey(group=record.group_id), 0)
 
 
 def _decode_classic(key: bytes, value: bytes | None) -> facts.Record:
@@ -209,20 +206,9 @@ def _decode_classic(key: bytes, value: bytes | None) -> facts.Record:
     )
 
 
-# Type 3: group epochs.
-
-
-def _encode_epoch(record: facts.ConsumerGroupEpochSet) -> tuple[bytes, bytes | None]:
+def _encode_epoch(record: facts.ConsumerGroupEpochSet) -> bytes:
     value = wire.ConsumerGroupMetadataValue(epoch=record.epoch, metadata_hash=record.metadata_hash)
-    return _epoch_key(record.group_id), _pack(0, value, 0)
-
-
-def _encode_group_forgotten(record: facts.ConsumerGroupForgotten) -> tuple[bytes, bytes | None]:
-    return _epoch_key(record.group_id), None
-
-
-def _epoch_key(group_id: str) -> bytes:
-    return _pack(3, wire.ConsumerGroupMetadataKey(group_id=group_id), 0)
+    return _pack(0, value, 0)
 
 
 def _decode_epoch(key: bytes, value: bytes | None) -> facts.Record:
@@ -233,10 +219,7 @@ def _decode_epoch(key: bytes, value: bytes | None) -> facts.Record:
     return facts.ConsumerGroupEpochSet(group_id=group_id, epoch=found.epoch, metadata_hash=found.metadata_hash)
 
 
-# Type 5: subscriptions.
-
-
-def _encode_subscribed(record: facts.ConsumerMemberSubscribed) -> tuple[bytes, bytes | None]:
+def _encode_subscribed(record: facts.ConsumerMemberSubscribed) -> bytes:
     value = wire.ConsumerGroupMemberMetadataValue(
         instance_id=record.instance_id,
         rack_id=record.rack_id,
@@ -246,16 +229,10 @@ def _encode_subscribed(record: facts.ConsumerMemberSubscribed) -> tuple[bytes, b
         subscribed_topic_regex=record.subscribed_topic_regex,
         rebalance_timeout_ms=record.rebalance_timeout_ms,
         server_assignor=record.server_assignor,
+        # Kafka takes a record without this null for a classic member.
+        classic_member_metadata=None,
     )
-    return _member_key(record.group_id, record.member_id), _pack(0, value, 0)
-
-
-def _encode_member_forgotten(record: facts.ConsumerMemberForgotten) -> tuple[bytes, bytes | None]:
-    return _member_key(record.group_id, record.member_id), None
-
-
-def _member_key(group_id: str, member_id: str) -> bytes:
-    return _pack(5, wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), 0)
+    return _pack(0, value, 0)
 
 
 def _decode_subscribed(key: bytes, value: bytes | None) -> facts.Record:
@@ -278,22 +255,11 @@ def _decode_subscribed(key: bytes, value: bytes | None) -> facts.Record:
     )
 
 
-# Type 6: epochs of targets.
-
-
-def _encode_target_epoch(record: facts.TargetAssignmentEpochSet) -> tuple[bytes, bytes | None]:
+def _encode_target_epoch(record: facts.TargetAssignmentEpochSet) -> bytes:
     value = wire.ConsumerGroupTargetAssignmentMetadataValue(
         assignment_epoch=record.assignment_epoch, assignment_timestamp=record.assignment_timestamp_ms
     )
-    return _target_epoch_key(record.group_id), _pack(0, value, 0)
-
-
-def _encode_target_epoch_forgotten(record: facts.TargetAssignmentEpochForgotten) -> tuple[bytes, bytes | None]:
-    return _target_epoch_key(record.group_id), None
-
-
-def _target_epoch_key(group_id: str) -> bytes:
-    return _pack(6, wire.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), 0)
+    return _pack(0, value, 0)
 
 
 def _decode_target_epoch(key: bytes, value: bytes | None) -> facts.Record:
@@ -308,25 +274,14 @@ def _decode_target_epoch(key: bytes, value: bytes | None) -> facts.Record:
     )
 
 
-# Type 7: targets.
-
-
-def _encode_target(record: facts.MemberTargetSet) -> tuple[bytes, bytes | None]:
+def _encode_target(record: facts.MemberTargetSet) -> bytes:
     value = wire.ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
             wire.TopicPartition(topic_id=topic_id, partitions=list(partitions))
             for topic_id, partitions in record.partitions.items()
         ]
     )
-    return _target_key(record.group_id, record.member_id), _pack(0, value, 0)
-
-
-def _encode_target_forgotten(record: facts.MemberTargetForgotten) -> tuple[bytes, bytes | None]:
-    return _target_key(record.group_id, record.member_id), None
-
-
-def _target_key(group_id: str, member_id: str) -> bytes:
-    return _pack(7, wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), 0)
+    return _pack(0, value, 0)
 
 
 def _decode_target(key: bytes, value: bytes | None) -> facts.Record:
@@ -341,10 +296,7 @@ def _decode_target(key: bytes, value: bytes | None) -> facts.Record:
     )
 
 
-# Type 8: what members hold.
-
-
-def _encode_current(record: facts.CurrentAssignmentSet) -> tuple[bytes, bytes | None]:
+def _encode_current(record: facts.CurrentAssignmentSet) -> bytes:
     value = wire.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=record.member_epoch,
         previous_member_epoch=record.previous_member_epoch,
@@ -352,15 +304,7 @@ def _encode_current(record: facts.CurrentAssignmentSet) -> tuple[bytes, bytes | 
         assigned_partitions=_wire_grants(record.assigned),
         partitions_pending_revocation=_wire_grants(record.pending_revocation),
     )
-    return _current_key(record.group_id, record.member_id), _pack(0, value, 0)
-
-
-def _encode_current_forgotten(record: facts.CurrentAssignmentForgotten) -> tuple[bytes, bytes | None]:
-    return _current_key(record.group_id, record.member_id), None
-
-
-def _current_key(group_id: str, member_id: str) -> bytes:
-    return _pack(8, wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), 0)
+    return _pack(0, value, 0)
 
 
 def _decode_current(key: bytes, value: bytes | None) -> facts.Record:
@@ -397,28 +341,39 @@ def _grants(topics: list[wire.TopicPartitions], member_epoch: int) -> Grants:
     grants: Grants = {}
     for topic in topics:
         epochs = topic.assignment_epochs
-        if epochs is None:
+        if not epochs:
             # Kafka before 4.3 did not keep them; the member's epoch lets no older commit pass.
             epochs = [member_epoch] * len(topic.partitions)
         grants[TopicId(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=True))
     return grants
 
 
-_ENCODERS: Final[dict[type[facts.Record], Callable[[Any], tuple[bytes, bytes | None]]]] = {
+_KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
+    facts.OffsetCommitted: _offset_key,
+    facts.OffsetForgotten: _offset_key,
+    facts.ClassicGroupStored: _classic_key,
+    facts.ClassicGroupForgotten: _classic_key,
+    facts.ConsumerGroupEpochSet: partial(_group_key, 3, wire.ConsumerGroupMetadataKey),
+    facts.ConsumerGroupForgotten: partial(_group_key, 3, wire.ConsumerGroupMetadataKey),
+    facts.ConsumerMemberSubscribed: partial(_member_key, 5, wire.ConsumerGroupMemberMetadataKey),
+    facts.ConsumerMemberForgotten: partial(_member_key, 5, wire.ConsumerGroupMemberMetadataKey),
+    facts.TargetAssignmentEpochSet: partial(_group_key, 6, wire.ConsumerGroupTargetAssignmentMetadataKey),
+    facts.TargetAssignmentEpochForgotten: partial(_group_key, 6, wire.ConsumerGroupTargetAssignmentMetadataKey),
+    facts.MemberTargetSet: partial(_member_key, 7, wire.ConsumerGroupTargetAssignmentMemberKey),
+    facts.MemberTargetForgotten: partial(_member_key, 7, wire.ConsumerGroupTargetAssignmentMemberKey),
+    facts.CurrentAssignmentSet: partial(_member_key, 8, wire.ConsumerGroupCurrentMemberAssignmentKey),
+    facts.CurrentAssignmentForgotten: partial(_member_key, 8, wire.ConsumerGroupCurrentMemberAssignmentKey),
+}
+
+#: A record that is not here is a tombstone.
+_VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.OffsetCommitted: _encode_offset,
-    facts.OffsetForgotten: _encode_offset_forgotten,
     facts.ClassicGroupStored: _encode_classic,
-    facts.ClassicGroupForgotten: _encode_classic_forgotten,
     facts.ConsumerGroupEpochSet: _encode_epoch,
-    facts.ConsumerGroupForgotten: _encode_group_forgotten,
     facts.ConsumerMemberSubscribed: _encode_subscribed,
-    facts.ConsumerMemberForgotten: _encode_member_forgotten,
     facts.TargetAssignmentEpochSet: _encode_target_epoch,
-    facts.TargetAssignmentEpochForgotten: _encode_target_epoch_forgotten,
     facts.MemberTargetSet: _encode_target,
-    facts.MemberTargetForgotten: _encode_target_forgotten,
     facts.CurrentAssignmentSet: _encode_current,
-    facts.CurrentAssignmentForgotten: _encode_current_forgotten,
 }
 
 #: By record type. Type 4 (topics of a group, until Kafka 4.0) and 16 (regular expressions) say nothing to us yet.

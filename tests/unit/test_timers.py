@@ -1,0 +1,75 @@
+"""The timer table against the plain idea of one."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.timers import TimerTable
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("arm"), st.integers(0, 5), st.integers(0, 30)),
+        st.tuples(st.just("disarm"), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("pop"), st.just(0), st.integers(0, 30)),
+        st.tuples(st.just("shift"), st.just(0), st.integers(0, 5)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=STEPS)
+def test_fires_in_order_of_time_and_then_of_arming(steps: list[tuple[str, int, int]]) -> None:
+    timers: TimerTable[int] = TimerTable()
+    plain: dict[int, tuple[int, int]] = {}
+    for number, (what, key, value) in enumerate(steps):
+        if what == "arm":
+            timers.arm(key, value)
+            plain[key] = (value, number)
+        elif what == "disarm":
+            timers.disarm(key)
+            plain.pop(key, None)
+        elif what == "shift":
+            timers.shift(value)
+            plain = {one: (deadline + value, order) for one, (deadline, order) in plain.items()}
+        else:
+            due = min(plain, key=plain.__getitem__, default=None)
+            if due is not None and plain[due][0] > value:
+                due = None
+            assert timers.pop_due(value) == due
+            plain.pop(due if due is not None else -1, None)
+        assert timers.next_deadline() == min((deadline for deadline, _ in plain.values()), default=None)
+        assert len(timers) == len(plain)
+        assert timers.deadline(key) == (plain[key][0] if key in plain else None)
+
+
+def test_moving_deadlines_on_does_not_grow_the_queue() -> None:
+    """A heartbeat moves a session's deadline: a thousand members for an hour leave a thousand entries."""
+    timers: TimerTable[int] = TimerTable()
+    for round_ms in range(0, 3_600_000, 100_000):
+        for member in range(1_000):
+            timers.arm(member, round_ms + 45_000)
+        timers.next_deadline()
+    assert len(timers._heap) <= 1_000 + 64
+
+
+def test_disarmed_and_earlier_deadlines_do_not_pile_up() -> None:
+    timers: TimerTable[int] = TimerTable()
+    for deadline_ms in range(10_000, 0, -1):
+        timers.arm(1, deadline_ms)
+        timers.arm(2, deadline_ms)
+        timers.disarm(2)
+    assert len(timers._heap) < 200
+    assert timers.next_deadline() == 1
+
+
+def test_a_session_is_moved_on_within_microseconds() -> None:
+    timers: TimerTable[int] = TimerTable()
+    for member in range(10_000):
+        timers.arm(member, member)
+    started = time.perf_counter()
+    for step in range(10_000):
+        timers.arm(step, 100_000 + step)
+    assert time.perf_counter() - started < 0.2
