@@ -54,6 +54,8 @@ def decide_join(group: ClassicGroup | None, command: JoinGroup, settings: GroupS
             ErrorCode.INVALID_SESSION_TIMEOUT,
             f"the session timeout is {command.session_timeout_ms} ms, {shortest} to {longest} ms are allowed",
         )
+    if command.instance_id == "":
+        raise Refused(ErrorCode.INVALID_REQUEST, "an instance id cannot be empty: null means that there is none")
     if group is None and command.member_id:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     draft = Draft(group, command.group_id, now_ms=now_ms)
@@ -99,16 +101,10 @@ def _turn_away(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Dec
 
 
 def _join_unknown(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
-    group = draft.group
-    if command.instance_id is not None:
-        holder = group.instance_ids.get(command.instance_id)
-        if holder is not None:
-            # One instance, one member: the one that came last is alive for sure.
-            remove_member(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
-    elif command.requires_known_member_id:
+    if command.requires_known_member_id and command.instance_id is None:
         _hand_out_id(draft, command)
-        return
-    _admit(draft, command, settings, member_id=command.fresh_member_id)
+    else:
+        _admit(draft, command, settings, member_id=command.fresh_member_id)
 
 
 def _hand_out_id(draft: Draft, command: JoinGroup) -> None:
@@ -120,7 +116,11 @@ def _hand_out_id(draft: Draft, command: JoinGroup) -> None:
 
 
 def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
-    member = _build_member(command, member_id)
+    member = _build_member(command, member_id, instance_id=command.instance_id)
+    holder = draft.group.instance_ids.get(command.instance_id or "")
+    if holder is not None:
+        # One instance, one member: the one that came last is alive for sure.
+        remove_member(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
     check_metadata_size(draft.group, member)
     if member_id in draft.group.pending:
         draft.disarm("pending", member_id)
@@ -132,7 +132,7 @@ def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_
 def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
     group = draft.group
     member = check_member(group, command.member_id, command.instance_id)
-    rejoined = _build_member(command, member.member_id, assignment=member.assignment)
+    rejoined = _build_member(command, member.member_id, instance_id=member.instance_id, assignment=member.assignment)
     reason = _reason_to_rebalance(group, member, rejoined)
     if reason is None:
         # The answer to its last JoinGroup was lost: the generation has not changed, so it is told once more.
@@ -169,11 +169,13 @@ def _rebalance_or_complete(draft: Draft, settings: GroupSettings, *, reason: str
         begin_rebalance(draft, settings, reason=reason)
 
 
-def _build_member(command: JoinGroup, member_id: str, *, assignment: bytes = b"") -> ClassicMember:
+def _build_member(
+    command: JoinGroup, member_id: str, *, instance_id: str | None, assignment: bytes = b""
+) -> ClassicMember:
     has_rebalance_timeout = command.rebalance_timeout_ms >= 0  # Version 0 has none of its own.
     return ClassicMember(
         member_id=member_id,
-        instance_id=command.instance_id,
+        instance_id=instance_id,
         client_id=command.client_id,
         client_host=command.client_host,
         session_timeout_ms=command.session_timeout_ms,

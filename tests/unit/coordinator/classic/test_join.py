@@ -390,6 +390,28 @@ def test_parked_join_of_a_replaced_instance_is_fenced(dialogue):
     assert dialogue.joined(younger).leader == "a"
 
 
+def test_empty_instance_id_is_refused(dialogue):
+    assert dialogue.error(dialogue.join(instance_id="")) == ErrorCode.INVALID_REQUEST
+
+
+def test_id_that_was_handed_out_may_come_back_with_an_instance(dialogue):
+    dialogue.join(fresh="i-1", instance_id="i")
+    dialogue.join(fresh="x", requires_known_member_id=True)
+
+    reply = dialogue.joined(dialogue.join("x", instance_id="i"))
+
+    assert [(m.member_id, m.instance_id) for m in reply.members] == [("x", "i")]
+
+
+def test_member_that_rejoins_keeps_the_instance_that_it_came_with(dialogue):
+    dialogue.join(fresh="i-1", instance_id="i")
+    dialogue.sync("i-1", 1, {})
+
+    reply = dialogue.joined(dialogue.join("i-1"))
+
+    assert [m.instance_id for m in reply.members] == ["i"]
+
+
 def test_instance_comes_back_into_a_full_group(make_dialogue):
     dialogue = make_dialogue(group_max_size=1)
     dialogue.join(fresh="i-1", instance_id="i")
