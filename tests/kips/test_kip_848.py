@@ -1,0 +1,266 @@
+"""KIP-848, the next generation of the consumer rebalance protocol, sentence by sentence, as a coordinator answers it."""
+
+from __future__ import annotations
+
+from kohort.coordinator.records import (
+    ConsumerGroupEpochSet,
+    ConsumerMemberForgotten,
+    CurrentAssignmentForgotten,
+    MemberState,
+    MemberTargetForgotten,
+    MemberTargetSet,
+    TargetAssignmentEpochSet,
+)
+from kohort.errors import ErrorCode
+from support.coordinator_dialogue import GroupDialogue
+
+
+def test_first_member_gets_everything_in_its_first_answer() -> None:
+    """The coordinator computes the assignment: one request, no leader, no second round."""
+    group = GroupDialogue({"t": 3})
+    group.heartbeat("a", epoch=0).replies(epoch=1, assigned=[0, 1, 2], interval=5_000)
+    assert group.list_groups() == [("g", "consumer", "Stable", "consumer")]
+
+
+def test_a_member_whose_assignment_does_not_change_is_not_impacted() -> None:
+    """Design goals: "a consumer should not be impacted at all by a rebalance if its assignment is not changed"."""
+    group = GroupDialogue({"t": 3})
+    group.stable(a=[0, 1], b=[2])
+    group.heartbeat("c", epoch=0)
+    # The target takes partition 1 from a; b keeps what it has, and is only told the new epoch.
+    group.heartbeat("b", epoch=2).replies(epoch=3, assigned=None)
+    group.commit({2: 10}, member_id="b", epoch=2).errors()
+    assert group.member("b").state == MemberState.STABLE
+
+
+def test_no_global_barrier_one_silent_member_holds_up_only_who_waits_for_its_partition() -> None:
+    """Design goals: "should not rely on a global synchronization barrier anymore"; motivation: one misbehaving consumer."""
+    group = GroupDialogue({"t": 6})
+    group.stable(a=[0, 1, 2], b=[3, 4, 5])
+    group.heartbeat("c", epoch=0).replies(epoch=3, assigned=[])
+    # b gives up its partition, a says nothing at all.
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[3, 4])
+    group.heartbeat("b", epoch=2, owned=[3, 4]).replies(epoch=3, assigned=None)
+    group.heartbeat("c", epoch=3).replies(epoch=3, assigned=[5])
+    assert group.member("c").state == MemberState.UNRELEASED_PARTITIONS
+    assert group.member("a").member_epoch == 2
+
+
+def test_offsets_can_be_committed_while_the_rebalance_is_under_way() -> None:
+    """Motivation: "offsets cannot be committed while the consumer is waiting on the rebalance to complete" is over."""
+    group = GroupDialogue()
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned=[0])
+    assert group.commit({0: 5, 1: 7}, member_id="a", epoch=1).errors() == (ErrorCode.NONE, ErrorCode.NONE)
+    assert group.committed() == {0: 5, 1: 7}
+
+
+def test_a_partition_moves_in_three_heartbeats_and_never_has_two_owners() -> None:
+    """Reconciliation of the group: the owner is told, it acknowledges, the new owner is given it."""
+    group = GroupDialogue()
+    group.stable(a=[0, 1])
+
+    group.heartbeat("b", epoch=0).replies(epoch=2, assigned=[])
+    group.heartbeat("a", epoch=1, owned=[0, 1]).replies(epoch=1, assigned=[0])
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=None)
+    group.heartbeat("a", epoch=1, owned=[0]).replies(epoch=2, assigned=None)
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[1])
+    group.heartbeat("b", epoch=2, owned=[1]).replies(epoch=2, assigned=None)
+
+    assert group.describe().body_as(object).state == "Stable"
+
+
+def test_only_a_list_acknowledges_a_revocation() -> None:
+    """TopicPartitions null means "as I said last"; a plain heartbeat keeps the partition where it is."""
+    group = GroupDialogue()
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned=[0])
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned=None)
+    group.heartbeat("a", epoch=1, owned=[0, 1]).replies(epoch=1, assigned=None)
+    assert group.holders() == {"a": {("t", 0)}, "b": set()}
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=None)
+
+
+def test_a_member_that_gives_and_takes_gives_first() -> None:
+    """A member's epoch rises when it has given up everything; only then is it given anything."""
+    group = GroupDialogue({"t": 1, "u": 1})
+    group.stable(a={"t": [0]}, b={"u": [0]})
+    # They swap: a wants only u, b only t.
+    group.heartbeat("b", epoch=2, topics=["t"]).replies(epoch=2, assigned={})
+    group.heartbeat("a", epoch=2, topics=["u"]).replies(epoch=2, assigned={})
+    group.heartbeat("b", epoch=2, owned=[]).replies(epoch=4, assigned=None)
+    assert group.holders() == {"a": set(), "b": set()}
+    group.heartbeat("a", epoch=2, owned=[]).replies(epoch=4, assigned={"u": [0]})
+    group.heartbeat("b", epoch=4).replies(epoch=4, assigned={"t": [0]})
+
+
+def test_silent_member_is_fenced_and_its_partition_granted(group: GroupDialogue) -> None:
+    """A member that does not revoke within its rebalance timeout is removed."""
+    group.rebalance_timeout_ms = 10_000
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0).replies(epoch=2, assigned=[])
+    group.heartbeat("a", epoch=1, owned=[0, 1]).replies(epoch=1, assigned=[0])
+
+    group.advance(ms=9_999)
+    assert "a" in group.group.members
+    group.new_records()
+    group.advance(ms=1)
+
+    assert ConsumerMemberForgotten(group_id="g", member_id="a") in group.new_records()
+    group.heartbeat("b", epoch=2).replies(epoch=3, assigned=[0, 1])
+    group.heartbeat("a", epoch=1).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def test_member_without_heartbeats_is_fenced_after_the_session_timeout(group: GroupDialogue) -> None:
+    """Member failures: the coordinator removes a member from which it hears nothing."""
+    group.stable(a=[0, 1])
+    group.advance(ms=44_999)
+    group.heartbeat("a", epoch=1).replies(epoch=1)
+    group.advance(ms=44_999)
+    assert list(group.group.members) == ["a"]
+    group.advance(ms=1)
+    assert list(group.group.members) == []
+    assert group.list_groups() == [("g", "consumer", "Empty", "consumer")]
+
+
+def test_a_refused_heartbeat_does_not_prolong_the_session(group: GroupDialogue) -> None:
+    """Whoever uses the member's id with a wrong epoch does not keep it alive."""
+    group.stable(a=[0, 1])
+    group.advance(ms=40_000)
+    group.heartbeat("a", epoch=7).is_refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    group.advance(ms=5_000)
+    assert list(group.group.members) == []
+
+
+def test_leaving_frees_partitions_at_once_and_writes_tombstones_in_order(group: GroupDialogue) -> None:
+    """Member leaves with epoch -1: tombstones of assignment, target and subscription, then the epoch."""
+    group.stable(a=[0], b=[1])
+    answer = group.leave("a")
+    answer.replies(epoch=-1, assigned=None)
+    records = group.new_records()
+    assert records[:3] == [
+        CurrentAssignmentForgotten(group_id="g", member_id="a"),
+        MemberTargetForgotten(group_id="g", member_id="a"),
+        ConsumerMemberForgotten(group_id="g", member_id="a"),
+    ]
+    assert isinstance(records[3], ConsumerGroupEpochSet) and records[3].epoch == 3
+    assert isinstance(records[4], MemberTargetSet) and records[4].member_id == "b"
+    assert isinstance(records[5], TargetAssignmentEpochSet) and records[5].assignment_epoch == 3
+    group.heartbeat("b", epoch=2).replies(epoch=3, assigned=[0, 1])
+    group.leave("a").is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def test_group_epoch_follows_subscriptions_and_nothing_else(group: GroupDialogue) -> None:
+    """The group epoch is bumped when subscriptions change; rack, client and timeout only rewrite the member."""
+    group.set_topics({"t": 2, "u": 1})
+    group.stable(a=[0, 1])
+    group.heartbeat("a", epoch=1, rack_id="r1", rebalance_timeout_ms=5, client_id="other").replies(epoch=1)
+    assert (group.group.epoch, group.member("a").rack_id) == (1, "r1")
+    group.heartbeat("a", epoch=1, topics=["t"]).replies(epoch=1)
+    assert group.group.epoch == 1
+    group.heartbeat("a", epoch=1, topics=["u", "t", "u"]).replies(epoch=2, assigned={"t": [0, 1], "u": [0]})
+    assert group.member("a").subscribed_topic_names == ("t", "u")
+
+
+def test_partitions_of_a_topic_that_a_member_leaves_are_revoked_and_others_stay(group: GroupDialogue) -> None:
+    """A change of the subscription is reconciled like any other."""
+    group.set_topics({"t": 1, "u": 1})
+    group.stable(a={"t": [0], "u": [0]})
+    group.heartbeat("a", epoch=1, topics=["u"], owned={"t": [0], "u": [0]}).replies(epoch=1, assigned={"u": [0]})
+    group.heartbeat("a", epoch=1, owned={"u": [0]}).replies(epoch=2, assigned=None)
+
+
+def test_new_partitions_are_given_out_without_a_heartbeat_that_asks() -> None:
+    """The coordinator watches the topics, so that clients need not have one picture of them."""
+    group = GroupDialogue({"t": 1})
+    group.stable(a=[0])
+    group.set_topics({"t": 3})
+    group.fire_due()
+    assert (group.group.epoch, group.group.target_epoch) == (2, 2)
+    group.heartbeat("a", epoch=1).replies(epoch=2, assigned=[0, 1, 2])
+
+
+def test_lost_answer_is_recovered_by_a_full_request(group: GroupDialogue) -> None:
+    """The answer that gave a partition was lost; a client says everything again after an error, and hears all."""
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1)
+    group.heartbeat("a", epoch=1, owned=[0])
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[1])
+    group.heartbeat("b", epoch=2, full=True).replies(epoch=2, assigned=[1])
+
+
+def test_lost_answer_with_a_new_epoch_lets_the_previous_one_pass(group: GroupDialogue) -> None:
+    """The previous epoch is accepted with a list of what was assigned; anything else of the past is fenced."""
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1, owned=[0, 1])
+    group.heartbeat("a", epoch=1, owned=[0]).replies(epoch=2)
+    # The client did not hear "2".
+    group.heartbeat("a", epoch=1, owned=[0]).replies(epoch=2, assigned=[0])
+    group.heartbeat("a", epoch=1).is_refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    group.heartbeat("a", epoch=1, owned=[0, 1]).is_refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    group.heartbeat("a", epoch=3).is_refused(ErrorCode.FENCED_MEMBER_EPOCH)
+
+
+def test_a_live_member_of_a_lost_group_is_sent_to_rejoin() -> None:
+    """GROUP_ID_NOT_FOUND would end Java and librdkafka clients; UNKNOWN_MEMBER_ID makes them rejoin."""
+    group = GroupDialogue()
+    group.heartbeat("a", epoch=5).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.leave("a").is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.stable(b=[0, 1])
+    group.heartbeat("a", epoch=5).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def test_hand_over_of_one_partition_does_not_wait_for_the_others() -> None:
+    """Ours: a partition is released when it leaves the list of owned ones, although others are still pending."""
+    group = GroupDialogue({"t": 6})
+    group.stable(a=[0, 1, 2, 3, 4, 5])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned=[0, 1, 2])
+    group.heartbeat("a", epoch=1, owned=[0, 1, 2, 3, 4]).replies(epoch=1, assigned=None)
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[5])
+    assert group.member("a").state == MemberState.UNREVOKED_PARTITIONS
+    group.heartbeat("a", epoch=1, owned=[0, 1, 2]).replies(epoch=2, assigned=None)
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[3, 4, 5])
+
+
+def test_giving_up_partitions_one_by_one_does_not_prolong_the_rebalance_timeout() -> None:
+    """Every hand-over ends within the rebalance timeout."""
+    group = GroupDialogue({"t": 4})
+    group.rebalance_timeout_ms = 10_000
+    group.stable(a=[0, 1, 2, 3])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned=[0, 1])
+    group.advance(ms=9_000)
+    group.heartbeat("a", epoch=1, owned=[0, 1, 2])
+    group.advance(ms=1_000)
+    assert list(group.group.members) == ["b"]
+
+
+def test_acknowledging_in_time_disarms_the_rebalance_timeout() -> None:
+    group = GroupDialogue()
+    group.rebalance_timeout_ms = 10_000
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1)
+    group.heartbeat("a", epoch=1, owned=[0])
+    group.advance(ms=20_000)
+    assert sorted(group.group.members) == ["a", "b"]
+
+
+def test_exactly_once_when_the_hand_over_is_clean() -> None:
+    """Design goals: the old owner's last commit is what the new owner starts from, and nothing overwrites it."""
+    group = GroupDialogue()
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1)
+    assert group.commit({1: 42}, member_id="a", epoch=1).errors() == (ErrorCode.NONE,)
+    group.heartbeat("a", epoch=1, owned=[0])
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[1])
+    assert group.committed([1], member_id="b", member_epoch=2) == {1: 42}
+    # A commit of the old owner that was on its way comes too late.
+    assert group.commit({1: 41}, member_id="a", epoch=1).errors() == (ErrorCode.STALE_MEMBER_EPOCH,)
+    assert group.committed([1]) == {1: 42}
