@@ -3,7 +3,7 @@
 
 Laws: all three give the same columns and refuse the same bytes; numpy is imported only when it is chosen. The
 environment variable KOHORT_KERNELS (c, numpy, python) chooses; without it C where it was compiled, else numpy where
-Arrow is in use, else Python.
+it or Arrow is in use already, else Python.
 Source: architecture rule 16.
 """
 
@@ -62,7 +62,7 @@ def active_kernels() -> KernelSet:
         return kernels_named(asked)
     if is_compiled():
         return kernels_named("c")
-    if "pyarrow" in sys.modules and _has_numpy():
+    if ("numpy" in sys.modules or "pyarrow" in sys.modules) and _has_numpy():
         return kernels_named("numpy")
     return kernels_named("python")
 

@@ -201,17 +201,18 @@ class _Decoder:
         """The regions that hold the wanted batches, and how many batches are dealt with."""
         regions: list[_Region] = []
         total = 0
-        for batch in range(count):
-            at = batch * TABLE_WIDTH
-            if table[at + LAST_OFFSET] < self.start_offset:
+        columns = (
+            _field(table, field, 0, count) for field in (POSITION, END, LAST_OFFSET, ATTRIBUTES, CRC, RECORD_COUNT)
+        )
+        for batch, (begin, end, last_offset, attributes, crc, records) in enumerate(zip(*columns, strict=True)):
+            if last_offset < self.start_offset:
                 continue
-            begin, end, attributes = table[at + POSITION], table[at + END], table[at + ATTRIBUTES]
             codec = attributes & COMPRESSION_MASK
             if regions and total + (0 if codec else end - begin) > self.max_total_bytes:
                 return regions, batch
-            if self.check_crcs and crc32c(view[begin + CRC_START : end]) != table[at + CRC]:
+            if self.check_crcs and crc32c(view[begin + CRC_START : end]) != crc:
                 raise _DamagedBatch(batch, _bad_batch(table, batch, "is damaged: its CRC-32C does not match"))
-            if attributes & CONTROL_BIT or not table[at + RECORD_COUNT]:
+            if attributes & CONTROL_BIT or records == 0:
                 continue
             if codec == 0:
                 total += end - begin
@@ -221,6 +222,7 @@ class _Decoder:
             if regions and total + len(body) > self.max_total_bytes:
                 return regions, batch
             total += len(body)
+            at = batch * TABLE_WIDTH
             table[at + BODY] = _extend(regions, batch, body, len(body), is_compressed=True)
             table[at + BODY_END] = table[at + BODY] + len(body)
         return regions, count
@@ -383,13 +385,19 @@ def _bad_record(table: memoryview, region: _Region, position: int) -> _DamagedBa
 
 
 def _batch_rows(table: memoryview, regions: list[_Region]) -> tuple[tuple[int, int, int], ...]:
-    rows = []
+    rows: list[tuple[int, int, int]] = []
     for region in regions:
-        for batch in range(region.first, region.stop):
-            at = batch * TABLE_WIDTH
-            is_append_time = 1 if table[at + ATTRIBUTES] & LOG_APPEND_TIME_BIT else 0
-            rows.append((table[at + ROW_STOP], table[at + LEADER_EPOCH], is_append_time))
+        stops = _field(table, ROW_STOP, region.first, region.stop)
+        epochs = _field(table, LEADER_EPOCH, region.first, region.stop)
+        attributes = _field(table, ATTRIBUTES, region.first, region.stop)
+        types = [1 if bits & LOG_APPEND_TIME_BIT else 0 for bits in attributes]
+        rows += zip(stops, epochs, types, strict=True)
     return tuple(rows)
+
+
+def _field(table: memoryview, field: int, first: int, stop: int) -> list[int]:
+    """One column of the table, for the batches [first, stop)."""
+    return table[first * TABLE_WIDTH + field : stop * TABLE_WIDTH : TABLE_WIDTH].tolist()
 
 
 def _zeros(kind: str, count: int) -> memoryview:

@@ -62,11 +62,17 @@ def index_batches(buffer: Buffer, table: memoryview, count: int) -> int:
         The byte behind the last one; negative if the counts of a header contradict each other, or if a batch
         begins at an offset that a batch in front of it covers.
     """
+    size = len(buffer)
     position = 0
     next_offset = 0
     for batch in range(count):
         at = batch * TABLE_WIDTH
+        if size - position < 61:
+            return -1 - position
         end = position + _int32(buffer, position + 8) + 12
+        # Counted before, but the buffer may be shared with a writer: no length is believed twice.
+        if end - position < 61 or end > size:
+            return -1 - position
         base_offset = _int64(buffer, position)
         last_delta = _int32(buffer, position + 23)
         records = _int32(buffer, position + 57)

@@ -3,30 +3,34 @@
 
 Laws: same results as `kernels.py`. Only well-formed bytes are read here; whatever looks impossible is given to the
 plain loop, which alone decides that it is. The one loop left steps from record to record, because where a record
-begins is only known from the one in front of it; batches whose records have one length need not even that.
+begins is only known from the one in front of it; runs of records of one length are taken at once.
 Source: architecture rule 16.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kohort.records import choice
-from kohort.records.header import Buffer
+from kohort.records.header import HEADER_SIZE, Buffer
 from kohort.records.layout import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
     BODY,
     BODY_END,
+    CRC,
+    END,
     HEADER_COUNT,
     HEADER_WIDTH,
     HEADERS,
     LAST_OFFSET,
+    LEADER_EPOCH,
     MAX_TIMESTAMP,
+    POSITION,
     RECORD_COUNT,
     ROW_STOP,
     SPAN_WIDTH,
@@ -39,17 +43,68 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 #: Fewer records than this are faster one by one.
 _FEW_RECORDS: Final = 48
+#: Fewer records of one length in a row than this are not worth a look ahead.
+_SHORTEST_RUN: Final = 8
+#: Bytes of the longest length that a record can have in front.
+_LONGEST_LENGTH: Final = 5
 #: Headers of one record are taken one round each; more rounds than this are not worth it.
 _MOST_ROUNDS: Final = 64
 #: No time is further from another than this; what is goes to the plain loop, which tells an overflow.
 _TIME_LIMIT: Final = 1 << 61
+#: The same for offsets.
+_OFFSET_LIMIT: Final = 1 << 62
 
 count_batches = choice.plain_kernels().count_batches
-index_batches = choice.plain_kernels().index_batches
+
+#: The header of a batch as it lies in the log.
+_HEADER: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer", "V14"),
+        ("records", ">i4"),
+    ]
+)
 
 
 class _Unusual(Exception):
     """Bytes that this module leaves to the plain loop."""
+
+
+def index_batches(buffer: Buffer, table: memoryview, count: int) -> int:
+    """See `kernels.index_batches`."""
+    positions = [0]
+    for _ in range(count):
+        position = positions[-1]
+        positions.append(position + 12 + int.from_bytes(buffer[position + 8 : position + 12], "big"))
+    if count == 0:
+        return 0
+    begins, ends = np.array(positions[:-1]), np.array(positions[1:])
+    data = np.frombuffer(buffer, np.uint8)
+    headers = np.lib.stride_tricks.sliding_window_view(data, HEADER_SIZE)[begins].view(_HEADER)[:, 0]
+    base_offset, last_delta = headers["base_offset"].astype(np.int64), headers["last_delta"].astype(np.int64)
+    records, codec = headers["records"].astype(np.int64), headers["attributes"] & 7
+    law = (base_offset >= 0) & (base_offset < _OFFSET_LIMIT) & (last_delta >= 0) & (records >= 0)
+    law &= (records <= last_delta + 1) & (codec <= 4) & ((codec != 0) | (records * 7 <= ends - begins - HEADER_SIZE))
+    law[1:] &= base_offset[1:] > (base_offset + last_delta)[:-1]
+    if not law.all():
+        position = choice.plain_kernels().index_batches(buffer, table, count)
+        return int(position)
+    rows = np.frombuffer(table, np.int64).reshape(-1, TABLE_WIDTH)
+    rows[:, POSITION], rows[:, END] = begins, ends
+    rows[:, BODY], rows[:, BODY_END] = begins + HEADER_SIZE, ends
+    rows[:, BASE_OFFSET], rows[:, LAST_OFFSET] = base_offset, base_offset + last_delta
+    rows[:, RECORD_COUNT], rows[:, ATTRIBUTES] = records, headers["attributes"]
+    rows[:, BASE_TIMESTAMP], rows[:, MAX_TIMESTAMP] = headers["base_timestamp"], headers["max_timestamp"]
+    rows[:, LEADER_EPOCH], rows[:, CRC], rows[:, ROW_STOP] = headers["leader_epoch"], headers["crc"], 0
+    return positions[-1]
 
 
 def scan_records(
@@ -145,57 +200,64 @@ def _check_deltas(batches: Int64s, counts: Int64s, stops: Int64s, offset_deltas:
 
 def _record_begins(region: Buffer, data: Bytes, batches: Int64s) -> Int64s:
     """The first byte of every record, if the lengths in front of them are true."""
-    source: bytes | None = None
-    found = []
+    source = region if isinstance(region, bytes) else bytes(region)
+    pieces: list[Int64s] = []
+    #: Begins that were found one by one since the last piece.
+    loose: list[int] = []
     for begin, end, count in batches[:, (BODY, BODY_END, RECORD_COUNT)].tolist():
         if begin > end or end > len(data):
             raise _Unusual
-        begins = _even_begins(data, begin, end, count)
-        if begins is None:
-            source = bytes(region) if source is None else source
-            begins = _stepped_begins(source, begin, end, count)
-        found.append(begins)
-    return np.concatenate(found)
+        position, left, previous = begin, count, -1
+        while left:
+            size, width = _record_size(source, position)
+            run = 1
+            if size == previous and left > _SHORTEST_RUN:
+                run = _run_length(data, position, min(left, (end - position) // size), size, width)
+            if run > _SHORTEST_RUN:
+                pieces += (np.array(loose, np.int64), position + size * np.arange(run, dtype=np.int64))
+                loose = []
+                position += run * size
+                left -= run
+                continue
+            loose.append(position)
+            position += size
+            left -= 1
+            previous = size
+        if position != end:
+            raise _Unusual
+    pieces.append(np.array(loose, np.int64))
+    return np.concatenate(pieces)
 
 
-def _even_begins(data: Bytes, begin: int, end: int, count: int) -> Int64s | None:
-    """The begins if all records have one length, as the bytes of the first length say; `None` otherwise."""
-    if count == 0:
-        return np.empty(0, np.int64)
-    stride, rest = divmod(end - begin, count)
-    if rest or stride < 7:
-        return None
-    # The whole length varint of every record must be the same bytes as the first one's.
-    columns = data[begin:end].reshape(count, stride)
-    for width in range(5):
-        if not (columns[:, width] == columns[0, width]).all():
-            return None
-        if columns[0, width] < 128:
-            return np.arange(begin, end, stride, dtype=np.int64)
-    return None
+def _record_size(source: bytes, position: int) -> tuple[int, int]:
+    """The bytes of the record that begins here, and those of the length in front of it."""
+    byte = source[position]
+    if byte < 128:
+        return 1 + (byte >> 1), 1
+    second = source[position + 1]
+    if second < 128:
+        return 2 + ((byte & 127 | second << 7) >> 1), 2
+    value, shift, width = byte & 127 | (second & 127) << 7, 14, 2
+    while second > 127 and width < _LONGEST_LENGTH:
+        second = source[position + width]
+        value |= (second & 127) << shift
+        shift += 7
+        width += 1
+    return width + (value >> 1), width
 
 
-def _stepped_begins(source: bytes, begin: int, end: int, count: int) -> Int64s:
-    begins: list[int] = []
-    append = begins.append
-    position = begin
-    for _ in range(count):
-        append(position)
-        byte = source[position]
-        position += 1
-        if byte < 128:
-            position += byte >> 1
-            continue
-        value, shift = byte & 127, 7
-        while byte > 127:
-            byte = source[position]
-            position += 1
-            value |= (byte & 127) << shift
-            shift += 7
-        position += value >> 1
-    if position != end:
-        raise _Unusual
-    return np.array(begins, np.int64)
+def _run_length(data: Bytes, position: int, most: int, size: int, width: int) -> int:
+    """How many records from here on carry the same length: each says where the next one begins."""
+    run, step = 1, _SHORTEST_RUN
+    while run < most:
+        step = min(2 * step, most - run)
+        begin = position + run * size
+        lengths = data[begin : begin + step * size].reshape(step, size)[:, :width]
+        same = (lengths == data[position : position + width]).all(axis=1)
+        if not same.all():
+            return run + int(same.argmin())
+        run += step
+    return run
 
 
 def _varints(data: Bytes, position: Int64s) -> tuple[Int64s, Int64s]:
@@ -293,35 +355,32 @@ def gather(
 ) -> int:
     """See `kernels.gather`."""
     rows = np.frombuffer(spans, np.int32).reshape(-1, width)[first_row:stop_row]
-    starts, lengths = rows[:, field], rows[:, field + 1]
+    sizes = np.maximum(rows[:, field + 1], 0)
     written = int(out_offsets[first_row])
-    sizes = np.maximum(lengths, 0)
     stops = written + np.cumsum(sizes, dtype=np.int64)
-    stop = int(stops[-1]) if len(stops) else written
-    if stop > written:
-        even = _evenly_spaced(np.frombuffer(region, np.uint8), starts, lengths)
-        if even is None:
-            source = region if isinstance(region, bytes) else bytes(region)
-            pairs = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-            out[written:stop] = b"".join([source[begin:end] for begin, end in pairs])
-        else:
-            np.frombuffer(out, np.uint8)[written:stop].reshape(even.shape)[:] = even
     np.frombuffer(out_offsets, np.int32)[first_row + 1 : stop_row + 1] = stops
-    return stop
+    if not len(stops) or stops[-1] == written:
+        return written
+    _copy_all(np.frombuffer(region, np.uint8), rows[:, field], np.frombuffer(out, np.uint8), stops - sizes, sizes)
+    return int(stops[-1])
 
 
-def _evenly_spaced(data: Bytes, starts: Int32s, lengths: Int32s) -> npt.NDArray[Any] | None:
-    """One row per field if all have one length and one distance, as a view of the region; `None` otherwise."""
-    length = int(lengths[0])
-    if len(starts) < 2 or length < 1 or not (lengths == length).all():
-        return None
-    steps = np.diff(starts)
-    step = int(steps[0])
-    if step < length or not (steps == step).all():
-        return None
-    return np.lib.stride_tricks.as_strided(
-        data[int(starts[0]) :], shape=(len(starts), length), strides=(step, 1), writeable=False
-    )
+def _copy_all(source: Bytes, begins: Int32s, target: Bytes, places: Int64s, sizes: Int32s) -> None:
+    """Copy strings of any sizes with a handful of calls.
+
+    A string of n bytes is the first 2^k and the last 2^k of them, which overlap, where 2^k <= n < 2^(k+1): so all
+    strings with one k are two gathers of rows of 2^k bytes.
+    """
+    magnitudes = np.frexp(sizes)[1]
+    for magnitude in np.unique(magnitudes[sizes > 0]).tolist():
+        chunk = 1 << magnitude - 1
+        chosen = np.flatnonzero(magnitudes == magnitude)
+        begin, place, rest = begins[chosen], places[chosen], sizes[chosen] - chunk
+        reading = np.lib.stride_tricks.sliding_window_view(source, chunk)
+        writing = np.lib.stride_tricks.sliding_window_view(target, chunk, writeable=True)
+        writing[place] = reading[begin]
+        if rest.any():
+            writing[place + rest] = reading[begin + rest]
 
 
 def _column(spans: memoryview, width: int, field: int, count: int) -> Int32s:

@@ -1,0 +1,144 @@
+"""Record columns -> one `pyarrow.RecordBatch` in the schema of Spark's Kafka source.
+
+Laws: types are exactly those that Spark compares with (binary, string, int32, int64, timestamp[us, UTC]), every
+field nullable; key, value and offsets share the memory of the columns.
+Source: Spark's Structured Streaming + Kafka guide, table of columns; the Arrow columnar format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kohort.errors import ConfigError, CorruptRecordError
+from kohort.records.binary import BinaryColumn, HeaderColumn
+from kohort.records.columns import RecordColumns
+
+_HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+#: Every column that there is, in Spark's order.
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+        pa.field("headers", pa.list_(pa.field("element", _HEADER_TYPE))),
+    ]
+)
+#: Spark's columns unless headers are asked for.
+DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def schema_of(include: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
+    """The schema of these columns, in the order in which they are named.
+
+    Raises:
+        ConfigError: a name that is no column, or is named twice.
+    """
+    for name in include:
+        if name not in SCHEMA.names:
+            raise ConfigError(f"unknown column {name!r}; choose from {', '.join(SCHEMA.names)}")
+    if len(set(include)) != len(include):
+        raise ConfigError(f"a column is named twice: {', '.join(include)}")
+    return pa.schema([SCHEMA.field(name) for name in include])
+
+
+def to_record_batch(
+    columns: RecordColumns, *, topic: str, partition: int, include: Sequence[str] = DEFAULT_COLUMNS
+) -> pa.RecordBatch:
+    """The columns as one Arrow batch of n rows.
+
+    Args:
+        columns: n records of one partition; must have been decoded with the columns that `include` names.
+        include: names of columns, in order; `headers` is the eighth. A record without headers has null there.
+
+    Raises:
+        ConfigError: a name that is no column.
+        CorruptRecordError: a time that no timestamp in microseconds can hold, and `timestamp` is asked for.
+    """
+    schema = schema_of(include)
+    arrays = [_array(name, columns, topic, partition) for name in include]
+    if not arrays:
+        # Spark counts rows without asking for a column.
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(columns), pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(name: str, columns: RecordColumns, topic: str, partition: int) -> pa.Array:
+    rows = len(columns)
+    match name:
+        case "key":
+            return _binary(_decoded(columns.keys, name), pa.binary())
+        case "value":
+            return _binary(_decoded(columns.values, name), pa.binary())
+        case "topic":
+            return pa.repeat(pa.scalar(topic, pa.string()), rows)
+        case "partition":
+            return pa.repeat(pa.scalar(partition, pa.int32()), rows)
+        case "offset":
+            return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.offsets)])
+        case "timestamp":
+            return _timestamps(columns)
+        case "timestampType":
+            return _timestamp_types(columns)
+        case _:
+            return _headers(columns.headers, rows)
+
+
+def _decoded(column: BinaryColumn | None, name: str) -> BinaryColumn:
+    assert column is not None, f"the records were decoded without their {name}"
+    return column
+
+
+def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(kind, len(column), buffers, column.null_count)
+
+
+def _timestamps(columns: RecordColumns) -> pa.Array:
+    """Kafka counts milliseconds, Spark microseconds."""
+    milliseconds = pa.Array.from_buffers(
+        pa.timestamp("ms", tz="UTC"), len(columns), [None, pa.py_buffer(columns.timestamps)]
+    )
+    try:
+        return milliseconds.cast(pa.timestamp("us", tz="UTC"))
+    except pa.ArrowInvalid as error:
+        limit = (1 << 63) // 1000
+        row = next(row for row, time in enumerate(columns.timestamps) if not -limit <= time < limit)
+        raise CorruptRecordError(
+            f"the record at offset {columns.offsets[row]} has the time {columns.timestamps[row]} ms, "
+            "which no timestamp in microseconds can hold; read without the column timestamp"
+        ) from error
+
+
+def _timestamp_types(columns: RecordColumns) -> pa.Array:
+    kinds = {kind for _, _, kind in columns.batches}
+    if len(kinds) <= 1:
+        return pa.repeat(pa.scalar(kinds.pop() if kinds else 0, pa.int32()), len(columns))
+    # Only a topic whose message.timestamp.type was changed has both.
+    return pa.array(columns.timestamp_types(), pa.int32())
+
+
+def _headers(headers: HeaderColumn | None, rows: int) -> pa.Array:
+    kind = SCHEMA.field("headers").type
+    if headers is None:
+        return pa.nulls(rows, kind)
+    names = _binary(headers.keys, pa.string())
+    try:
+        names.validate(full=True)
+    except pa.ArrowInvalid:
+        # A name that is not UTF-8 is repaired, as Java does it: it must not stop a query.
+        texts = [(name or b"").decode("utf-8", "replace") for name in headers.keys.to_list()]
+        names = pa.array(texts, pa.string())
+    pairs = pa.StructArray.from_arrays([names, _binary(headers.values, pa.binary())], fields=list(_HEADER_TYPE))
+    bounds = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(headers.row_offsets)])
+    has_none = pc.equal(bounds.slice(0, rows), bounds.slice(1))
+    return pa.ListArray.from_arrays(bounds, pairs, type=kind, mask=has_none)
