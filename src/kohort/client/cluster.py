@@ -54,7 +54,6 @@ class Cluster:
         bootstrap: addresses to start from, at least one.
         retry: pauses after a failed round, and while a wanted topic is missing or has no leader.
         max_age_ms: longest time between two answers.
-        allow_auto_create: whether asking for a missing topic may create it.
         on_change: called with the time after each answer.
         on_unreachable: called with the error and the time when every address has refused, before the first answer.
     """
@@ -66,7 +65,6 @@ class Cluster:
         bootstrap: Sequence[Endpoint],
         retry: Backoff,
         max_age_ms: int,
-        allow_auto_create: bool,
         on_change: Callable[[int], None],
         on_unreachable: Callable[[BrokersUnreachableError, int], None],
     ) -> None:
@@ -75,7 +73,8 @@ class Cluster:
         self._bootstrap: Final = tuple(bootstrap)
         self._retry = retry
         self._max_age_ms = max_age_ms
-        self._allow_auto_create = allow_auto_create
+        #: Whether asking for a missing topic may create it.
+        self.may_create = False
         self._on_change = on_change
         self._on_unreachable = on_unreachable
         #: node id -> address, from the last answer.
@@ -169,7 +168,7 @@ class Cluster:
         self._in_flight, self._is_stale = True, False
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in sorted(self._wanted)],
-            allow_auto_topic_creation=self._allow_auto_create,
+            allow_auto_topic_creation=self.may_create,
         )
         # Version 0 would read an empty list as "all topics".
         self._requests.send(self.any_endpoint(), Lane.CONTROL, request, self._on_answer, min_version=1)

@@ -74,7 +74,6 @@ class AdminMachine:
             bootstrap=settings.bootstrap,
             retry=settings.retry,
             max_age_ms=settings.metadata_max_age_ms,
-            allow_auto_create=False,
             on_change=lambda _: None,
             on_unreachable=self._on_unreachable,
         )

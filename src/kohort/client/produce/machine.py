@@ -63,10 +63,10 @@ class ProducerMachine:
             bootstrap=client.bootstrap,
             retry=client.retry,
             max_age_ms=client.metadata_max_age_ms,
-            allow_auto_create=True,
             on_change=self._on_metadata,
             on_unreachable=self._on_unreachable,
         )
+        self._cluster.may_create = True
         self._accumulator = Accumulator(batch_bytes=batch_bytes, linger_ms=linger_ms)
         self._identity = Identity(is_wanted=is_idempotent)
         self._sender = Sender(
@@ -257,3 +257,4 @@ class ProducerMachine:
                 self._requests.complete(ticket)
             self._requests.complete(self._closing.ticket)
             self._requests.add(Stop())
+            self._closing = None

@@ -1,0 +1,340 @@
+"""Dialogues with the producer's machine: what it asks of brokers, and how each answer ends the records."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from kohort.client.actions import Action, Complete, Endpoint, Send, Stop
+from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
+from kohort.client.options import PRODUCER_OPTIONS, client_settings
+from kohort.client.produce.events import FlushAsked, ProducerCloseAsked, RecordsSubmitted
+from kohort.client.produce.inbox import Inbox, PendingRecord
+from kohort.client.produce.machine import ProducerMachine
+from kohort.client.produce.sender import SenderSettings
+from kohort.client.records import RecordMetadata
+from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortTimeoutError, UnknownTopicError
+from kohort.records.batch import iterate_records
+from kohort.records.header import parse_header
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kohort.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kohort.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+BROKER = Endpoint("127.0.0.1", 9092)
+TOPIC_ID = bytes(range(16))
+
+
+class Dialogue:
+    """A machine, its clock, and the requests that it has sent and that were not answered."""
+
+    def __init__(
+        self, *, linger_ms: int = 0, batch_bytes: int = 16_384, acks: int = -1, idempotent: bool = True
+    ) -> None:
+        values = PRODUCER_OPTIONS.parse({"bootstrap.servers": "127.0.0.1:9092", "retry.backoff.ms": 100})
+        self.inbox = Inbox(wake_bytes=batch_bytes)
+        self.released = 0
+        self.machine = ProducerMachine(
+            client_settings(values),
+            SenderSettings(
+                acks=acks,
+                compression="none",
+                max_in_flight=5,
+                max_request_bytes=1 << 20,
+                request_timeout_ms=30_000,
+                delivery_timeout_ms=120_000,
+                retries=1_000,
+            ),
+            inbox=self.inbox,
+            batch_bytes=batch_bytes,
+            linger_ms=linger_ms,
+            is_idempotent=idempotent,
+            on_release=self._release,
+        )
+        self.now_ms = 1_000_000
+        self.sent: list[Send] = []
+        self.actions: list[Action] = []
+
+    def _release(self, size: int) -> None:
+        self.released += size
+
+    def take(self, event: Any) -> None:
+        for action in self.machine.handle(event, self.now_ms):
+            self.actions.append(action)
+            if isinstance(action, Send):
+                self.sent.append(action)
+
+    def advance(self, ms: int) -> None:
+        """Time passes; every deadline on the way is reached."""
+        until = self.now_ms + ms
+        for _ in range(1000):
+            deadline = self.machine.next_deadline()
+            if deadline is None or deadline > until:
+                break
+            self.now_ms = max(self.now_ms, deadline)
+            self.take(DeadlineReached())
+        else:
+            pytest.fail("the machine's deadline does not move")
+        self.now_ms = until
+
+    def submit(self, value: bytes, *, topic: str = "orders", partition: int | None = 0) -> Future[RecordMetadata]:
+        future: Future[RecordMetadata] = Future()
+        if self.inbox.append(PendingRecord(topic, partition, (None, value, 5, ()), future, len(value) + 24)):
+            self.take(RecordsSubmitted())
+        return future
+
+    def next(self, kind: type) -> Send:
+        """The oldest unanswered request of that kind."""
+        found = next(send for send in self.sent if isinstance(send.request, kind))
+        self.sent.remove(found)
+        return found
+
+    def unanswered(self, kind: type) -> int:
+        return sum(isinstance(send.request, kind) for send in self.sent)
+
+    def answer(self, send: Send, message: Any) -> None:
+        self.take(ResponseReceived(token=send.token, version=9, message=message))
+
+    def fail(self, send: Send, failure: Failure) -> None:
+        self.take(RequestFailed(token=send.token, failure=failure, detail="said the system"))
+
+    def answer_metadata(self, *, partitions: int = 1, topic: str = "orders", error: ErrorCode = ErrorCode.NONE) -> None:
+        rows = [
+            MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=0)
+            for number in range(partitions)
+        ]
+        found = MetadataResponseTopic(error_code=int(error), name=topic, topic_id=TOPIC_ID, partitions=rows)
+        if error is not ErrorCode.NONE:
+            found = MetadataResponseTopic(error_code=int(error), name=topic)
+        broker = MetadataResponseBroker(node_id=1, host=BROKER.host, port=BROKER.port)
+        self.answer(self.next(MetadataRequest), MetadataResponse(brokers=[broker], topics=[found], controller_id=1))
+
+    def answer_identity(self, producer_id: int = 7, epoch: int = 0) -> None:
+        send = self.next(InitProducerIdRequest)
+        self.answer(send, InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch))
+
+    def ready(self) -> Dialogue:
+        """Past metadata and identity."""
+        self.submit(b"first")
+        self.answer_metadata(partitions=3)
+        self.answer_identity()
+        self.answer_produce(self.next(ProduceRequest), offset=0)
+        return self
+
+    def answer_produce(self, send: Send, *, offset: int = 0, error: ErrorCode = ErrorCode.NONE) -> None:
+        request = send.request
+        assert isinstance(request, ProduceRequest)
+        rows = [
+            PartitionProduceResponse(index=data.index, error_code=int(error), base_offset=offset)
+            for data in request.topic_data[0].partition_data
+        ]
+        self.answer(send, ProduceResponse(responses=[TopicProduceResponse(name="orders", partition_responses=rows)]))
+
+
+def sequence_of(send: Send) -> int:
+    assert isinstance(send.request, ProduceRequest)
+    return parse_header(send.request.topic_data[0].partition_data[0].records).base_sequence  # type: ignore[arg-type]
+
+
+def values_of(send: Send) -> list[bytes | None]:
+    assert isinstance(send.request, ProduceRequest)
+    records = send.request.topic_data[0].partition_data[0].records
+    return [record.value for record in iterate_records(records)]  # type: ignore[arg-type]
+
+
+def test_first_record_waits_for_metadata_and_identity() -> None:
+    """Nothing can be sent before a leader and a producer id are known."""
+    dialogue = Dialogue()
+    future = dialogue.submit(b"one")
+    assert not dialogue.unanswered(ProduceRequest)
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    produce = dialogue.next(ProduceRequest)
+    assert (produce.to, values_of(produce), sequence_of(produce)) == (BROKER, [b"one"], 0)
+    dialogue.answer_produce(produce, offset=41)
+    assert future.result(0) == RecordMetadata("orders", 0, 41, 5)
+    assert dialogue.released == len(b"one") + 24
+
+
+def test_linger_gathers_records_into_one_batch() -> None:
+    """`linger.ms`: an open batch waits; the application does not wake the machine for each record."""
+    dialogue = Dialogue(linger_ms=10)
+    dialogue.submit(b"a")
+    dialogue.answer_metadata()
+    dialogue.advance(10)
+    dialogue.answer_identity()
+    dialogue.answer_produce(dialogue.next(ProduceRequest))
+    for value in (b"b", b"c", b"d"):
+        dialogue.submit(value)
+    assert not dialogue.unanswered(ProduceRequest)
+    dialogue.advance(10)
+    assert values_of(dialogue.next(ProduceRequest)) == [b"b", b"c", b"d"]
+
+
+def test_full_batch_does_not_linger() -> None:
+    """`batch.size` reached: sent at once."""
+    dialogue = Dialogue(linger_ms=60_000, batch_bytes=400)
+    futures = [dialogue.submit(bytes(100)) for _ in range(4)]
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    assert len(values_of(dialogue.next(ProduceRequest))) == 2
+    assert not any(future.done() for future in futures)
+
+
+def test_retry_keeps_order_and_sequence() -> None:
+    """KIP-98: a batch that is sent again carries its old sequence number; later ones that overtook it follow it."""
+    dialogue = Dialogue().ready()
+    first, second = dialogue.submit(b"1"), dialogue.submit(b"2")
+    one, two = dialogue.next(ProduceRequest), dialogue.next(ProduceRequest)
+    assert (sequence_of(one), sequence_of(two)) == (1, 2)
+    dialogue.fail(one, Failure.DISCONNECTED)
+    dialogue.answer_produce(two, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert not first.done() and not second.done()
+    dialogue.answer_metadata(partitions=3)
+    dialogue.advance(400)
+    again = dialogue.next(ProduceRequest)
+    then = dialogue.next(ProduceRequest)
+    assert [(values_of(send), sequence_of(send)) for send in (again, then)] == [([b"1"], 1), ([b"2"], 2)]
+    dialogue.answer_produce(again, offset=10)
+    dialogue.answer_produce(then, offset=11)
+    assert (first.result(0).offset, second.result(0).offset) == (10, 11)
+
+
+def test_duplicate_is_a_success() -> None:
+    """The first attempt had arrived, only its answer was lost."""
+    dialogue = Dialogue().ready()
+    future = dialogue.submit(b"1")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=-1, error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert future.result(0).offset == -1
+
+
+def test_refused_batch_fails_its_records_and_numbering_begins_anew() -> None:
+    """KIP-360: a sequence number that was used up in vain would block the partition; a new identity does not."""
+    dialogue = Dialogue().ready()
+    refused = dialogue.submit(b"1")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.MESSAGE_TOO_LARGE)
+    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        refused.result(0)
+    later = dialogue.submit(b"2")
+    assert not dialogue.unanswered(ProduceRequest)
+    dialogue.answer_identity(producer_id=8)
+    produce = dialogue.next(ProduceRequest)
+    assert sequence_of(produce) == 0
+    dialogue.answer_produce(produce, offset=5)
+    assert later.result(0).offset == 5
+
+
+def test_leader_that_moved_is_looked_up_again() -> None:
+    """NOT_LEADER_OR_FOLLOWER is nobody's error."""
+    dialogue = Dialogue().ready()
+    future = dialogue.submit(b"1")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.answer_metadata(partitions=3)
+    dialogue.advance(300)
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=3)
+    assert future.result(0).offset == 3
+
+
+def test_nothing_in_flight_beyond_the_limit() -> None:
+    """`max.in.flight.requests.per.connection`: the sixth waits."""
+    dialogue = Dialogue().ready()
+    for number in range(8):
+        dialogue.submit(b"%d" % number)
+    assert dialogue.unanswered(ProduceRequest) == 5
+    dialogue.answer_produce(dialogue.next(ProduceRequest))
+    assert dialogue.unanswered(ProduceRequest) == 5
+
+
+def test_flush_waits_for_every_record_before_it() -> None:
+    """Good or bad ends count alike; linger does not hold a flush up."""
+    dialogue = Dialogue(linger_ms=60_000)
+    dialogue.submit(b"1")
+    dialogue.take(FlushAsked(ticket="flush"))
+    assert Complete(ticket="flush", value=None) not in dialogue.actions
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    dialogue.answer_produce(dialogue.next(ProduceRequest))
+    assert Complete(ticket="flush", value=None) in dialogue.actions
+
+
+def test_record_not_sent_in_time_fails() -> None:
+    """`delivery.timeout.ms` counts from the send."""
+    dialogue = Dialogue().ready()
+    future = dialogue.submit(b"1")
+    for _ in range(200):
+        if future.done():
+            break
+        if dialogue.unanswered(ProduceRequest):
+            dialogue.fail(dialogue.next(ProduceRequest), Failure.TIMED_OUT)
+        if dialogue.unanswered(MetadataRequest):
+            dialogue.answer_metadata(partitions=3)
+        dialogue.advance(1_000)
+    with pytest.raises(KohortTimeoutError):
+        future.result(0)
+
+
+def test_missing_topic_is_named() -> None:
+    """A topic that does not appear although the broker was asked to create it."""
+    dialogue = Dialogue()
+    future = dialogue.submit(b"1", topic="ordres")
+    for _ in range(20):
+        if dialogue.unanswered(MetadataRequest):
+            dialogue.answer_metadata(topic="ordres", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        dialogue.advance(250)
+    with pytest.raises(UnknownTopicError, match="ordres"):
+        future.result(0)
+
+
+def test_nobody_listens() -> None:
+    """A wrong address fails what waits, with host and port."""
+    dialogue = Dialogue()
+    future = dialogue.submit(b"1")
+    dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+    with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:9092"):
+        future.result(0)
+
+
+def test_acks_0_ends_with_the_send() -> None:
+    """No answer is expected; the offset is not known."""
+    dialogue = Dialogue(acks=0, idempotent=False)
+    future = dialogue.submit(b"1")
+    dialogue.answer_metadata()
+    send = dialogue.next(ProduceRequest)
+    assert not send.has_response
+    dialogue.answer(send, send.request)
+    assert future.result(0).offset == -1
+
+
+def test_close_flushes_then_stops() -> None:
+    """The ticket ends before the driver does."""
+    dialogue = Dialogue(linger_ms=60_000)
+    future = dialogue.submit(b"1")
+    dialogue.take(ProducerCloseAsked(ticket="close", deadline_ms=dialogue.now_ms + 10_000))
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=0)
+    assert future.result(0).offset == 0
+    assert dialogue.actions[-2:] == [Complete(ticket="close", value=None), Stop()]
+
+
+def test_close_gives_up_at_its_deadline() -> None:
+    """What is not acknowledged by then fails; the application gets its thread back."""
+    dialogue = Dialogue()
+    future = dialogue.submit(b"1")
+    dialogue.take(ProducerCloseAsked(ticket="close", deadline_ms=dialogue.now_ms + 500))
+    dialogue.advance(500)
+    with pytest.raises(KohortTimeoutError):
+        future.result(0)
+    assert dialogue.actions[-1] == Stop()
