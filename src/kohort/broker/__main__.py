@@ -1,0 +1,44 @@
+"""`python -m kohort.broker`: one broker in this process, as `Broker(process=True)` starts it.
+
+It prints `ready HOST:PORT`, or `error` and why it cannot start; `kohort up` is the same for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from kohort.broker.embedded import serve_in_foreground
+from kohort.errors import KohortError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until told to stop; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m kohort.broker", allow_abbrev=False)
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--stop-on-eof", action="store_true", help="stop when standard input ends")
+    options = parser.parse_args(arguments)
+    try:
+        return serve_in_foreground(
+            data_dir=options.data_dir,
+            host=options.host,
+            port=options.port,
+            config=dict(pair.split("=", 1) for pair in options.config),
+            on_ready=lambda host, port: _say(f"ready {host}:{port}"),
+            stop_on_eof=options.stop_on_eof,
+        )
+    except KohortError as why:
+        _say(f"error {why}")
+        return 1
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""ApiVersions (key 18): what this broker speaks.
+
+Every version from 0 to 4 is served; a later one is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
+Produce is announced from version 0 though it is served from 3 on: librdkafka infers from the range what a broker can
+do. Feature group.version 1 is what makes clients use KIP-848; its lowest level is 0, which clients before version 4
+reject (KAFKA-17011), so they are only told that it is switched on.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.errors import ErrorCode
+from kohort.wire.codec import encode
+from kohort.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from kohort.wire.registry import VERSIONS, ApiKey
+
+#: Lowest versions that are announced where they differ from those served.
+_ANNOUNCED_FROM: Final = {ApiKey.PRODUCE: 0}
+
+
+def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest) -> bytes:
+    """Every client asks this first and gets the same."""
+    del context, message
+    return _encoded(request.version)
+
+
+def refuse_version(context: BrokerContext, request: Request, message: object) -> bytes:
+    """The answer to a version of the future: an error and what is served."""
+    del context, request, message
+    return _encoded(0, ErrorCode.UNSUPPORTED_VERSION)
+
+
+@cache
+def _encoded(version: int, error: ErrorCode = ErrorCode.NONE) -> bytes:
+    keys = [
+        ApiVersion(api_key=key, min_version=_ANNOUNCED_FROM.get(key, lowest), max_version=highest)
+        for key, (lowest, highest) in VERSIONS.items()
+    ]
+    supported = [SupportedFeatureKey(name="group.version", min_version=0, max_version=1)] if version >= 4 else []
+    response = ApiVersionsResponse(
+        error_code=error,
+        api_keys=keys,
+        supported_features=supported,
+        finalized_features_epoch=1,
+        finalized_features=[FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1)],
+    )
+    return encode(response, version)

@@ -1,0 +1,47 @@
+"""FindCoordinator (key 10): who coordinates a group. Here it is always this node.
+
+Version 1: the kind of key (0 group, 1 transaction, 2 share group). Version 4: several keys at once (KIP-699).
+Transactions and share groups are refused with codes that clients report instead of asking again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.errors import ErrorCode
+from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+
+
+def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """This node for groups, an error for everything else."""
+    if request.version >= 4:
+        found = [_find(context, request, key, message.key_type) for key in message.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _find(context, request, message.key, message.key_type)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(context: BrokerContext, request: Request, key: str, key_type: int) -> Coordinator:
+    if key_type == TRANSACTION:
+        return _refuse(
+            key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not serve transactions yet"
+        )
+    if key_type != GROUP:
+        return _refuse(key, ErrorCode.INVALID_REQUEST, f"this broker has no coordinators of kind {key_type}")
+    host, port = context.endpoint_for(request)
+    return Coordinator(key=key, node_id=context.cluster.node_id, host=host, port=port)
+
+
+def _refuse(key: str, code: ErrorCode, text: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)

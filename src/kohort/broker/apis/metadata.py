@@ -1,0 +1,105 @@
+"""Metadata (key 3): this node, and the topics asked for.
+
+Version 0: an empty list asks for every topic; from 1 on null does. Version 4: the client may forbid auto-creation,
+which earlier versions always allow. Version 10: topic ids. Version 12: topics may be asked for by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.metadata import LEADER_EPOCH
+from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import ZERO_TOPIC_ID
+from kohort.storage.store import Topic
+from kohort.wire.messages.metadata import (
+    OPERATIONS_NOT_REQUESTED,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse:
+    """Describe the cluster; topics that do not exist are created where client and broker allow it."""
+    cluster = context.cluster
+    asked = message.topics
+    rows: Iterable[MetadataResponseTopic]
+    if asked is None or (request.version == 0 and not asked):
+        rows = (_describe(context, topic) for topic in list(cluster.topics.values()))
+    else:
+        may_create = message.allow_auto_topic_creation and context.settings.values["auto.create.topics.enable"]
+        rows = (_answer(context, request, topic, may_create=may_create) for topic in asked)
+    topics = list(rows)
+    if message.include_topic_authorized_operations:
+        for row in topics:
+            if row.error_code == ErrorCode.NONE:
+                row.topic_authorized_operations = TOPIC_OPERATIONS
+    host, port = context.endpoint_for(request)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=cluster.node_id, host=host, port=port)],
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.node_id,
+        topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if message.include_cluster_authorized_operations
+        else OPERATIONS_NOT_REQUESTED,
+    )
+
+
+def _answer(
+    context: BrokerContext, request: Request, asked: MetadataRequestTopic, *, may_create: bool
+) -> MetadataResponseTopic:
+    if asked.topic_id != ZERO_TOPIC_ID or asked.name is None:
+        return _answer_by_id(context, request, asked)
+    topic = context.cluster.topic(asked.name)
+    if topic is None:
+        try:
+            context.cluster.check_new_topic(asked.name, -1)
+            if not may_create:
+                return _refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked.name)
+            topic = context.cluster.create_topic(asked.name, -1, {})
+        except Refused as refused:
+            return _refuse(refused.code, name=asked.name)
+    return _describe(context, topic)
+
+
+def _answer_by_id(context: BrokerContext, request: Request, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    if request.version < 12:
+        return _refuse(ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id)
+    topic = context.cluster.topic_by_id(asked.topic_id)
+    if topic is None:
+        return _refuse(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+    return _describe(context, topic)
+
+
+def _refuse(code: ErrorCode, *, name: str | None, topic_id: bytes = ZERO_TOPIC_ID) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
+
+
+def _describe(context: BrokerContext, topic: Topic) -> MetadataResponseTopic:
+    node_id = context.cluster.node_id
+    replicas = [node_id]
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=number,
+                leader_id=node_id,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+            )
+            for number in range(len(topic.partitions))
+        ],
+    )

@@ -1,0 +1,79 @@
+"""Broker options from a file: Kafka's server.properties, or TOML.
+
+Laws: nothing is interpreted here beyond the file's own syntax; names and values are checked by `settings`.
+Source: java.util.Properties (comments, separators, continued lines); TOML 1.0 with dotted or nested keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from kohort.errors import ConfigError
+
+#: A configuration longer than this is a mistake, not a configuration.
+FILE_LIMIT_BYTES: Final = 1 << 20
+
+
+def load_config_file(path: str) -> dict[str, object]:
+    """Options by dotted name; a name that ends in .toml is read as TOML, anything else as properties.
+
+    Raises `ConfigError` that names the file and, where there is one, the line.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(FILE_LIMIT_BYTES + 1)
+    except OSError as why:
+        raise ConfigError(f"configuration file {path} cannot be read: {why.strerror}") from None
+    if len(raw) > FILE_LIMIT_BYTES:
+        raise ConfigError(f"configuration file {path} is longer than {FILE_LIMIT_BYTES} bytes")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"configuration file {path} is not UTF-8 text") from None
+    return _parse_toml(text, path) if path.endswith(".toml") else _parse_properties(text, path)
+
+
+def _parse_toml(text: str, path: str) -> dict[str, object]:
+    import tomllib
+
+    try:
+        return dict(_flatten(tomllib.loads(text)))
+    except tomllib.TOMLDecodeError as why:
+        raise ConfigError(f"configuration file {path} is not valid TOML: {why}") from None
+
+
+def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _parse_properties(text: str, path: str) -> dict[str, object]:
+    options: dict[str, object] = {}
+    pending = ""
+    for number, raw_line in enumerate(text.splitlines(), start=1):
+        line = pending + raw_line.strip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if line.endswith("\\"):
+            pending = line[:-1]
+            continue
+        name, separator, value = _split_property(line)
+        if not separator:
+            raise ConfigError(f"configuration file {path}, line {number}: NAME=VALUE is expected, not {line!r}")
+        options[name] = value
+    return options
+
+
+def _split_property(line: str) -> tuple[str, str, str]:
+    """Name, separator and value; the first of = and : separates."""
+    positions = [position for position in (line.find("="), line.find(":")) if position >= 0]
+    if not positions:
+        return line, "", ""
+    cut = min(positions)
+    return line[:cut].strip(), line[cut], line[cut + 1 :].strip()

@@ -1,0 +1,429 @@
+"""One client's connection: frames in, answers out in the order of the requests.
+
+Bytes arrive in one receive buffer that grows up to a whole frame; every whole request of a read is handled before
+one write. Requests are read ahead while earlier ones are unanswered, up to `queued.max.requests`.
+
+Laws: answers leave in the order of their requests; nothing is handled while the client does not read its answers;
+memory beyond the first small buffer is asked for in `ByteBudget`; a request that cannot be understood closes this
+connection and no other; an unexpected exception in an API is logged with its traceback and closes this connection,
+while one in the coordinator or the log stops the broker (runtime).
+Source: Kafka's network protocol; architecture, journey of an OffsetCommit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from struct import Struct
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Final, cast
+
+from kohort.broker.replies import Buffer, ReplyQueue, ReplySlot, SlotState
+from kohort.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kohort.broker.context import BrokerContext
+    from kohort.broker.dispatch import Route
+    from kohort.wire.schema import Message
+
+log = logging.getLogger("kohort.broker")
+
+#: Receive buffer of every connection; not counted in the budget, so bounded by max.connections.
+BASE_BUFFER_BYTES: Final = 32 * 1024
+#: A grown buffer up to this size is kept for the next request; a longer one is given back after its request.
+KEPT_BUFFER_BYTES: Final = 4 * 1024 * 1024
+#: Growth goes in steps of this size.
+BUFFER_STEP_BYTES: Final = 64 * 1024
+#: Requests handled for one connection before the others have their turn.
+REQUESTS_PER_TURN: Final = 500
+#: Answers are written at the latest when so many bytes of them are there.
+WRITE_AT_BYTES: Final = 1024 * 1024
+#: Parts of answers up to this size are copied together.
+COPIED_PART_BYTES: Final = 4096
+#: Unsent bytes at which handling pauses and at which it goes on.
+WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
+WRITE_LOW_BYTES: Final = 512 * 1024
+#: Shortest request header: API key, version, correlation id, length of the client id.
+MIN_FRAME_BYTES: Final = 10
+
+_SIZE: Final = Struct(">i")
+_HEADER: Final = Struct(">hhih")
+
+
+class Request(ReplySlot):
+    """One request that was read, and the place of its answer."""
+
+    __slots__ = ("client_id", "connection", "correlation_id", "on_abandon", "route")
+
+    def __init__(self, connection: Connection, route: Route, correlation_id: int, client_id: str) -> None:
+        super().__init__()
+        self.connection = connection
+        #: The API and version, with its codecs.
+        self.route = route
+        self.correlation_id = correlation_id
+        #: What the client calls itself; empty if it does not.
+        self.client_id = client_id
+        #: Called if the connection goes before the answer: takes the request out of whatever it waits in.
+        self.on_abandon: Callable[[], None] | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the API that the client speaks."""
+        return self.route.version
+
+    @property
+    def client_host(self) -> str:
+        """The client's address as Kafka prints it."""
+        return f"/{self.connection.peer_host}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answer is still waited for."""
+        return self.state is SlotState.HELD
+
+    def answer(self, body: Message | bytes) -> None:
+        """The answer, which may leave at once."""
+        self.fill(self.route.frame(self.correlation_id, body))
+        self.connection.on_reply()
+
+    def answer_unsynced(self, body: Message | bytes) -> None:
+        """The answer, which waits for `release`."""
+        self.fill_unsynced(self.route.frame(self.correlation_id, body))
+
+    def release(self) -> None:
+        """What the answer tells is on disk now."""
+        self.sync()
+        self.connection.on_reply()
+
+    def skip(self) -> None:
+        """There is no answer (Produce with acks=0)."""
+        self.fill([])
+        self.connection.on_reply()
+
+    def abandon(self) -> None:
+        super().abandon()
+        if self.on_abandon is not None:
+            self.on_abandon()
+            self.on_abandon = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The broker's end of one connection."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context: Final = context
+        #: Set while connected.
+        self._transport: asyncio.Transport | None = None
+        #: The address of this host that the client connected to.
+        self.local_host = ""
+        self.peer_host = ""
+        self.peer_port = 0
+        #: Bytes received and not yet handled stand at the front: `_have` of them.
+        self._buffer = bytearray(BASE_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._have = 0
+        self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"])
+        self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
+        #: Answers that are not written yet.
+        self._out = bytearray()
+        self._out_parts: list[Buffer] = []
+        self._out_part_bytes = 0
+        self._is_handling = False
+        self._is_reading = True
+        #: Set while the client reads too slowly.
+        self._is_write_paused = False
+        #: Set while the budget has refused a longer buffer.
+        self._waits_for_memory = False
+        #: A further turn is scheduled on the loop.
+        self._has_turn = False
+        #: The broker stops: what was read before is still answered.
+        self._is_finishing = False
+        self._is_counted = False
+
+    # ---- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: the connection is there; one too many is closed at once."""
+        # uvloop's transports have the methods of asyncio's without being of the class.
+        transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+        here = transport.get_extra_info("sockname")
+        if isinstance(here, tuple):
+            self.local_host = str(here[0])
+        self._is_counted = self._context.connection_limit.enter()
+        if not self._is_counted:
+            log.warning("event=connection_refused peer=%s reason=max.connections", self.peer)
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        self._transport = transport
+        self._context.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: the connection is gone; its open requests are forgotten."""
+        del exc
+        self._transport = None
+        self._context.connections.discard(self)
+        if self._is_counted:
+            self._is_counted = False
+            self._context.connection_limit.leave()
+        self._replies.abandon()
+        self._have = 0
+        self._replace_buffer(0)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """asyncio: where the next bytes go."""
+        del sizehint
+        return self._view[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """asyncio: `nbytes` more have come."""
+        self._have += nbytes
+        self._pump()
+
+    def pause_writing(self) -> None:
+        """asyncio: the client does not keep up with its answers."""
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        """asyncio: the client has caught up."""
+        self._is_write_paused = False
+        self._schedule_turn()
+
+    # ---- the broker's side
+
+    @property
+    def peer(self) -> str:
+        """The client's address for logs."""
+        return f"{self.peer_host}:{self.peer_port}"
+
+    @property
+    def has_open_requests(self) -> bool:
+        """Whether a request is unanswered or an answer unwritten."""
+        return len(self._replies) > 0 or len(self._out) > 0 or bool(self._out_parts)
+
+    def on_reply(self) -> None:
+        """A slot of this connection has become ready."""
+        if not self._is_handling:
+            self._schedule_turn()
+
+    def finish(self) -> None:
+        """Handle no further request; what was handled before is still answered."""
+        self._is_finishing = True
+        self._set_reading(False)
+
+    def close(self) -> None:
+        """Write what is ready, then close; nothing further is read."""
+        if self._transport is None:
+            return
+        self._write_ready()
+        self._set_reading(False)
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close without waiting for a client that does not read."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def release_idle_buffer(self) -> None:
+        """Give a grown buffer back if nothing is in it."""
+        if self._have == 0 and not self._is_handling:
+            self._replace_buffer(BASE_BUFFER_BYTES)
+
+    # ---- handling
+
+    def _schedule_turn(self) -> None:
+        if not self._has_turn and self._transport is not None:
+            self._has_turn = True
+            self._context.schedule_turn(self)
+
+    def take_turn(self) -> None:
+        """Go on with what is ready to be written or was read and not handled; called once per scheduled turn."""
+        self._has_turn = False
+        if self._transport is not None:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Handle buffered requests as far as the limits allow, then write what is ready."""
+        if self._is_handling:
+            return
+        self._is_handling = True
+        try:
+            is_blocked = self._handle_buffered()
+        except (RemoteProtocolError, UnicodeDecodeError, struct_error) as why:
+            self._refuse(str(why))
+            return
+        except Exception:
+            log.exception("event=request_failed peer=%s action=close", self.peer)
+            self._refuse("the request could not be carried out")
+            return
+        finally:
+            self._is_handling = False
+        self._write_ready()
+        self._set_reading(not is_blocked)
+        if is_blocked and self._may_handle():
+            self._schedule_turn()
+
+    def _may_handle(self) -> bool:
+        return not (self._is_write_paused or self._waits_for_memory or self._replies.is_full or self._is_finishing)
+
+    def _handle_buffered(self) -> bool:
+        """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
+        position, have, view = 0, self._have, self._view
+        is_blocked = False
+        needed = 0
+        turns_left = REQUESTS_PER_TURN
+        while have - position >= 4:
+            size = _SIZE.unpack_from(view, position)[0]
+            if not MIN_FRAME_BYTES <= size <= self._limit:
+                raise RemoteProtocolError(f"a frame of {size} bytes; {MIN_FRAME_BYTES} to {self._limit} are allowed")
+            end = position + 4 + size
+            if end > have:
+                needed = 4 + size
+                break
+            if not turns_left or self._is_write_paused or self._replies.is_full or self._is_finishing:
+                is_blocked = True
+                break
+            turns_left -= 1
+            self._handle(view[position + 4 : end])
+            position = end
+            if len(self._out) + self._out_part_bytes >= WRITE_AT_BYTES:
+                self._write_ready()
+            if self._transport is None:
+                return True
+        self._discard(position)
+        if needed > len(self._buffer):
+            is_blocked = not self._grow(needed)
+        elif len(self._buffer) > KEPT_BUFFER_BYTES and self._have == 0:
+            self._replace_buffer(BASE_BUFFER_BYTES)
+        return is_blocked
+
+    def _handle(self, frame: memoryview) -> None:
+        """Handle one request: header, body, API; keep the answer, or the place of one that comes later."""
+        api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+        body = MIN_FRAME_BYTES
+        client_id = ""
+        if client_id_size > 0:
+            body += client_id_size
+            if body > len(frame):
+                raise RemoteProtocolError("a request header that ends inside its client id")
+            client_id = str(frame[MIN_FRAME_BYTES:body], "utf-8")
+        context = self._context
+        route = context.routes.get((api_key << 16) | (version & 0xFFFF))
+        if route is None:
+            route = context.routes.resolve(api_key, version)
+        if route.has_flexible_header:
+            body = context.routes.skip_header_tags(frame, body)
+        message = route.decode(frame, body)[0]
+        request = Request(self, route, correlation_id, client_id)
+        answer = route.handle(context, request, message)
+        if answer is None:
+            if request.state is not SlotState.GONE:
+                self._replies.add(request)
+        elif len(self._replies) or route.has_parts:
+            request.fill(route.frame(correlation_id, answer))
+            self._replies.add(request)
+            if route.has_parts:
+                self._take_replies()
+        else:
+            route.append_frame(self._out, correlation_id, answer)
+
+    def _take_replies(self) -> None:
+        """Move ready answers from the queue to the output, as many as one write should have."""
+        for part in self._replies.take(WRITE_AT_BYTES):
+            if len(part) <= COPIED_PART_BYTES:
+                # One buffer for many small answers is cheaper than many buffers.
+                self._out += part
+                continue
+            if self._out:
+                self._out_parts.append(self._out)
+                self._out_part_bytes += len(self._out)
+                self._out = bytearray()
+            self._out_parts.append(part)
+            self._out_part_bytes += len(part)
+
+    def _write_ready(self) -> None:
+        """Write everything that may leave now; a slow reader keeps the rest in the queue."""
+        while (transport := self._transport) is not None and not self._is_write_paused:
+            if len(self._replies):
+                self._take_replies()
+            if self._out_parts:
+                parts, self._out_parts, self._out_part_bytes = self._out_parts, [], 0
+                if self._out:
+                    parts.append(self._out)
+                    self._out = bytearray()
+                transport.writelines(parts)
+            elif self._out:
+                out, self._out = self._out, bytearray()
+                transport.write(out)
+            else:
+                return
+
+    def _set_reading(self, wanted: bool) -> None:
+        if self._transport is None or wanted == self._is_reading or self._transport.is_closing():
+            return
+        if wanted and self._is_finishing:
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _refuse(self, reason: str) -> None:
+        """Close this connection because of what its client sent; answers that are ready still leave."""
+        log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
+        self._write_ready()
+        self._have = 0
+        if self._transport is not None:
+            self._set_reading(False)
+            self._transport.close()
+
+    # ---- the receive buffer
+
+    def _discard(self, size: int) -> None:
+        """The first `size` bytes are handled."""
+        if size:
+            rest = self._have - size
+            if rest:
+                self._buffer[:rest] = self._buffer[size : self._have]
+            self._have = rest
+
+    def _grow(self, needed: int) -> bool:
+        """Make room for more of a frame of `needed` bytes, at most twice what has come of it."""
+        target = min(needed, max(2 * self._have, 2 * len(self._buffer)))
+        target = -(-target // BUFFER_STEP_BYTES) * BUFFER_STEP_BYTES
+        if self._have < len(self._buffer):
+            return True
+        budget = self._context.byte_budget
+        extra = target - max(len(self._buffer), BASE_BUFFER_BYTES)
+        if not budget.grow(extra):
+            self._context.reclaim_buffers()
+            if not budget.grow(extra):
+                self._waits_for_memory = True
+                budget.wait(self._retry_growth)
+                return False
+        self._waits_for_memory = False
+        buffer = bytearray(target)
+        buffer[: self._have] = self._view[: self._have]
+        self._buffer, self._view = buffer, memoryview(buffer)
+        return True
+
+    def _retry_growth(self) -> None:
+        if self._waits_for_memory:
+            self._waits_for_memory = False
+            self._schedule_turn()
+
+    def _replace_buffer(self, size: int) -> None:
+        """Swap a drained buffer for one of at most the base size, and give the difference back."""
+        assert self._have == 0
+        extra = len(self._buffer) - BASE_BUFFER_BYTES
+        if extra > 0 or size == 0:
+            self._buffer = bytearray(size)
+            self._view = memoryview(self._buffer)
+            if extra > 0:
+                self._context.byte_budget.shrink(extra)

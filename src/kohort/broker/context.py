@@ -1,0 +1,80 @@
+"""What every request of one broker can reach: the broker's parts, put together once by `server`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from kohort.broker.limits import ByteBudget, ConnectionLimit
+from kohort.broker.producerids import ProducerIds
+
+if TYPE_CHECKING:
+    from kohort.broker.connection import Connection, Request
+    from kohort.broker.dispatch import Routes
+    from kohort.broker.durability import Durability
+    from kohort.broker.metadata import Cluster
+    from kohort.broker.purgatory import Purgatory
+    from kohort.broker.runtime import Runtime
+    from kohort.broker.settings import BrokerSettings
+    from kohort.clock import Clock
+    from kohort.storage.store import Store
+
+
+class BrokerContext:
+    """The parts of one running broker."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        store: Store,
+        cluster: Cluster,
+        durability: Durability,
+        purgatory: Purgatory,
+        runtime: Runtime,
+        routes: Routes,
+    ) -> None:
+        self.settings: Final = settings
+        self.clock: Final = clock
+        self.loop: Final = loop
+        self.store: Final = store
+        self.cluster: Final = cluster
+        self.durability: Final = durability
+        self.purgatory: Final = purgatory
+        self.runtime: Final = runtime
+        self.routes: Final = routes
+        self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
+        self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])
+        self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
+        #: Every open connection.
+        self.connections: Final[set[Connection]] = set()
+        #: Connections that go on in the next turn of the loop.
+        self._turns: list[Connection] = []
+
+    def schedule_turn(self, connection: Connection) -> None:
+        """Let `connection` go on in the next turn of the loop."""
+        if not self._turns:
+            self.loop.call_soon(self._take_turns)
+        self._turns.append(connection)
+
+    def _take_turns(self) -> None:
+        turns, self._turns = self._turns, []
+        for connection in turns:
+            connection.take_turn()
+
+    def reclaim_buffers(self) -> None:
+        """Have idle connections give their grown buffers back."""
+        for connection in self.connections:
+            connection.release_idle_buffer()
+
+    def endpoint_for(self, request: Request) -> tuple[str, int]:
+        """Host and port that this client is told to connect to."""
+        settings, cluster = self.settings, self.cluster
+        host = settings.advertised_host or cluster.host
+        port = cluster.port if settings.advertised_port is None else settings.advertised_port
+        if host in ("0.0.0.0", "::"):
+            # Bound to every interface: the one that the client has reached is one that it can reach.
+            host = request.connection.local_host
+        return host, port

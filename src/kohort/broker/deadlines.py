@@ -1,0 +1,80 @@
+"""The coordinator's deadlines on the loop's clock, fair to a process that stood still.
+
+Laws: before a deadline fires the loop has read every readable socket once; a gap of the loop of more than 500 ms
+shifts every deadline by the gap, because heartbeats that were due in it could not be read.
+Source: architecture rule 17.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kohort.clock import Clock
+
+#: While any deadline is set the loop is looked at so often.
+TICK_MS: Final = 250
+#: A tick that is later than this was held up by something.
+GAP_MS: Final = 500
+
+
+class Deadlines:
+    """One timer on the loop for all shards."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        *,
+        on_due: Callable[[int], int | None],
+        on_gap: Callable[[int], None],
+    ) -> None:
+        """`on_due(now_ms)` fires what is due and returns the next deadline; `on_gap(gap_ms)` shifts them all."""
+        self._loop: Final = loop
+        self._clock: Final = clock
+        self._on_due: Final = on_due
+        self._on_gap: Final = on_gap
+        self._timer: asyncio.TimerHandle | None = None
+        #: When the timer should run, and when it was set, in milliseconds of the clock.
+        self._wake_ms = 0
+        self._set_ms = 0
+        #: Between the timer and what it does; the next one is set after that.
+        self._is_firing = False
+        self._is_stopped = False
+
+    def watch(self, deadline_ms: int | None, now_ms: int) -> None:
+        """The earliest deadline of some shard is `deadline_ms`."""
+        if deadline_ms is None or self._is_firing or self._is_stopped:
+            return
+        if self._timer is None or deadline_ms < self._wake_ms:
+            self._set(min(deadline_ms, now_ms + TICK_MS), now_ms)
+
+    def stop(self) -> None:
+        """Nothing fires any more."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set(self, wake_ms: int, now_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._set_ms, self._wake_ms = now_ms, max(wake_ms, now_ms)
+        self._timer = self._loop.call_later((self._wake_ms - now_ms) / 1000, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._is_firing = True
+        now_ms = self._clock.now_ms()
+        if now_ms - self._wake_ms > GAP_MS:
+            self._on_gap(now_ms - self._set_ms)
+        # libuv runs timers before it polls: what is called from the call after this one has seen the sockets.
+        self._loop.call_soon(self._loop.call_soon, self._fire)
+
+    def _fire(self) -> None:
+        if self._is_stopped:
+            return
+        now_ms = self._clock.now_ms()
+        next_ms = self._on_due(now_ms)
+        self._is_firing = False
+        self.watch(next_ms, now_ms)

@@ -1,0 +1,164 @@
+"""From (API key, version) to what decodes the request, carries it out and encodes the answer.
+
+The handler of an API is the function `handle` of `apis/<name>.py`, imported on the API's first request. It returns
+the response, or its encoded body, or `None` when the request's slot was filled already or is filled later.
+
+Laws: an API key that is not served closes the connection, as Kafka does; an unknown version of ApiVersions is
+answered in version 0, any other unknown version closes the connection (its answer's format is unknown as well).
+Source: KIP-35, KIP-511; Apache Kafka's request parsing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.broker.replies import Buffer
+from kohort.errors import RemoteProtocolError
+from kohort.wire.codec import decode, decoder, encode_parts, encoder
+from kohort.wire.messages.header import RequestHeader
+from kohort.wire.registry import (
+    VERSIONS,
+    ApiKey,
+    request_class,
+    request_header_version,
+    response_class,
+    response_header_version,
+)
+
+if TYPE_CHECKING:
+    from kohort.broker.connection import Request
+    from kohort.broker.context import BrokerContext
+    from kohort.wire.schema import Message
+
+#: Carries one request out.
+Handler = Callable[["BrokerContext", "Request", Any], "Message | bytes | None"]
+
+_SIZE: Final = Struct(">i")
+_PREFIX_V0: Final = Struct(">ii")
+_PREFIX_V1: Final = Struct(">iiB")
+#: The answers that carry records, which stay un-copied parts.
+_WITH_PARTS: Final = frozenset({ApiKey.FETCH})
+
+
+class Route:
+    """One API at one version."""
+
+    __slots__ = (
+        "_encode",
+        "_response_class",
+        "api_key",
+        "decode",
+        "handle",
+        "has_flexible_header",
+        "has_parts",
+        "version",
+        "_is_prefix_v1",
+    )
+
+    def __init__(
+        self,
+        api_key: ApiKey,
+        version: int,
+        *,
+        decode: Callable[[Any, int], tuple[Any, int]],
+        handle: Handler,
+        has_flexible_header: bool,
+        response_version: int,
+    ) -> None:
+        """`response_version`: differs from `version` only where ApiVersions steps down."""
+        self.api_key: Final = api_key
+        self.version: Final = version
+        #: (buffer, position) -> (request, position behind it).
+        self.decode: Final = decode
+        self.handle: Final = handle
+        #: Whether tagged fields stand between the client id and the body.
+        self.has_flexible_header: Final = has_flexible_header
+        #: Whether the answer is too large to be copied together.
+        self.has_parts: Final = api_key in _WITH_PARTS
+        self._is_prefix_v1: Final = response_header_version(api_key, response_version) >= 1
+        self._encode: Final = encoder(response_class(api_key), response_version)
+
+    def append_frame(self, out: bytearray, correlation_id: int, body: Message | bytes) -> None:
+        """Append the whole answer, length in front, to `out`."""
+        start = len(out)
+        out += _PREFIX_V1.pack(0, correlation_id, 0) if self._is_prefix_v1 else _PREFIX_V0.pack(0, correlation_id)
+        if isinstance(body, bytes):
+            out += body
+        else:
+            self._encode(body, out)
+        _SIZE.pack_into(out, start, len(out) - start - 4)
+
+    def frame(self, correlation_id: int, body: Message | bytes) -> list[Buffer]:
+        """The whole answer as buffers to be written one after another."""
+        if not self.has_parts or isinstance(body, bytes):
+            out = bytearray()
+            self.append_frame(out, correlation_id, body)
+            return [out]
+        parts = encode_parts(body, self.version)
+        prefix = _PREFIX_V1 if self._is_prefix_v1 else _PREFIX_V0
+        size = prefix.size - 4 + sum(map(len, parts))
+        head = prefix.pack(size, correlation_id, 0) if self._is_prefix_v1 else prefix.pack(size, correlation_id)
+        return [head, *parts]
+
+
+class Routes:
+    """The routes that were used so far, by `key << 16 | version`."""
+
+    __slots__ = ("_routes", "get")
+
+    def __init__(self) -> None:
+        self._routes: Final[dict[int, Route]] = {}
+        #: The route of a packed key and version, `None` if it was not used yet.
+        self.get: Final = self._routes.get
+
+    def resolve(self, api_key: int, version: int) -> Route:
+        """Make the route of an API and version; `RemoteProtocolError` if they are not served."""
+        try:
+            key = ApiKey(api_key)
+        except ValueError:
+            raise RemoteProtocolError(f"unknown API key {api_key}") from None
+        lowest, highest = VERSIONS.get(key, (0, -1))
+        if lowest <= version <= highest:
+            route = Route(
+                key,
+                version,
+                decode=decoder(request_class(key), version),
+                handle=_handler(key),
+                has_flexible_header=request_header_version(key, version) >= 2,
+                response_version=version,
+            )
+            self._routes[api_key << 16 | version] = route
+            return route
+        if key is ApiKey.API_VERSIONS:
+            return _step_down_route()
+        raise RemoteProtocolError(f"version {version} of {key.name}; {lowest} to {highest} are served")
+
+    @staticmethod
+    def skip_header_tags(frame: memoryview, position: int) -> int:
+        """Where the body begins, behind the tagged fields of a flexible header."""
+        if position < len(frame) and not frame[position]:
+            return position + 1
+        return decode(RequestHeader, 2, frame)[1]
+
+
+def _handler(key: ApiKey) -> Handler:
+    module = import_module(f"kohort.broker.apis.{key.name.lower()}")
+    handler: Handler = module.handle
+    return handler
+
+
+def _step_down_route() -> Route:
+    """ApiVersions in a version of the future: its body is not read, the answer is one of version 0."""
+    from kohort.broker.apis.api_versions import refuse_version
+
+    return Route(
+        ApiKey.API_VERSIONS,
+        0,
+        decode=lambda buffer, position: (None, position),
+        handle=refuse_version,
+        has_flexible_header=False,
+        response_version=0,
+    )

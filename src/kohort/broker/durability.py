@@ -1,0 +1,131 @@
+"""Appends, and who waits for them to be on disk.
+
+One append is not one fdatasync: while a log is being synced further appends to it gather, and one sync afterwards
+covers them all (group commit). Syncs run on threads of their own.
+
+Laws: what waits for an offset is called in the order in which it began to wait, after the log is durable up to that
+offset; a reader sees only what is durable (the log's high watermark). A failed sync stops the broker: what the disk
+holds is unknown from then on.
+Source: architecture rules 3, 4 and 18; the fsync error handling that PostgreSQL had to learn in 2018.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final
+
+from kohort.storage.flush import SYNCS_AT_ONCE, SyncScheduler
+from kohort.storage.partition import Appended, PartitionLog
+
+
+def is_durable(log: PartitionLog) -> bool:
+    """Whether everything that was appended to `log` so far is as durable as its topic asks for."""
+    return log.high_watermark >= log.log_end_offset
+
+
+class Durability:
+    """Appends to logs and calls back what waits for the disk."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_readable: Callable[[PartitionLog], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        """`on_readable`: consumers may see more of a log than before; `on_failure`: a sync failed."""
+        self._loop: Final = loop
+        self._on_readable: Final = on_readable
+        self._on_failure: Final = on_failure
+        self._scheduler: Final[SyncScheduler[PartitionLog]] = SyncScheduler()
+        #: Log -> (offset, callback) in the order of the calls; offsets never decrease.
+        self._waiting: Final[dict[PartitionLog, deque[tuple[int, Callable[[], None]]]]] = {}
+        self._jobs: Final[SimpleQueue[PartitionLog | None]] = SimpleQueue()
+        self._threads: Final[list[threading.Thread]] = []
+        self._is_idle: Final = asyncio.Event()
+        self._is_idle.set()
+
+    def append(
+        self, log: PartitionLog, batches: bytes | bytearray | memoryview, *, now_ms: int, validate: bool = True
+    ) -> Appended:
+        """Append to a log and have it synced if its topic asks for that; `Refused` leaves the log as it was."""
+        appended = log.append(batches, now_ms=now_ms, validate=validate)
+        if log.needs_sync:
+            self._scheduler.request(log, log.log_end_offset)
+            self._start_syncs()
+        if log.high_watermark == log.log_end_offset:
+            self._on_readable(log)
+        return appended
+
+    def when_durable(self, log: PartitionLog, callback: Callable[[], None]) -> None:
+        """Call back once everything that was appended to `log` so far is durable: at once, or from the loop."""
+        if is_durable(log):
+            callback()
+        else:
+            self._waiting.setdefault(log, deque()).append((log.log_end_offset, callback))
+
+    def forget(self, log: PartitionLog) -> None:
+        """`log` is deleted: nothing more of it will be synced, and what waits for it goes on."""
+        self._scheduler.forget(log)
+        for _, callback in self._waiting.pop(log, ()):
+            callback()
+        self._on_readable(log)
+        self._note_idle()
+
+    async def drain(self) -> None:
+        """Wait until no sync is wanted or under way; the caller has stopped appending."""
+        await self._is_idle.wait()
+
+    def stop(self) -> None:
+        """End the threads; called after `drain`, or when the broker fails."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _start_syncs(self) -> None:
+        started = self._scheduler.start()
+        if started and not self._threads:
+            # Brokers in memory and those that leave syncing to the system never need the threads.
+            for number in range(SYNCS_AT_ONCE):
+                thread = threading.Thread(target=self._sync_forever, name=f"kohort-sync-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        for log in started:
+            self._is_idle.clear()
+            self._jobs.put(log)
+
+    def _sync_forever(self) -> None:
+        while (log := self._jobs.get()) is not None:
+            try:
+                durable_offset = log.sync()
+            except Exception as error:  # whatever it is, the disk's content is unknown now
+                self._post(self._on_failure, error)
+            else:
+                self._post(self._on_synced, log, durable_offset)
+
+    def _post(self, callback: Callable[..., None], *arguments: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _on_synced(self, log: PartitionLog, durable_offset: int) -> None:
+        self._scheduler.finish(log, durable_offset)
+        self._start_syncs()
+        log.mark_durable(durable_offset)
+        self._on_readable(log)
+        waiting = self._waiting.get(log)
+        if waiting:
+            while waiting and waiting[0][0] <= durable_offset:
+                waiting.popleft()[1]()
+            if not waiting:
+                self._waiting.pop(log, None)
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if self._scheduler.is_idle:
+            self._is_idle.set()

@@ -1,0 +1,319 @@
+"""A broker from Python in one line, in a thread of this process or in a process of its own.
+
+Laws: what keeps a broker from starting is raised in the caller, in one sentence; a broker in a process of its own ends
+with the process that started it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from os import PathLike, environ, fspath, pathsep
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final
+
+from kohort.broker.settings import BrokerSettings
+from kohort.errors import KohortError, StateError
+
+#: How long a start may take; a big data directory has to be read.
+START_TIMEOUT_SECONDS: Final = 120.0
+#: How long a stop may take before the process is killed.
+STOP_TIMEOUT_SECONDS: Final = 20.0
+#: Exit code after the disk refused a sync (EX_IOERR).
+EXIT_DISK_FAILED: Final = 74
+#: Exit code after a bug (EX_SOFTWARE).
+EXIT_BUG: Final = 70
+
+
+class Broker:
+    """A Kafka-compatible broker for as long as you need it.
+
+    >>> with Broker() as broker:
+    ...     broker.bootstrap_servers.startswith("127.0.0.1:")
+    True
+
+    Args:
+        data_dir: where topics and groups are kept; `None` keeps them in memory.
+        port: 0 takes a free one.
+        host: the address to listen on.
+        process: run in a process of its own, which `kill` can end without warning.
+        config: broker configs by Kafka's names, dotted or with underscores.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | PathLike[str] | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        process: bool = False,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        self._config: Final = dict(config or {})
+        self._settings: Final = BrokerSettings.of(
+            self._config, host=host, port=port, data_dir=None if data_dir is None else fspath(data_dir)
+        )
+        self._is_process: Final = process
+        self._running: _InThread | _InProcess | None = None
+        self._address: tuple[str, int] | None = None
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Broker:
+        """Start it; clients can connect when this returns."""
+        if self._running is not None:
+            raise StateError("this broker is running already")
+        running = _InProcess(self._settings, self._config) if self._is_process else _InThread(self._settings)
+        self._address = running.start()
+        self._running = running
+        return self
+
+    def stop(self) -> None:
+        """Stop it cleanly; raises what made it fail while it ran. A broker that is not running is fine."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would (SIGKILL); only with `process=True`."""
+        if not isinstance(self._running, _InProcess):
+            raise StateError("only a running broker with process=True can be killed")
+        self._running.kill()
+        self._running = None
+
+    @property
+    def host(self) -> str:
+        """The address listened on."""
+        return self._started()[0]
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        return self._started()[1]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT, as clients take it."""
+        host, port = self._started()
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def process_id(self) -> int | None:
+        """The broker's own process, `None` if it runs in this one."""
+        return self._running.process_id if self._running is not None else None
+
+    def _started(self) -> tuple[str, int]:
+        if self._address is None:
+            raise StateError("this broker was not started; use it in a with statement or call start()")
+        return self._address
+
+
+class _InThread:
+    """A broker on a background thread with a loop of its own."""
+
+    process_id = None
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._ready: Future[tuple[str, int]] = Future()
+        self._request_stop: Callable[[], object] = lambda: None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="kohort-broker", daemon=True)
+
+    def start(self) -> tuple[str, int]:
+        self._thread.start()
+        return self._ready.result(START_TIMEOUT_SECONDS)
+
+    def stop(self) -> None:
+        self._request_stop()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            from kohort.broker.loops import serve
+
+            serve(self._settings, on_ready=self._announce)
+        except BaseException as failure:  # handed to the thread that asked
+            if self._ready.done():
+                self._failure = failure
+            else:
+                self._ready.set_exception(failure)
+
+    def _announce(self, server: object, loop: object) -> None:
+        from asyncio import AbstractEventLoop
+
+        from kohort.broker.server import Server
+
+        assert isinstance(server, Server)
+        assert isinstance(loop, AbstractEventLoop)
+
+        def request_stop() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(server.request_stop)
+
+        self._request_stop = request_stop
+        self._ready.set_result((server.host, server.port))
+
+
+class _InProcess:
+    """A broker in a child process, which stops when its standard input ends."""
+
+    def __init__(self, settings: BrokerSettings, config: Mapping[str, object]) -> None:
+        self._settings = settings
+        self._config = config
+        self._child: subprocess.Popen[str] | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
+    def start(self) -> tuple[str, int]:
+        settings = self._settings
+        command = [sys.executable, "-m", "kohort.broker", "--stop-on-eof"]
+        command += ["--host", settings.host, "--port", str(settings.port)]
+        if settings.data_dir is not None:
+            command += ["--data-dir", settings.data_dir]
+        for name, value in self._config.items():
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            command += ["--config", f"{name}={text}"]
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
+        )
+        line = self._first_line()
+        word, _, rest = line.partition(" ")
+        if word == "ready":
+            host, _, port = rest.rpartition(":")
+            return host.strip("[]"), int(port)
+        self.kill()
+        raise _start_error(rest if word == "error" else "the broker's process ended before it was ready")
+
+    def stop(self) -> None:
+        child = self._child
+        assert child is not None and child.stdin is not None
+        child.stdin.close()
+        try:
+            code = child.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            code = child.wait()
+        self._close_pipes()
+        if code == EXIT_DISK_FAILED:
+            raise KohortError("the broker stopped because its disk failed; its log says which file")
+        if code != 0:
+            raise KohortError(f"the broker's process ended with code {code}; its log says why")
+
+    def kill(self) -> None:
+        assert self._child is not None
+        self._child.kill()
+        self._child.wait()
+        self._close_pipes()
+
+    def _first_line(self) -> str:
+        """What the child says first; empty if it ends, or does not say anything for too long."""
+        assert self._child is not None and self._child.stdout is not None
+        stdout: IO[str] = self._child.stdout
+        said: Future[str] = Future()
+        threading.Thread(target=lambda: said.set_result(stdout.readline()), daemon=True).start()
+        try:
+            return said.result(START_TIMEOUT_SECONDS).rstrip("\n")
+        except TimeoutError:
+            return f"error the broker was not ready within {START_TIMEOUT_SECONDS:.0f} s"
+
+    def _close_pipes(self) -> None:
+        assert self._child is not None
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with the kohort that runs here in front."""
+    source = str(Path(__file__).resolve().parents[2])
+    path = environ.get("PYTHONPATH")
+    return {**environ, "PYTHONPATH": source if not path else f"{source}{pathsep}{path}"}
+
+
+def _start_error(text: str) -> KohortError:
+    from kohort.broker.server import BrokerStartError
+
+    return BrokerStartError(text)
+
+
+def serve_in_foreground(
+    *,
+    data_dir: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    config: Mapping[str, object] | None = None,
+    on_ready: Callable[[str, int], None],
+    stop_on_eof: bool = False,
+) -> int:
+    """Run a broker in the main thread until SIGINT or SIGTERM, or until standard input ends if told so.
+
+    Raises what keeps it from starting.
+
+    Returns:
+        The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
+    """
+    settings = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
+    from asyncio import AbstractEventLoop
+
+    from kohort.broker.loops import serve
+    from kohort.broker.server import Server
+
+    is_ready = False
+
+    def announce(server: Server, loop: AbstractEventLoop) -> None:
+        nonlocal is_ready
+        is_ready = True
+        if stop_on_eof:
+            _watch_stdin(loop, server)
+        on_ready(server.host, server.port)
+
+    try:
+        serve(settings, on_ready=announce, handle_signals=True)
+    except Exception as failure:
+        if not is_ready:
+            raise
+        return _report_failure(failure)
+    return 0
+
+
+def _report_failure(failure: Exception) -> int:
+    from kohort.storage.fs import SyncFailedError
+
+    if isinstance(failure, SyncFailedError):
+        print(f"kohort broker stopped: {failure}", file=sys.stderr)  # noqa: T201
+        return EXIT_DISK_FAILED
+    print(f"kohort broker stopped because of a bug: {failure!r}", file=sys.stderr)  # noqa: T201
+    return EXIT_BUG
+
+
+def _watch_stdin(loop: object, server: object) -> None:
+    """Stop when nobody holds the other end of standard input any more."""
+    from asyncio import AbstractEventLoop
+
+    from kohort.broker.server import Server
+
+    assert isinstance(loop, AbstractEventLoop)
+    assert isinstance(server, Server)
+
+    def wait_for_end() -> None:
+        while sys.stdin.buffer.read1(4096):
+            pass
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(server.request_stop)
+
+    threading.Thread(target=wait_for_end, name="kohort-stdin", daemon=True).start()

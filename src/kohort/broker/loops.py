@@ -1,0 +1,55 @@
+"""The event loop that a broker runs on: uvloop's where it is installed, asyncio's otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kohort.broker.server import Server, run_broker
+
+if TYPE_CHECKING:
+    from kohort.broker.settings import BrokerSettings
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A loop that nobody runs yet."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def serve(
+    settings: BrokerSettings,
+    *,
+    on_ready: Callable[[Server, asyncio.AbstractEventLoop], None],
+    handle_signals: bool = False,
+) -> None:
+    """Run a broker on a loop of its own until it is asked to stop; raises what made it fail.
+
+    Args:
+        settings: what the broker is told.
+        on_ready: called on the loop once clients can connect.
+        handle_signals: whether SIGINT and SIGTERM stop the broker; only in the main thread.
+    """
+    loop = new_event_loop()
+
+    def announce(server: Server) -> None:
+        if handle_signals:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, server.request_stop)
+        on_ready(server, loop)
+
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(run_broker(settings, on_ready=announce))
+    finally:
+        with contextlib.suppress(RuntimeError):
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        asyncio.set_event_loop(None)
+        loop.close()

@@ -1,0 +1,220 @@
+"""Runs the group coordinator: decide, append, apply, and answer once the disk has it.
+
+One shard per partition of `__consumer_offsets`, all on the loop's thread. A command is decided on at once; the
+records of a decision are one batch; its replies wait until that batch is durable, and a reply that only reads waits
+for everything that was appended to its shard's log so far, so that no answer tells what a crash would take back.
+
+Laws: log first: nothing is applied that was not appended. An exception in a shard or in its log stops the broker.
+Source: architecture rules 1 to 5 and 17, journey of an OffsetCommit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, Final, Protocol
+
+from kohort.broker.connection import Request
+from kohort.broker.deadlines import Deadlines
+from kohort.broker.durability import Durability, is_durable
+from kohort.clock import Clock
+from kohort.coordinator import recordcodec
+from kohort.coordinator.commands import Command, GroupCommand, ReplyBody, TopicsChanged
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.records import VolatileRecord
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.topics import TopicImage
+from kohort.ids import CauseId, RequestToken, coordinator_partition
+from kohort.records.batch import build_batch, iterate_records
+from kohort.records.header import split_batches
+from kohort.storage.partition import PartitionLog
+from kohort.wire.schema import Message
+
+log = logging.getLogger("kohort.broker")
+
+#: Bytes of the log that recovery reads at a time.
+RECOVERY_READ_BYTES: Final = 4 * 1024 * 1024
+#: Groups whose shard is remembered.
+KNOWN_GROUPS: Final = 10_000
+
+#: Turns what the coordinator says into the message of the request's version.
+Translate = Callable[[Request, Any], Message]
+
+
+class GroupMessage(Protocol):
+    """A request about one group."""
+
+    group_id: str
+
+
+class _Home:
+    """One shard and its log."""
+
+    __slots__ = ("log", "shard")
+
+    def __init__(self, shard: Shard, partition: PartitionLog) -> None:
+        self.shard: Final = shard
+        self.log: Final = partition
+
+
+class Runtime:
+    """The coordinator of every group of this broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        durability: Durability,
+        *,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._clock: Final = clock
+        self._durability: Final = durability
+        self._on_failure: Final = on_failure
+        self._homes: list[_Home] = []
+        self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
+        #: Token -> who is told the reply: a request with its translation, or a function.
+        self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any]]]] = {}
+        self._last_number = 0
+        self._is_stopped = False
+        self._index_of: Callable[[str], int] = lambda group_id: 0
+
+    def start(self, settings: GroupSettings, partitions: list[PartitionLog], image: TopicImage) -> None:
+        """Rebuild the state of every shard from its log; then commands may come."""
+        count = len(partitions)
+        self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(_index_of, partition_count=count))
+        for partition in partitions:
+            shard = Shard(settings)
+            recovered = _recover(shard, partition)
+            home = _Home(shard, partition)
+            self._homes.append(home)
+            self._tell_topics(home, image)
+            now_ms = self._clock.now_ms()
+            shard.on_loaded(now_ms)
+            self._deadlines.watch(shard.next_deadline(), now_ms)
+            if recovered:
+                log.info("event=groups_loaded partition=%d records=%d", partition.partition, recovered)
+
+    def stop(self) -> None:
+        """Nothing is decided any more."""
+        self._is_stopped = True
+        self._deadlines.stop()
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards there are."""
+        return len(self._homes)
+
+    def next_token(self) -> RequestToken:
+        """A number that no earlier request has; also serves as its cause."""
+        self._last_number += 1
+        return RequestToken(self._last_number)
+
+    def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
+        """Carry out a command; its reply, translated, answers `request` once it is durable."""
+        self._waiting[command.request] = (request, translate)
+        self._carry_out(self._homes[self._index_of(command.group_id)], command)
+
+    def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
+        """Carry out a command; its reply is handed to `on_reply` once it is durable."""
+        self._waiting[command.request] = (None, on_reply)
+        self._carry_out(self._homes[self._index_of(command.group_id)], command)
+
+    def ask_shard(
+        self, index: int, token: RequestToken, command: Command, on_reply: Callable[[ReplyBody], None]
+    ) -> None:
+        """Carry out a command that concerns a whole shard."""
+        self._waiting[token] = (None, on_reply)
+        self._carry_out(self._homes[index], command)
+
+    def topics_changed(self, image: TopicImage) -> None:
+        """Every shard gets the new picture of topics."""
+        for home in self._homes:
+            self._tell_topics(home, image)
+
+    def _tell_topics(self, home: _Home, image: TopicImage) -> None:
+        self._carry_out(home, TopicsChanged(cause=CauseId(self.next_token()), image=image))
+
+    def _carry_out(self, home: _Home, command: Command) -> None:
+        if self._is_stopped:
+            return
+        now_ms = self._clock.now_ms()
+        try:
+            self._commit(home, home.shard.handle(command, now_ms=now_ms), now_ms)
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _commit(self, home: _Home, decision: Decision, now_ms: int) -> None:
+        """Append, apply, and see to the replies."""
+        if decision.records:
+            self._append(home.log, decision, now_ms)
+        shard = home.shard
+        for reply in shard.commit(decision, now_ms=now_ms):
+            self._reply(home.log, reply.request, reply.body)
+        self._deadlines.watch(shard.next_deadline(), now_ms)
+
+    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> None:
+        encode = recordcodec.encode
+        rows = [(*encode(record), now_ms, ()) for record in decision.records if not isinstance(record, VolatileRecord)]
+        if rows:
+            self._durability.append(partition, build_batch(rows), now_ms=now_ms, validate=False)
+
+    def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
+        request, then = self._waiting.pop(token)
+        if request is None:
+            self._durability.when_durable(partition, partial(then, body))
+        elif request.is_open:
+            if is_durable(partition):
+                request.answer(then(request, body))
+            else:
+                request.answer_unsynced(then(request, body))
+                self._durability.when_durable(partition, request.release)
+
+    def _fire(self, now_ms: int) -> int | None:
+        """Carry out every deadline that is due; the next one."""
+        next_ms: int | None = None
+        try:
+            for home in self._homes:
+                while (decision := home.shard.expire(now_ms)) is not None:
+                    self._commit(home, decision, now_ms)
+                deadline_ms = home.shard.next_deadline()
+                if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
+                    next_ms = deadline_ms
+        except Exception as error:
+            self._fail(error)
+            raise
+        return next_ms
+
+    def _shift(self, gap_ms: int) -> None:
+        log.warning("event=clock_gap gap_ms=%d action=deadlines_shifted", gap_ms)
+        for home in self._homes:
+            home.shard.timers.shift(gap_ms)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._is_stopped:
+            self.stop()
+            self._on_failure(error)
+
+
+def _index_of(group_id: str, *, partition_count: int) -> int:
+    return coordinator_partition(group_id, partition_count)
+
+
+def _recover(shard: Shard, partition: PartitionLog) -> int:
+    """Apply every record of the shard's log, oldest first; how many there were."""
+    offset, count = partition.log_start_offset, 0
+    while offset < partition.log_end_offset:
+        views = partition.read(offset, RECOVERY_READ_BYTES)
+        for view in views:
+            offset = split_batches(view)[-1][1].next_offset
+            for stored in iterate_records(view):
+                record = recordcodec.decode(stored.key or b"", stored.value)
+                if record is not None:
+                    shard.apply(record)
+                    count += 1
+        assert views, "a log has no batch before its end"
+    return count

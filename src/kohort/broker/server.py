@@ -1,0 +1,202 @@
+"""One broker: opens the store, rebuilds the coordinator, listens, and stops cleanly.
+
+Laws: nobody is answered before the coordinator is rebuilt; a clean stop answers what can be answered, syncs, and
+leaves the mark of a clean shutdown; a broker that failed leaves none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from kohort.broker.connection import Connection
+from kohort.broker.context import BrokerContext
+from kohort.broker.dispatch import Routes
+from kohort.broker.durability import Durability
+from kohort.broker.metadata import Cluster
+from kohort.broker.purgatory import Purgatory
+from kohort.broker.runtime import Runtime
+from kohort.broker.settings import BrokerSettings
+from kohort.clock import Clock, SystemClock
+from kohort.errors import KohortError
+from kohort.ids import OFFSETS_TOPIC
+from kohort.storage.store import Store
+
+log = logging.getLogger("kohort.broker")
+
+#: How long a stop waits for clients to take their last answers.
+CLOSE_TIMEOUT_SECONDS: Final = 2.0
+
+
+class BrokerStartError(KohortError):
+    """A broker could not be started; says why and what to do."""
+
+
+class Server:
+    """A broker on the running loop."""
+
+    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None) -> None:
+        self._settings: Final = settings
+        self._clock: Final = clock or SystemClock()
+        self._context: BrokerContext | None = None
+        self._listener: asyncio.Server | None = None
+        self._finished: Final = asyncio.Event()
+        #: Why the broker cannot go on, `None` while it can.
+        self.failure: Exception | None = None
+        #: The address listened on; the port is the real one.
+        self.host = settings.host
+        self.port = settings.port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address as clients take it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    async def start(self) -> None:
+        """Open everything and listen; whatever fails is raised, and nothing stays open."""
+        listening = _bind(self._settings)
+        try:
+            store = self._open_store()
+        except BaseException:
+            listening.close()
+            raise
+        try:
+            context = self._context = self._put_together(store)
+            self.port = context.cluster.port = listening.getsockname()[1]
+            context.cluster.host = self.host
+            self._listener = await context.loop.create_server(
+                lambda: Connection(context), sock=listening, backlog=self._settings.values["socket.listen.backlog.size"]
+            )
+        except BaseException:
+            listening.close()
+            store.close(clean=False)
+            raise
+        log.info("event=started address=%s data_dir=%s", self.bootstrap_servers, self._settings.data_dir)
+
+    def request_stop(self) -> None:
+        """Let `wait` return; to be called on the loop."""
+        self._finished.set()
+
+    async def wait(self) -> None:
+        """Return when a stop is requested; raise what made the broker fail."""
+        await self._finished.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def stop(self) -> None:
+        """Stop listening, answer what can be answered, make everything durable and close."""
+        context = self._context
+        if context is None:
+            return
+        self._context = None
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(context.connections):
+            connection.finish()
+        context.runtime.stop()
+        context.purgatory.release_all()
+        if self.failure is None:
+            await context.durability.drain()
+        for connection in list(context.connections):
+            connection.close()
+        await self._wait_for_clients(context)
+        context.durability.stop()
+        context.store.close(clean=self.failure is None)
+        log.info("event=stopped address=%s clean=%s", self.bootstrap_servers, self.failure is None)
+
+    async def _wait_for_clients(self, context: BrokerContext) -> None:
+        deadline = context.loop.time() + CLOSE_TIMEOUT_SECONDS
+        while context.connections and context.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(context.connections):
+            connection.abort()
+
+    def _open_store(self) -> Store:
+        settings = self._settings
+        defaults, cluster_id = settings.topic_defaults(), settings.values["cluster.id"]
+        if settings.data_dir is None:
+            return Store.in_memory(defaults, cluster_id=cluster_id, node_id=settings.node_id)
+        return Store.open(settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id)
+
+    def _put_together(self, store: Store) -> BrokerContext:
+        loop = asyncio.get_running_loop()
+        settings, clock = self._settings, self._clock
+        purgatory = Purgatory(loop)
+        durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail)
+        runtime = Runtime(loop, clock, durability, on_failure=self._fail)
+        cluster = Cluster(store, settings)
+        offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
+        runtime.start(settings.groups, list(offsets_topic.partitions), cluster.image)
+        cluster.on_change = runtime.topics_changed
+        cluster.on_deleted = durability.forget
+        return BrokerContext(
+            settings=settings,
+            clock=clock,
+            loop=loop,
+            store=store,
+            cluster=cluster,
+            durability=durability,
+            purgatory=purgatory,
+            runtime=runtime,
+            routes=Routes(),
+        )
+
+    def _fail(self, error: Exception) -> None:
+        """The coordinator or the log cannot be trusted any more: stop, keeping what is on disk."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("event=broker_failed error=%r", str(error), exc_info=error)
+            self._finished.set()
+
+
+async def run_broker(
+    settings: BrokerSettings, *, on_ready: Callable[[Server], None], clock: Clock | None = None
+) -> None:
+    """Serve until the task is cancelled or `Server.request_stop` is called, then stop cleanly.
+
+    Raises what kept the broker from starting, or what made it fail while it ran.
+    """
+    server = Server(settings, clock=clock)
+    await server.start()
+    try:
+        on_ready(server)
+        await server.wait()
+    finally:
+        await server.stop()
+
+
+def _bind(settings: BrokerSettings) -> socket.socket:
+    """The listening socket; `BrokerStartError` names host and port."""
+    host, port = settings.host, settings.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as why:
+        raise BrokerStartError(f"cannot listen on {host}:{port}: {why.strerror}; check the host name") from None
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        # Two sockets may be bound to one port until one of them listens.
+        listening.listen(settings.values["socket.listen.backlog.size"])
+    except OSError as why:
+        listening.close()
+        raise BrokerStartError(_listen_fault(host, port, why)) from None
+    return listening
+
+
+def _listen_fault(host: str, port: int, why: OSError) -> str:
+    if why.errno == errno.EADDRINUSE:
+        advice = "the port is in use; stop the program that holds it or choose another port (0 takes a free one)"
+    elif why.errno == errno.EACCES:
+        advice = "this user may not use that port; choose one above 1023"
+    elif why.errno == errno.EADDRNOTAVAIL:
+        advice = "this host has no such address"
+    else:
+        advice = str(why.strerror)
+    return f"cannot listen on {host}:{port}: {advice}"

@@ -1,0 +1,212 @@
+"""What a broker can be told: Kafka's broker configuration names, those that mean something here.
+
+Laws: an unknown name is an error that tells the nearest valid one; every value is checked here, once.
+Source: Apache Kafka 4.3's broker configuration; defaults that differ are named in the option's sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from kohort.broker.configfile import load_config_file
+from kohort.config import Option, OptionSet, parse_bool, parse_int, parse_list, parse_str
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ConfigError
+
+__all__ = ["BROKER_OPTIONS", "BrokerSettings", "TOPIC_DEFAULTS", "load_config_file"]
+
+KIBI: Final = 1024
+MEBI: Final = 1024 * 1024
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+def _flag(name: str, default: bool, doc: str) -> Option:
+    return Option(name=name, parse=parse_bool, default=default, doc=doc)
+
+
+def _count(name: str, default: int | None, doc: str, *, low: int = 0, high: int = INT32_MAX) -> Option:
+    return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=low, maximum=high)
+
+
+def _text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] = ()) -> Option:
+    return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)
+
+
+_NODE: Final = [
+    _count("node.id", 1, "The number of this broker in Metadata answers."),
+    _count("broker.id", None, "Older name of node.id."),
+    _text("cluster.id", None, "The cluster's id; by default the one that the data directory keeps."),
+    _text("listeners", None, "Where to listen, as PLAINTEXT://HOST:PORT; port 0 takes a free one."),
+    _text("advertised.listeners", None, "What clients are told to connect to; by default the address listened on."),
+    _text("log.dir", None, "The data directory; without one the log is kept in memory."),
+    _text("log.dirs", None, "Older name of log.dir; one directory only."),
+]
+_TOPICS: Final = [
+    _count("num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000),
+    _count("default.replication.factor", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
+    _flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),
+    _flag("delete.topic.enable", True, "Whether topics can be deleted."),
+    _count("message.max.bytes", MEBI + 12, "The largest record batch that is taken."),
+    _count("log.segment.bytes", 1024 * MEBI, "Size at which a log file is closed and the next one begun.", low=14),
+    _count(
+        "log.flush.interval.messages",
+        1,
+        "1 makes each append durable before it is acknowledged (acks=all); Kafka's default leaves it to the system.",
+        low=1,
+        high=INT64_MAX,
+    ),
+    _text(
+        "log.message.timestamp.type",
+        "CreateTime",
+        "Whose clock stamps records.",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    _text(
+        "compression.type",
+        "producer",
+        "Batches are stored as they arrive; only producer is valid.",
+        choices=("producer",),
+    ),
+]
+#: The coordinator's own defaults; the options below show them.
+_GROUP_DEFAULTS: Final = GroupSettings()
+
+
+def _group(name: str, doc: str, *, low: int = 0) -> Option:
+    return _count(name, getattr(_GROUP_DEFAULTS, name.replace(".", "_")), doc, low=low)
+
+
+_GROUPS: Final = [
+    _count("offsets.topic.num.partitions", 4, "Partitions of the coordinator's log (Kafka: 50).", low=1, high=1000),
+    _count("offsets.topic.segment.bytes", 100 * MEBI, "Size of the coordinator's log files.", low=MEBI),
+    _group("offset.metadata.max.bytes", "Longest text that may be committed with an offset."),
+    _group("group.min.session.timeout.ms", "Shortest session timeout a classic member may ask for.", low=1),
+    _group("group.max.session.timeout.ms", "Longest session timeout a classic member may ask for.", low=1),
+    _group("group.initial.rebalance.delay.ms", "How long an empty classic group waits for more members."),
+    _group("group.max.size", "Most members of a classic group.", low=1),
+    _group("group.consumer.session.timeout.ms", "Silence after which a KIP-848 member is fenced.", low=1),
+    _group("group.consumer.min.session.timeout.ms", "Lower bound of a group's own session timeout.", low=1),
+    _group("group.consumer.max.session.timeout.ms", "Upper bound of a group's own session timeout.", low=1),
+    _group("group.consumer.heartbeat.interval.ms", "How often a KIP-848 member is told to heartbeat.", low=1),
+    _group("group.consumer.min.heartbeat.interval.ms", "Lower bound of a group's own interval.", low=1),
+    _group("group.consumer.max.heartbeat.interval.ms", "Upper bound of a group's own interval.", low=1),
+    _group("group.consumer.max.size", "Most members of a KIP-848 group.", low=1),
+    Option(
+        name="group.consumer.assignors",
+        parse=parse_list,
+        default=list(_GROUP_DEFAULTS.group_consumer_assignors),
+        doc="Server-side assignors that members may choose; the first is the default.",
+    ),
+    _group("group.consumer.assignment.interval.ms", "Shortest time between two computations of a target."),
+]
+_LIMITS: Final = [
+    _count("socket.request.max.bytes", 100 * MEBI, "Longest request; a longer one closes its connection.", low=KIBI),
+    _count("socket.listen.backlog.size", 128, "Connections that may wait to be accepted.", low=1),
+    _count("max.connections", 2_000, "Most connections at a time; further ones are closed (Kafka: no limit).", low=1),
+    _count(
+        "queued.max.request.bytes",
+        256 * MEBI,
+        "Most bytes of unfinished requests over all connections; reading pauses above it (Kafka: no limit).",
+        low=MEBI,
+        high=INT64_MAX,
+    ),
+    _count("queued.max.requests", 500, "Most unanswered requests of one connection; reading pauses above it.", low=1),
+    _count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch answer.", low=KIBI),
+    _count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
+]
+
+BROKER_OPTIONS: Final = OptionSet("broker option", [*_NODE, *_TOPICS, *_GROUPS, *_LIMITS])
+
+#: Broker option -> topic config that it is the default of.
+TOPIC_DEFAULTS: Final = {
+    "message.max.bytes": "max.message.bytes",
+    "log.segment.bytes": "segment.bytes",
+    "log.flush.interval.messages": "flush.messages",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "compression.type": "compression.type",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """A broker's options, checked, with the addresses taken apart.
+
+    `advertised_host` and `advertised_port` are `None` where clients are told the address listened on;
+    `data_dir` `None` keeps the log in memory; `values` has every option by its dotted name.
+    """
+
+    host: str
+    port: int
+    data_dir: str | None
+    node_id: int
+    advertised_host: str | None
+    advertised_port: int | None
+    groups: GroupSettings
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        config: Mapping[str, object] | None = None,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        data_dir: str | None = None,
+    ) -> BrokerSettings:
+        """Check `config`; the keyword arguments win over listeners and log.dir.
+
+        Raises `UnknownOptionError` or `ConfigError` with what to write instead.
+        """
+        given = {BROKER_OPTIONS.option(name).name: value for name, value in (config or {}).items()}
+        values = BROKER_OPTIONS.parse(given)
+        listen_host, listen_port = _address("listeners", values["listeners"]) or ("127.0.0.1", 9092)
+        advertised = _address("advertised.listeners", values["advertised.listeners"])
+        port = listen_port if port is None else port
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"port cannot be {port}: 0 (any free one) to 65535 is expected")
+        return cls(
+            host=host or listen_host,
+            port=port,
+            data_dir=data_dir or values["log.dir"] or _only_directory(values["log.dirs"]),
+            node_id=values["node.id"] if values["broker.id"] is None else values["broker.id"],
+            advertised_host=advertised[0] if advertised else None,
+            advertised_port=advertised[1] if advertised else None,
+            groups=_group_settings(values),
+            values=values,
+        )
+
+    def topic_defaults(self) -> dict[str, str]:
+        """What a topic's config is where the topic has none of its own, by topic config name."""
+        return {topic: str(self.values[broker]) for broker, topic in TOPIC_DEFAULTS.items()}
+
+
+def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
+    """The coordinator's limits; an option is matched to the field of its name with underscores."""
+    by_keyword = {name.replace(".", "_"): value for name, value in values.items()}
+    known = {field.name for field in fields(GroupSettings)}
+    chosen = {name: value for name, value in by_keyword.items() if name in known}
+    return GroupSettings(**{name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()})
+
+
+def _address(option: str, text: str | None) -> tuple[str, int] | None:
+    """Host and port of PLAINTEXT://HOST:PORT (the scheme may be left out); an empty host means every interface."""
+    if text is None:
+        return None
+    if "," in text:
+        raise ConfigError(f"{option} cannot be {text!r}: exactly one PLAINTEXT listener is supported")
+    scheme, separator, rest = text.rpartition("://")
+    if separator and scheme.upper() != "PLAINTEXT":
+        raise ConfigError(f"{option} cannot be {text!r}: only PLAINTEXT:// is supported")
+    host, colon, port = rest.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{option} cannot be {text!r}: PLAINTEXT://HOST:PORT is expected")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _only_directory(text: str | None) -> str | None:
+    if text is not None and "," in text:
+        raise ConfigError(f"log.dirs cannot be {text!r}: exactly one directory is supported")
+    return text

@@ -1,0 +1,59 @@
+"""The configs of a topic as the protocol shows them: checked, as text, with Kafka's numbers of types.
+
+Laws: a name or value that Kafka would refuse is refused with INVALID_CONFIG.
+Source: Apache Kafka 4.3: CreateTopics, DescribeConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from kohort.config import Option, parse_bool, parse_float, parse_int, parse_list, parse_str
+from kohort.errors import ConfigError, ErrorCode, Refused
+from kohort.storage.topicconfig import LONG_MAX, TOPIC_OPTIONS
+
+if TYPE_CHECKING:
+    from kohort.broker.settings import BrokerSettings
+
+#: Kafka's numbers of config types, by the function that parses a value.
+_TYPE_OF_PARSER: Final = {parse_bool: 1, parse_str: 2, parse_float: 6, parse_list: 7}
+_TYPE_INT: Final = 3
+_TYPE_LONG: Final = 5
+
+
+def config_type(option: Option) -> int:
+    """Kafka's number of the option's type."""
+    if option.parse is parse_int:
+        return _TYPE_LONG if option.maximum == LONG_MAX else _TYPE_INT
+    return _TYPE_OF_PARSER[option.parse]
+
+
+def as_text(value: object) -> str:
+    """A value as Kafka writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The given configs, checked, as Kafka writes them; a null value stands for the default and is left out.
+
+    Raises `Refused` with INVALID_CONFIG.
+    """
+    checked: dict[str, str] = {}
+    for name, raw in configs.items():
+        try:
+            option = TOPIC_OPTIONS.option(name)
+            if raw is not None:
+                checked[option.name] = as_text(option.check(raw))
+        except ConfigError as why:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(why)) from None
+    return checked
+
+
+def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
+    """Every topic config where the topic itself says nothing: the broker's settings before Kafka's defaults."""
+    return {option.name: as_text(option.default) for option in TOPIC_OPTIONS} | settings.topic_defaults()
