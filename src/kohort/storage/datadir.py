@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kohort.errors import StorageError
-from kohort.ids import TopicId, format_topic_id
+from kohort.ids import TopicId, format_topic_id, parse_topic_id
 from kohort.storage.catalog import CATALOG_NAME
 from kohort.storage.fs import FileLock, FileSystem, read_bounded, replace_file
 
@@ -54,7 +54,7 @@ def take_directory(fs: FileSystem, directory: str) -> FileLock:
         StorageError: it cannot be written to, holds something else, or is held by another broker.
     """
     _check_ours(fs, directory)
-    fs.make_directory(directory)
+    _make_durable_directory(fs, directory)
     path = f"{directory}/{LOCK_NAME}"
     lock = fs.lock(path, "kohort")
     if lock is None:
@@ -74,6 +74,19 @@ def _check_ours(fs: FileSystem, directory: str) -> None:
             f"data directory {directory} is not ours: it has no {META_NAME} but holds {found}; "
             "choose an empty directory or one that kohort made"
         )
+
+
+def _make_durable_directory(fs: FileSystem, directory: str) -> None:
+    """Make a directory whose name survives a crash, and so do those of the parents that it needed."""
+    parents = []
+    path = directory
+    while path and not fs.exists(path):
+        parent, slash, _ = path.rpartition("/")
+        parents.append(parent or ("/" if slash else "."))
+        path = parent
+    fs.make_directory(directory)
+    for parent in parents:
+        fs.sync_directory(parent)
 
 
 def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = None, node_id: int = 1) -> Identity:
@@ -189,12 +202,25 @@ def check_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> 
     """
     path = f"{folder}/{PARTITION_METADATA_NAME}"
     found = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES) if fs.exists(path) else b""
-    expected = f"topic_id: {format_topic_id(topic_id)}"
-    if expected in found.decode("utf-8", "replace").splitlines():
+    named = _topic_id_in(found.decode("utf-8", "replace"))
+    if named == topic_id:
         return
-    if found.strip(b"\0"):
+    if named is not None:
         raise StorageError(
-            f"{path} names another topic than the catalog ({expected}); move the folder away or restore it"
+            f"{path} names topic id {format_topic_id(named)}, the catalog {format_topic_id(topic_id)}; "
+            "move the folder away or restore it"
         )
     fs.remove(path)
     write_partition_metadata(fs, folder, topic_id)
+
+
+def _topic_id_in(text: str) -> TopicId | None:
+    """The topic id of a partition.metadata file; `None` if it is not whole."""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            try:
+                return parse_topic_id(value.strip())
+            except ValueError:
+                return None
+    return None

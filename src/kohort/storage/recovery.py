@@ -91,7 +91,7 @@ def open_partition(
         is_trusted = False
         segments, producers, damage = _read_segments(fs, directory, bases, is_trusted=False)
     if not is_trusted:
-        _check_nothing_lost(segments, damage, expected)
+        _check_nothing_lost(directory, segments, damage, expected)
     cut = _cut(fs, segments, damage) if damage else None
     if not segments:
         segments = [Segment(fs, directory, 0, is_entry_durable=False)]
@@ -149,13 +149,15 @@ def _read_segment(segment: Segment, producers: ProducerStates, *, with_crc: bool
     return None
 
 
-def _check_nothing_lost(segments: list[Segment], damage: _Damage | None, expected: PartitionEnd | None) -> None:
+def _check_nothing_lost(
+    directory: str, segments: list[Segment], damage: _Damage | None, expected: PartitionEnd | None
+) -> None:
     """Before anything is cut: refuse if what would be cut was there for good."""
     if damage:
         _check_is_tail(segments, damage)
     end_offset = damage.segment.next_offset if damage else _end(segments).end_offset
     if expected and end_offset < expected.end_offset:
-        path = damage.segment.path if damage else (segments[-1].path if segments else "the folder")
+        path = damage.segment.path if damage else (segments[-1].path if segments else directory)
         why = f" ({damage.reason})" if damage else ""
         raise StorageError(
             f"{path} ends at offset {end_offset}{why}, but the broker stopped cleanly at {expected.end_offset}: "

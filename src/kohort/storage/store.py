@@ -301,10 +301,11 @@ class Store:
         """Move the folders of deleted topics out of the way, then remove them; after a crash this goes on."""
         names = self._fs.list_directory(self.directory)
         for entry in self._catalog.deleting:
-            for folder in [name for name in names if (split_folder_name(name) or ("",))[0] == entry.name]:
-                suffix = f".{entry.topic_id.hex()}{_DELETE_SUFFIX}"
-                target = folder[: _FILE_NAME_LIMIT - len(suffix)] + suffix
-                self._fs.rename(f"{self.directory}/{folder}", f"{self.directory}/{target}")
+            for folder in names:
+                parts = split_folder_name(folder)
+                if parts and parts[0] == entry.name:
+                    target = _deleted_folder_name(entry, parts[1])
+                    self._fs.rename(f"{self.directory}/{folder}", f"{self.directory}/{target}")
         if self._catalog.deleting:
             self._fs.sync_directory(self.directory)
             self._save(self._catalog.with_folders_freed())
@@ -342,3 +343,9 @@ class Store:
     def _save(self, catalog: Catalog) -> None:
         save_catalog(self._fs, self.directory, catalog)
         self._catalog = catalog
+
+
+def _deleted_folder_name(entry: TopicEntry, partition: int) -> str:
+    """As Kafka names it, so long as a file name may be that long: no other topic's or partition's folder has it."""
+    suffix = f"-{partition}.{entry.topic_id.hex()}{_DELETE_SUFFIX}"
+    return entry.name[: _FILE_NAME_LIMIT - len(suffix)] + suffix

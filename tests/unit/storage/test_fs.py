@@ -1,0 +1,217 @@
+"""Both file systems keep the same promises; the one in memory can lose power."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.errors import StorageError
+from kohort.storage.fs import DiskFileSystem, FileSystem, SyncFailedError, read_bounded, replace_file
+from kohort.storage.memoryfs import Crashed, MemoryFileSystem
+
+
+@pytest.fixture(params=["disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, str]:
+    """A file system and an empty directory in it."""
+    if request.param == "disk":
+        return DiskFileSystem(), str(tmp_path)
+    fs = MemoryFileSystem()
+    fs.make_directory("/data")
+    return fs, "/data"
+
+
+def test_what_is_written_is_read(place: tuple[FileSystem, str]) -> None:
+    fs, directory = place
+    file = fs.open(f"{directory}/a", create=True)
+    file.write(0, b"abc")
+    file.write(3, memoryview(bytearray(b"def")))
+
+    assert file.size() == 6
+    assert file.read(1, 3) == b"bcd"
+    assert file.read(4, 100) == b"ef"
+    assert bytes(file.map(5)) == b"abcde"
+    assert bytes(fs.open(f"{directory}/a").map(6)) == b"abcdef"
+
+
+def test_a_view_outlives_growth_and_removal(place: tuple[FileSystem, str]) -> None:
+    """Readers send views long after the log has moved on."""
+    fs, directory = place
+    file = fs.open(f"{directory}/a", create=True)
+    file.write(0, b"first")
+    view = file.map(5)
+    for step in range(200):
+        file.write(5 + step * 10_000, bytes(10_000))
+    fs.remove(f"{directory}/a")
+    del file
+
+    assert bytes(view) == b"first"
+    assert view.readonly
+
+
+def test_truncate_cuts(place: tuple[FileSystem, str]) -> None:
+    fs, directory = place
+    file = fs.open(f"{directory}/a", create=True)
+    file.write(0, b"abcdef")
+    file.truncate(2)
+    file.write(2, b"X")
+
+    assert file.read(0, 10) == b"abX"
+
+
+def test_directories_are_made_listed_renamed_and_removed(place: tuple[FileSystem, str]) -> None:
+    fs, directory = place
+    fs.make_directory(f"{directory}/b/c")
+    fs.make_directory(f"{directory}/b/c")
+    fs.open(f"{directory}/b/c/file", create=True)
+    fs.open(f"{directory}/a", create=True)
+    assert fs.list_directory(directory) == ["a", "b"]
+
+    fs.rename(f"{directory}/b", f"{directory}/d")
+    assert fs.list_directory(f"{directory}/d/c") == ["file"]
+    assert not fs.exists(f"{directory}/b")
+
+    fs.remove(f"{directory}/d")
+    fs.remove(f"{directory}/d")
+    assert fs.list_directory(directory) == ["a"]
+    assert fs.list_directory(f"{directory}/nowhere") == []
+
+
+def test_a_missing_file_is_named(place: tuple[FileSystem, str]) -> None:
+    fs, directory = place
+    with pytest.raises(StorageError, match="cannot open .*/nothing: No such file or directory"):
+        fs.open(f"{directory}/nothing")
+
+
+def test_a_directory_below_a_file_is_refused(place: tuple[FileSystem, str]) -> None:
+    fs, directory = place
+    fs.open(f"{directory}/a", create=True)
+    with pytest.raises(StorageError, match="cannot create directory .*/a/b"):
+        fs.make_directory(f"{directory}/a/b")
+
+
+def test_a_file_is_replaced_as_a_whole(place: tuple[FileSystem, str]) -> None:
+    fs, directory = place
+    replace_file(fs, directory, "a", b"a long first version")
+    replace_file(fs, directory, "a", b"second")
+
+    assert read_bounded(fs, f"{directory}/a", limit_bytes=6) == b"second"
+    assert fs.list_directory(directory) == ["a"]
+    with pytest.raises(StorageError, match="has 6 bytes, more than the 5"):
+        read_bounded(fs, f"{directory}/a", limit_bytes=5)
+
+
+def test_a_lock_is_held_once(place: tuple[FileSystem, str]) -> None:
+    fs, directory = place
+    lock = fs.lock(f"{directory}/.lock", "kohort")
+    assert lock is not None
+    assert fs.lock(f"{directory}/.lock", "kohort") is None
+
+    lock.release()
+    lock.release()
+    again = fs.lock(f"{directory}/.lock", "kohort")
+    assert again is not None
+    again.release()
+
+
+def test_random_bytes_differ(place: tuple[FileSystem, str]) -> None:
+    fs, _ = place
+    assert len({fs.random_bytes(16) for _ in range(100)}) == 100
+
+
+@pytest.fixture
+def small_files() -> Iterator[int]:
+    """No file may grow beyond 1000 bytes: the system writes what fits and says so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    yield 1000
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_short_write_is_undone(tmp_path: Path, small_files: int) -> None:
+    """pwrite(2) may write less than asked; half a batch must not stay."""
+    file = DiskFileSystem().open(f"{tmp_path}/a", create=True)
+    file.write(0, bytes(900))
+
+    with pytest.raises(StorageError, match="100 of 200 bytes fit"):
+        file.write(900, bytes(200))
+    assert file.size() == 900
+
+    file.write(900, bytes(100))
+    with pytest.raises(StorageError, match="cannot write to .*/a: File too large"):
+        file.write(1000, b"x")
+    assert file.size() == 1000
+
+
+def test_a_failed_sync_is_an_error_of_its_own() -> None:
+    """/dev/full cannot be synced."""
+    file = DiskFileSystem().open("/dev/full")
+    with pytest.raises(SyncFailedError, match="cannot make /dev/full durable") as failure:
+        file.sync()
+    assert failure.value.fatal
+
+
+def test_a_crash_takes_what_was_not_synced() -> None:
+    fs = MemoryFileSystem()
+    file = fs.open("/a", create=True)
+    fs.sync_directory("/")
+    file.write(0, b"abc")
+    file.sync()
+    file.write(3, b"def")
+
+    fs.crash()
+    assert fs.open("/a").read(0, 10) == b"abc"
+
+
+@pytest.mark.parametrize(("zero_fill", "expected"), [(False, b"abcd"), (True, b"abcd\0\0")])
+def test_a_crash_may_keep_part_of_what_was_not_synced(zero_fill: bool, expected: bytes) -> None:
+    fs = MemoryFileSystem()
+    file = fs.open("/a", create=True)
+    fs.sync_directory("/")
+    file.write(0, b"abc")
+    file.sync()
+    file.write(3, b"def")
+
+    fs.crash(lambda _path, _durable, _written: 4, zero_fill=zero_fill)
+    assert fs.open("/a").read(0, 10) == expected
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(0, ["old"]), (1, ["new", "old"]), (2, ["new", "newer"])])
+def test_a_crash_takes_changes_of_a_directory_from_the_end(kept: int, expected: list[str]) -> None:
+    fs = MemoryFileSystem()
+    fs.open("/old", create=True)
+    fs.sync_directory("/")
+    fs.open("/new", create=True)
+    fs.rename("/old", "/newer")
+
+    fs.crash(changes_kept=lambda _path, _unsynced: kept)
+    assert fs.list_directory("/") == expected
+
+
+def test_the_machine_can_stop_at_any_step() -> None:
+    fs = MemoryFileSystem()
+    file = fs.open("/a", create=True)
+    fs.steps_left = 1
+    file.write(0, b"a")
+    with pytest.raises(Crashed):
+        file.sync()
+    assert file.durable_size == 0
+
+
+def test_a_crash_frees_locks() -> None:
+    fs = MemoryFileSystem()
+    assert fs.lock("/.lock", "kohort")
+    fs.crash()
+    assert fs.lock("/.lock", "kohort")
+
+
+def test_memory_that_is_full_refuses_a_write_as_a_whole() -> None:
+    fs = MemoryFileSystem()
+    file = fs.open("/a", create=True)
+    fs.space_left = 5
+    with pytest.raises(StorageError, match="5 of 6 bytes fit"):
+        file.write(0, b"abcdef")
+    assert file.size() == 0
+    file.write(0, b"abcde")

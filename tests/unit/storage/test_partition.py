@@ -1,0 +1,395 @@
+"""One partition's log: what is appended is read, found by time, and visible when it is durable."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
+
+from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.records.batch import iterate_records
+from kohort.records.header import parse_header
+from kohort.storage.fs import DiskFile, DiskFileSystem, FileSystem, SyncFailedError
+from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.partition import PartitionLog
+from kohort.storage.topicconfig import LONG_MAX, LogConfig
+
+
+class EagerlyMapped(DiskFileSystem):
+    """The disk, mapping anew after 300 bytes instead of 64 KB, so that short logs cross the edge of a mapping."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        file = super().open(path, create=create)
+        file.remap_bytes = 300
+        return file
+
+
+@pytest.fixture(params=["disk", "mapped", "memory", "volatile"])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> PartitionLog:
+    fs: FileSystem
+    match request.param:
+        case "disk":
+            fs = DiskFileSystem()
+        case "mapped":
+            fs = EagerlyMapped()
+        case "memory":
+            fs = MemoryFileSystem()
+        case _:
+            fs = MemoryFileSystem(volatile=True)
+    directory = f"{tmp_path}/orders-0" if isinstance(fs, DiskFileSystem) else "/orders-0"
+    return empty_log(fs, directory, segment_bytes=1000, flush_messages=LONG_MAX)
+
+
+def test_a_new_log_is_empty(log: PartitionLog) -> None:
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.size_bytes) == (0, 0, 0, 0)
+    assert log.read(0, 1000) == []
+    assert log.max_timestamp() == (-1, -1)
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_for_timestamp(-1) is None
+
+
+def test_appended_batches_get_consecutive_offsets(log: PartitionLog) -> None:
+    first = log.append(batch(3), now_ms=5)
+    second = log.append(batch(2), now_ms=6)
+
+    assert first == (0, 2, -1, False)
+    assert second == (3, 4, -1, False)
+    assert log.log_end_offset == log.high_watermark == 5
+    assert offsets(log.read(0, 10_000)) == [0, 1, 2, 3, 4]
+
+
+def test_several_batches_are_appended_together(log: PartitionLog) -> None:
+    appended = log.append(batch(2) + batch(1) + batch(3), now_ms=5)
+
+    assert (appended.base_offset, appended.last_offset) == (0, 5)
+    assert offsets(log.read(3, 10_000)) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_is_taken_and_may_change_afterwards(log: PartitionLog, kind: type) -> None:
+    """The broker reuses its receive buffers."""
+    source = batch(1, value=b"kept")
+    buffer = kind(source)
+    log.append(buffer, now_ms=5)
+    source[:] = bytes(len(source))
+
+    assert values(log) == [b"kept"]
+
+
+def test_a_read_returns_whole_batches_within_its_bytes(log: PartitionLog) -> None:
+    size = len(batch())
+    for _ in range(5):
+        log.append(batch(), now_ms=5)
+
+    assert offsets(log.read(0, 3 * size)) == [0, 1, 2]
+    assert offsets(log.read(1, 3 * size - 1)) == [1, 2]
+    assert offsets(log.read(4, 3 * size)) == [4]
+    assert log.read(5, 3 * size) == []
+
+
+def test_the_first_batch_is_returned_even_if_it_is_larger(log: PartitionLog) -> None:
+    log.append(batch(3), now_ms=5)
+    log.append(batch(3), now_ms=5)
+
+    assert offsets(log.read(1, 10)) == [0, 1, 2]
+    assert log.read(1, 10, at_least_one=False) == []
+
+
+def test_a_read_ends_where_it_is_told(log: PartitionLog) -> None:
+    for _ in range(4):
+        log.append(batch(2), now_ms=5)
+
+    assert offsets(log.read(0, 10_000, up_to=4)) == [0, 1, 2, 3]
+    assert offsets(log.read(0, 10_000, up_to=5)) == [0, 1, 2, 3]
+    assert log.read(4, 10_000, up_to=4) == []
+    assert log.read(6, 10_000, up_to=4) == []
+
+
+@pytest.mark.parametrize("offset", [-1, 6, 1 << 62])
+def test_an_offset_outside_the_log_is_refused(log: PartitionLog, offset: int) -> None:
+    log.append(batch(5), now_ms=5)
+    with pytest.raises(Refused, match="is not within 0 to 5") as refusal:
+        log.read(offset, 1000)
+    assert refusal.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_segments_roll_and_are_read_as_one(log: PartitionLog) -> None:
+    for _ in range(40):
+        log.append(batch(), now_ms=5)
+
+    assert len(log.segments) > 2
+    assert all(segment.size <= 1000 for segment in log.segments)
+    assert log.segments[1].path.endswith(f"/{log.segments[1].base_offset:020d}.log")
+    assert offsets(log.read(0, 1 << 20)) == list(range(40))
+    assert log.size_bytes == 40 * len(batch())
+
+
+def test_a_batch_larger_than_a_segment_has_one_of_its_own(log: PartitionLog) -> None:
+    log.append(batch(), now_ms=5)
+    log.append(batch(value=bytes(3000)), now_ms=5)
+    log.append(batch(), now_ms=5)
+
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
+    assert offsets(log.read(0, 1 << 20)) == [0, 1, 2]
+
+
+def test_views_stay_valid(log: PartitionLog) -> None:
+    log.append(batch(value=b"early"), now_ms=5)
+    views = log.read(0, 1000)
+    before = [bytes(view) for view in views]
+    for _ in range(100):
+        log.append(batch(value=b"late"), now_ms=5)
+        log.read(log.log_end_offset - 1, 1000)
+    log.close()
+
+    assert [bytes(view) for view in views] == before
+    assert all(view.readonly for view in views)
+
+
+def test_records_are_found_by_time(log: PartitionLog) -> None:
+    """KIP-79: the first offset whose timestamp is at least the asked one, also when times are out of order."""
+    for timestamp in (1000, 3000, 2000, 5000, 4000):
+        log.append(batch(3, timestamp=timestamp, value=bytes(200)), now_ms=5)
+
+    assert log.offset_for_timestamp(0) == (1000, 0)
+    assert log.offset_for_timestamp(1001) == (1001, 1)
+    assert log.offset_for_timestamp(1003) == (3000, 3)
+    assert log.offset_for_timestamp(3003) == (5000, 9)
+    assert log.offset_for_timestamp(5002) == (5002, 11)
+    assert log.offset_for_timestamp(5003) is None
+    assert log.max_timestamp() == (5002, 11)
+
+
+def test_records_are_found_by_time_among_many_segments(log: PartitionLog) -> None:
+    for at in range(300):
+        log.append(batch(timestamp=1000 + 10 * at), now_ms=5)
+
+    for at in (0, 1, 57, 58, 150, 299):
+        assert log.offset_for_timestamp(1000 + 10 * at) == (1000 + 10 * at, at)
+        assert log.offset_for_timestamp(991 + 10 * at) == (1000 + 10 * at, at)
+
+
+def test_compressed_records_are_found_by_time(log: PartitionLog) -> None:
+    log.append(batch(100, timestamp=1000, compression="gzip"), now_ms=5)
+    assert log.offset_for_timestamp(1042) == (1042, 42)
+
+
+def test_records_without_a_time_are_not_found(log: PartitionLog) -> None:
+    log.append(batch(timestamp=-5), now_ms=5)
+    assert log.offset_for_timestamp(-1) is None
+    assert log.max_timestamp() == (-1, -1)
+
+
+def test_the_broker_can_date_records(log: PartitionLog) -> None:
+    """message.timestamp.type=LogAppendTime: one time for the batch, and a CRC that matches it."""
+    log.configure(LogConfig(is_log_append_time=True))
+    appended = log.append(batch(2, timestamp=9_999_999) + batch(1), now_ms=5000)
+
+    assert appended.log_append_time_ms == 5000
+    (view,) = log.read(0, 1000)
+    assert parse_header(view).has_log_append_time
+    assert [record.timestamp for record in iterate_records(view)] == [5000, 5000, 5000]
+    assert log.offset_for_timestamp(4000) == (5000, 0)
+    assert log.max_timestamp() == (5000, 0)
+
+
+def test_a_refused_set_stores_nothing(log: PartitionLog) -> None:
+    """The second of three batches is damaged: none of them is stored."""
+    damaged = batch(2)
+    damaged[-1] ^= 1
+    with pytest.raises(Refused) as refusal:
+        log.append(batch() + damaged + batch(), now_ms=5)
+
+    assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert (log.log_end_offset, log.size_bytes) == (0, 0)
+
+
+def test_a_retried_batch_is_answered_with_its_old_offset(log: PartitionLog) -> None:
+    for at in range(3):
+        log.append(sequenced(at * 2, 2), now_ms=5)
+
+    again = log.append(sequenced(2, 2), now_ms=6)
+
+    assert again == (2, 3, -1, True)
+    assert log.log_end_offset == 6
+
+
+def test_a_gap_in_sequences_is_refused(log: PartitionLog) -> None:
+    log.append(sequenced(0), now_ms=5)
+    with pytest.raises(Refused, match="sent sequence 2, 1 is next") as refusal:
+        log.append(sequenced(2), now_ms=5)
+    assert refusal.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 1
+
+
+def test_the_brokers_own_batches_are_not_limited() -> None:
+    """A decision of the coordinator is one batch, however large."""
+    log = empty_log(MemoryFileSystem(volatile=True), max_message_bytes=100)
+    log.append(batch(value=bytes(200)), now_ms=5, validate=False)
+    assert log.log_end_offset == 1
+
+
+def synced_log(**config: int) -> tuple[MemoryFileSystem, PartitionLog]:
+    fs = MemoryFileSystem()
+    fs.make_directory("/orders-0")
+    fs.sync_directory("/")
+    return fs, open_log(fs, **config)
+
+
+def test_consumers_see_only_what_is_durable() -> None:
+    """flush.messages=1, the default."""
+    _, log = synced_log()
+    log.append(batch(2), now_ms=5)
+    assert (log.log_end_offset, log.high_watermark, log.needs_sync) == (2, 0, True)
+
+    durable = log.sync()
+    assert (durable, log.high_watermark) == (2, 0)
+
+    log.append(batch(), now_ms=5)
+    log.mark_durable(durable)
+    assert (log.log_end_offset, log.high_watermark, log.needs_sync) == (3, 2, True)
+
+    log.mark_durable(log.sync())
+    assert (log.high_watermark, log.needs_sync) == (3, False)
+    log.mark_durable(1)
+    assert log.high_watermark == 3
+
+
+def test_a_topic_that_trusts_the_page_cache_is_visible_at_once() -> None:
+    _, log = synced_log(flush_messages=LONG_MAX)
+    log.append(batch(1000), now_ms=5)
+    assert (log.high_watermark, log.durable_offset, log.needs_sync) == (1000, 0, False)
+
+
+def test_a_topic_can_be_synced_every_few_records() -> None:
+    _, log = synced_log(flush_messages=3)
+    log.append(batch(2), now_ms=5)
+    assert (log.high_watermark, log.needs_sync) == (2, False)
+    log.append(batch(1), now_ms=5)
+    assert (log.high_watermark, log.needs_sync) == (3, True)
+    log.mark_durable(log.sync())
+    assert not log.needs_sync
+
+
+def test_memory_has_nothing_to_sync() -> None:
+    log = empty_log(MemoryFileSystem(volatile=True))
+    log.append(batch(2), now_ms=5)
+    assert (log.high_watermark, log.durable_offset, log.needs_sync) == (2, 2, False)
+
+
+def test_a_sync_covers_segments_that_were_rolled_meanwhile() -> None:
+    fs, log = synced_log(segment_bytes=200)
+    for _ in range(10):
+        log.append(batch(), now_ms=5)
+    assert len(log.segments) == 5
+    log.mark_durable(log.sync())
+    fs.crash()
+
+    assert open_log(fs).log_end_offset == 10
+
+
+def test_what_was_marked_durable_is_not_synced_again() -> None:
+    """Only the newest segment can have new bytes."""
+    fs, log = synced_log(segment_bytes=200)
+    for _ in range(10):
+        log.append(batch(), now_ms=5)
+    log.mark_durable(log.sync())
+    log.append(batch(), now_ms=5)
+
+    fs.steps_left = 3  # the newest file and the entry of a new one: not five files
+    log.mark_durable(log.sync())
+    assert log.durable_offset == 11
+
+
+def test_configs_change_while_the_log_is_open() -> None:
+    _, log = synced_log()
+    log.append(batch(), now_ms=5)
+    assert log.high_watermark == 0
+
+    log.configure(LogConfig(flush_messages=LONG_MAX))
+    assert log.high_watermark == 1
+
+    log.configure(LogConfig(flush_messages=1))
+    log.append(batch(), now_ms=5)
+    assert (log.high_watermark, log.needs_sync) == (1, True)
+
+
+def test_a_failed_sync_ends_the_log() -> None:
+    """After a failed fdatasync the page cache says nothing about the disk; the broker stops."""
+    fs, log = synced_log()
+    log.append(batch(), now_ms=5)
+    fs.sync_error = "Input/output error"
+    with pytest.raises(SyncFailedError, match="Input/output error"):
+        log.sync()
+
+    assert log.is_failed
+    with pytest.raises(SyncFailedError, match="an earlier sync of orders-0 failed"):
+        log.append(batch(), now_ms=5)
+    assert log.high_watermark == 0
+
+
+def test_a_full_disk_refuses_the_append_and_the_log_goes_on() -> None:
+    fs, log = synced_log(flush_messages=LONG_MAX)
+    log.append(batch(), now_ms=5)
+    fs.space_left = 10
+    with pytest.raises(StorageError, match="free some space"):
+        log.append(batch(), now_ms=5)
+    assert log.log_end_offset == 1
+
+    fs.space_left = None
+    log.append(batch(), now_ms=5)
+    assert offsets(log.read(0, 1000)) == [0, 1]
+
+
+def test_a_full_disk_while_rolling_leaves_a_log_that_goes_on() -> None:
+    fs, log = synced_log(flush_messages=LONG_MAX, segment_bytes=100)
+    log.append(batch(), now_ms=5)
+    fs.space_left = 10
+    for _ in range(2):
+        with pytest.raises(StorageError, match="free some space"):
+            log.append(batch(), now_ms=5)
+    fs.space_left = None
+    log.append(batch(), now_ms=5)
+
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert offsets(log.read(0, 1000)) == [0, 1]
+
+
+def test_a_closed_log_refuses_appends_and_lets_a_late_sync_pass() -> None:
+    """A topic may be deleted while a thread syncs it."""
+    fs, log = synced_log()
+    log.append(batch(), now_ms=5)
+    log.close()
+    fs.remove("/orders-0")
+
+    assert log.sync() == 1
+    with pytest.raises(StorageError, match="orders-0 is closed"):
+        log.append(batch(), now_ms=5)
+
+
+def test_a_thread_syncs_while_the_owner_appends(tmp_path: Path) -> None:
+    """Whatever sync returns is covered by files that it saw; offsets never go back."""
+    log = empty_log(DiskFileSystem(), f"{tmp_path}/orders-0", segment_bytes=20_000)
+    durable: list[int] = []
+    stop = threading.Event()
+
+    def sync() -> None:
+        while not stop.is_set():
+            durable.append(log.sync())
+
+    thread = threading.Thread(target=sync)
+    thread.start()
+    for _ in range(2000):
+        log.append(batch(), now_ms=5)
+        if durable:
+            log.mark_durable(durable[-1])
+            assert log.high_watermark <= log.log_end_offset
+    stop.set()
+    thread.join()
+
+    assert durable == sorted(durable)
+    log.mark_durable(log.sync())
+    assert log.high_watermark == 2000
+    assert offsets(log.read(0, 1 << 30)) == list(range(2000))

@@ -1,0 +1,192 @@
+"""Idempotent producers: what a partition answers to a repeated, a lost and a late batch."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.errors import ErrorCode, Refused
+from kohort.records.header import BatchHeader
+from kohort.storage.producers import REMEMBERED_BATCHES, ProducerStates, StoredBatch
+
+INT32_MAX = (1 << 31) - 1
+
+
+def header(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, base_offset: int = 0) -> BatchHeader:
+    return BatchHeader(
+        base_offset=base_offset,
+        batch_length=100,
+        partition_leader_epoch=0,
+        magic=2,
+        crc=0,
+        attributes=0,
+        last_offset_delta=count - 1,
+        base_timestamp=1000,
+        max_timestamp=1000,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        record_count=count,
+    )
+
+
+class Producers:
+    """A partition's states with the log that feeds them, as a dialogue."""
+
+    def __init__(self, *, limit: int = 100) -> None:
+        self.states = ProducerStates(limit=limit)
+        self.log: list[BatchHeader] = []
+        self.end = 0
+
+    def send(self, sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> int | str:
+        """The base offset that the batch has, or the name of the refusal."""
+        sent = header(sequence, count, producer_id=producer_id, epoch=epoch)
+        try:
+            one, many = self.states.check_one(sent), self.states.check([sent])
+        except Refused as refusal:
+            with pytest.raises(Refused):
+                self.states.check([sent])
+            return refusal.code.name
+        assert one == many, "both ways to check agree"
+        if one:
+            return one.base_offset
+        stored = sent._replace(base_offset=self.end)
+        self.states.note(stored)
+        self.log.append(stored)
+        self.end += count
+        return stored.base_offset
+
+
+def test_batches_in_order_are_taken() -> None:
+    producers = Producers()
+    assert [producers.send(0, 3), producers.send(3), producers.send(4, 2)] == [0, 3, 4]
+
+
+def test_any_of_the_last_five_batches_is_answered_again() -> None:
+    """KIP-98, KIP-185: a client has at most five batches in flight."""
+    producers = Producers()
+    for at in range(8):
+        producers.send(at * 2, 2)
+
+    assert [producers.send(at * 2, 2) for at in range(3, 8)] == [6, 8, 10, 12, 14]
+    assert producers.send(4, 2) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert producers.end == 16
+
+
+def test_a_batch_that_only_overlaps_is_out_of_order() -> None:
+    producers = Producers()
+    producers.send(0, 4)
+    assert producers.send(0, 3) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert producers.send(2, 4) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+def test_a_gap_is_out_of_order() -> None:
+    producers = Producers()
+    producers.send(0, 4)
+    assert producers.send(5) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert producers.send(4) == 4
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    """KIP-360: its state may have gone with its records."""
+    producers = Producers()
+    assert producers.send(42) == 0
+    assert producers.send(43) == 1
+
+
+def test_an_older_epoch_is_refused() -> None:
+    producers = Producers()
+    producers.send(0, epoch=3)
+    assert producers.send(1, epoch=2) == "INVALID_PRODUCER_EPOCH"
+
+
+def test_a_new_epoch_begins_at_sequence_zero() -> None:
+    producers = Producers()
+    producers.send(0, 5)
+    assert producers.send(5, epoch=1) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert producers.send(0, 5, epoch=1) == 5
+    assert producers.send(0, 5, epoch=0) == "INVALID_PRODUCER_EPOCH"
+
+
+def test_batches_of_an_old_epoch_are_not_repeats() -> None:
+    producers = Producers()
+    producers.send(0)
+    assert producers.send(0, epoch=1) == 1
+
+
+def test_sequences_begin_again_behind_the_largest() -> None:
+    producers = Producers()
+    producers.send(INT32_MAX - 1)
+    assert producers.send(INT32_MAX) == 1
+    assert producers.send(0) == 2
+    assert producers.send(INT32_MAX) == 1
+
+
+def test_a_batch_may_run_over_the_largest_sequence() -> None:
+    producers = Producers()
+    producers.send(INT32_MAX - 1, 4)
+    assert producers.send(2) == 4
+    assert producers.send(INT32_MAX - 1, 4) == 0
+
+
+def test_producers_do_not_disturb_each_other() -> None:
+    producers = Producers()
+    producers.send(0, producer_id=1)
+    assert producers.send(0, producer_id=2) == 1
+    assert producers.send(1, producer_id=1) == 2
+    assert len(producers.states) == 2
+
+
+def test_of_too_many_producers_the_most_silent_is_forgotten() -> None:
+    producers = Producers(limit=2)
+    producers.send(0, producer_id=1)
+    producers.send(0, producer_id=2)
+    producers.send(1, producer_id=1)
+    producers.send(0, producer_id=3)
+
+    assert producers.states.get(2) is None
+    assert producers.send(2, producer_id=1) == 4
+    assert len(producers.states) == 2
+
+
+def test_a_set_of_batches_is_checked_as_if_one_followed_the_other() -> None:
+    states = ProducerStates()
+    assert states.check([header(0, 2), header(2), header(0, producer_id=-1)]) is None
+    with pytest.raises(Refused) as refusal:
+        states.check([header(0, 2), header(3)])
+    assert refusal.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert len(states) == 0, "a check changes nothing"
+
+
+def test_a_set_that_holds_a_stored_batch_is_a_repeat() -> None:
+    states = ProducerStates()
+    states.note(header(0, 2, base_offset=10))
+    assert states.check([header(0, 2)]) == StoredBatch(0, 1, 10, 11, 1000)
+
+
+def test_batches_without_a_producer_leave_no_trace() -> None:
+    states = ProducerStates()
+    states.note(header(-1, producer_id=-1, epoch=-1))
+    assert len(states) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2)), max_size=60))
+def test_reading_the_log_again_gives_the_same_state(sent: list[tuple[int, int, int, int]]) -> None:
+    """What a restart rebuilds is what was there; and the log never holds a gap within an epoch."""
+    producers = Producers()
+    for sequence, count, producer_id, epoch in sent:
+        producers.send(sequence, count, producer_id=producer_id, epoch=epoch)
+    rebuilt = ProducerStates()
+    for stored in producers.log:
+        rebuilt.note(stored)
+
+    for producer_id in (1, 2):
+        live, again = producers.states.get(producer_id), rebuilt.get(producer_id)
+        assert (live and (live.epoch, live.batches)) == (again and (again.epoch, again.batches))
+        batches = [
+            (h.producer_epoch, h.base_sequence, h.record_count) for h in producers.log if h.producer_id == producer_id
+        ]
+        for (epoch, base, count), (next_epoch, next_base, _) in zip(batches, batches[1:], strict=False):
+            assert next_base == (base + count if next_epoch == epoch else 0)
+    assert all(len(state.batches) <= REMEMBERED_BATCHES for i in (1, 2) if (state := producers.states.get(i)))
