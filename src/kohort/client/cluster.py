@@ -54,6 +54,7 @@ class Cluster:
         bootstrap: addresses to start from, at least one.
         retry: pauses after a failed round, and while a wanted topic is missing or has no leader.
         max_age_ms: longest time between two answers.
+        allow_auto_create: the first value of `may_create`.
         on_change: called with the time after each answer.
         on_unreachable: called with the error and the time when every address has refused, before the first answer.
     """
@@ -65,6 +66,7 @@ class Cluster:
         bootstrap: Sequence[Endpoint],
         retry: Backoff,
         max_age_ms: int,
+        allow_auto_create: bool = False,
         on_change: Callable[[int], None],
         on_unreachable: Callable[[BrokersUnreachableError, int], None],
     ) -> None:
@@ -74,7 +76,7 @@ class Cluster:
         self._retry = retry
         self._max_age_ms = max_age_ms
         #: Whether asking for a missing topic may create it.
-        self.may_create = False
+        self.may_create = allow_auto_create
         self._on_change = on_change
         self._on_unreachable = on_unreachable
         #: node id -> address, from the last answer.

@@ -64,6 +64,7 @@ from kohort.wire.schema import Message
 _LOG: Final = logging.getLogger("kohort.client")
 #: Longest answer that is given memory; above fetch.max.bytes, below what a broken length could ask for.
 _FRAME_LIMIT_BYTES: Final = 512 * 1024 * 1024
+_OVERDUE: Final = "no answer in time"
 
 E = TypeVar("E")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -193,9 +194,7 @@ class Driver(Generic[E]):
             case Warn():
                 _LOG.warning("%s", action.text)
             case Disconnect():
-                link = self._links.get((action.to, action.lane))
-                if link is not None and link.connection is not None:
-                    link.connection.close("not needed any more")
+                self._disconnect(action.to, action.lane)
             case Stop():
                 self.stop()
             case _:
@@ -225,7 +224,7 @@ class Driver(Generic[E]):
         now_ms = self._clock.now_ms()
         for link in list(self._links.values()):
             if link.connection is not None and link.connection.is_overdue(now_ms):
-                link.connection.close("no answer in time")
+                link.connection.close(_OVERDUE)
             overdue = [send for send, deadline in link.queue if deadline <= now_ms]
             if overdue:
                 link.queue = deque(entry for entry in link.queue if entry[1] > now_ms)
@@ -276,7 +275,7 @@ class Driver(Generic[E]):
             frame_limit_bytes=_FRAME_LIMIT_BYTES,
             on_ready=lambda: self._on_ready(link),
             on_response=self._on_response,
-            on_closed=lambda reason, lost: self._on_closed(link, reason, lost),
+            on_closed=lambda reason, lost: self._on_closed(link, connection, reason, lost),
         )
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
@@ -311,16 +310,24 @@ class Driver(Generic[E]):
         link.queue.clear()
         self._fail(queued, Failure.UNREACHABLE, reason)
 
-    def _on_closed(self, link: _Link, reason: str, lost: list[Send]) -> None:
-        link.connection = None
-        self._back_off(link)
+    def _on_closed(self, link: _Link, connection: Connection, reason: str, lost: list[Send]) -> None:
+        # A connection that was given up on purpose has been taken off its link: what is queued is for the next one.
+        if link.connection is connection:
+            link.connection = None
+            self._back_off(link)
+            lost = lost + [send for send, _ in link.queue]
+            link.queue.clear()
         if self._is_stopped:
             return
-        failure = Failure.TIMED_OUT if reason == "no answer in time" else Failure.DISCONNECTED
-        queued = [send for send, _ in link.queue]
-        link.queue.clear()
-        self._fail(lost + queued, failure, f"{link.to}: {reason}")
+        failure = Failure.TIMED_OUT if reason == _OVERDUE else Failure.DISCONNECTED
+        self._fail(lost, failure, f"{link.to}: {reason}")
         self._rearm()
+
+    def _disconnect(self, to: Endpoint, lane: Lane) -> None:
+        link = self._links.get((to, lane))
+        if link is not None and link.connection is not None:
+            connection, link.connection = link.connection, None
+            connection.close("not needed any more")
 
     def _back_off(self, link: _Link) -> None:
         link.not_before_ms = self._clock.now_ms() + self._settings.reconnect.delay_ms(link.failures)

@@ -85,7 +85,7 @@ class IoThread(Generic[E]):
         Raises:
             StateError: the thread has ended, or this process is a fork of the one that started it.
         """
-        self._check()
+        self.check()
         if self._thread is None:
             self._start()
         self._inbox.append(event)
@@ -96,7 +96,7 @@ class IoThread(Generic[E]):
             try:
                 self._loop.call_soon_threadsafe(self._drain)
             except RuntimeError:
-                self._check()
+                self.check()
                 raise
 
     def call(self, build: Callable[[Future[object]], E], timeout: float) -> object:
@@ -121,7 +121,7 @@ class IoThread(Generic[E]):
                     return ticket.result()
                 if time.monotonic() >= until:
                     raise KohortTimeoutError(f"the call did not finish within {timeout:g} s") from None
-                self._check()
+                self.check()
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread; harmless if it never ran or has ended."""
@@ -139,7 +139,8 @@ class IoThread(Generic[E]):
             return not self._thread.is_alive()
         return True
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise `StateError` if nothing can be posted (any more)."""
         if self._pid != os.getpid():
             raise StateError(f"this {self._what} belongs to another process; create a new one after a fork")
         if self._bug is not None:

@@ -1,0 +1,545 @@
+"""The consumer's door: a blocking API over a machine that runs on a thread of its own.
+
+Laws: nothing here talks to the network; what the application calls becomes an event, what it gets has been fetched and
+is decoded in its own thread; rebalance callbacks run inside `poll`, `unsubscribe` and `close`, never elsewhere.
+Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading refactor (CTR).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+from uuid import uuid4
+
+from kohort.client.exchange import (
+    CallbackDone,
+    CallbackStarted,
+    ChunkTaken,
+    CloseAsked,
+    CommitAsked,
+    CommittedAsked,
+    ConsumerEvent,
+    OffsetsAsked,
+    PartitionsAsked,
+    PartitionsAssigned,
+    Paused,
+    Polled,
+    PositionAsked,
+    Question,
+    QuestionKind,
+    Sought,
+    Subscribed,
+    Unsubscribed,
+)
+from kohort.client.fetch.handler import FetchHandler
+from kohort.client.inbox import Inbox
+from kohort.client.io.thread import IoThread
+from kohort.client.machine import ConsumerMachine
+from kohort.client.offset_queries import EARLIEST, LATEST
+from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
+from kohort.client.records import ConsumerRecord
+from kohort.errors import (
+    ConfigError,
+    CorruptRecordError,
+    MissingDependencyError,
+    StateError,
+    UnknownOptionError,
+)
+from kohort.ids import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+T = TypeVar("T")
+#: Called with the consumer and the partitions that it is about, in order.
+Callback = Callable[["Consumer", list[TopicPartition]], None]
+
+#: The columns of `poll_arrow`, as Spark's Kafka source names them.
+ARROW_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+_HEADERS_COLUMN: Final = "headers"
+#: A poll that waits says so once in a while, for max.poll.interval.ms.
+_NOTE_S: Final = 1.0
+#: What `close` may take beyond its timeout, to end the thread.
+_GRACE_S: Final = 2.0
+
+
+class Consumer:
+    """Reads topics, alone or as a member of a group.
+
+    Options are Kafka's, in snake_case; `from_config` takes Kafka's dotted names. `subscribe`, `poll`, `seek` and the
+    like belong to one thread; `commit` with offsets, `committed`, `end_offsets` and the other questions may come from
+    any.
+
+    >>> import kohort
+    >>> with kohort.Broker() as broker:
+    ...     with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+    ...         _ = producer.send("orders", value=b"one").result(10)
+    ...     with kohort.Consumer(
+    ...         bootstrap_servers=broker.bootstrap_servers, group_id="billing", auto_offset_reset="earliest"
+    ...     ) as consumer:
+    ...         consumer.subscribe(["orders"])
+    ...         records = []
+    ...         while not records:
+    ...             records = consumer.poll(1.0)
+    ...         records[0].value
+    b'one'
+    """
+
+    def __init__(self, **options: object) -> None:
+        values = CONSUMER_OPTIONS.parse(options)
+        identity = uuid4()
+        client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
+        self._settings = consumer_settings(values)
+        self._default_timeout_s = client.default_api_timeout_ms / 1000
+        self._handler = FetchHandler(
+            check_crcs=self._settings.check_crcs, is_read_committed=self._settings.is_read_committed
+        )
+        self._inbox = Inbox(self._handler, member_id=str(identity))
+        self._thread: IoThread[ConsumerEvent] = IoThread(
+            ConsumerMachine(client, self._settings, member_id=str(identity)),
+            client,
+            deliver=self._inbox.deliver,
+            what="consumer",
+            on_crash=self._inbox.wake,
+        )
+        self._topics: tuple[str, ...] = ()
+        self._on_assigned: Callback | None = None
+        self._on_revoked: Callback | None = None
+        self._on_lost: Callback | None = None
+        self._is_assigned_by_hand = False
+        self._is_in_callback = False
+        self._is_closed = False
+        self._noted_s = 0.0
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> Self:
+        """A consumer from Kafka's dotted option names.
+
+        >>> Consumer.from_config({"bootstrap.servers": "127.0.0.1:9092", "group.id": "billing"}).close()
+        """
+        return cls(**config)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After an exception the last records may be half processed: they are not committed, but read again.
+        self._close(30.0, with_progress=error is None)
+
+    # -- what to read -------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Sequence[str] | str,
+        *,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Read topics as a member of the group, in place of those before.
+
+        Args:
+            topics: names; none at all means `unsubscribe`. One that does not exist is read once it does.
+            on_assigned: called with partitions that were gained, before they are read.
+            on_revoked: called with partitions that have to go; the group waits for it, for max.poll.interval.ms.
+            on_lost: called with partitions that belong to others already; left out, `on_revoked` is called.
+
+        Raises:
+            ConfigError: there is no group_id.
+            StateError: partitions were assigned by hand.
+        """
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        self._check_callable("subscribe")
+        if self._settings.group_id is None:
+            raise ConfigError("subscribe needs the option group_id; assign reads partitions without a group")
+        if self._is_assigned_by_hand:
+            raise StateError("partitions are assigned by hand; unsubscribe before subscribing to topics")
+        if not names:
+            self.unsubscribe()
+            return
+        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost or on_revoked
+        self._topics = tuple(sorted(set(names)))
+        self._inbox.forget_trouble()
+        self._thread.post(Subscribed(topics=self._topics))
+
+    def unsubscribe(self, *, timeout: float = 30.0) -> None:
+        """Commit (with auto-commit), give every partition up and leave the group."""
+        self._check_callable("unsubscribe")
+        if self._topics or self._is_assigned_by_hand:
+            self._note_progress()
+            ticket: Future[object] = Future()
+            self._thread.post(Unsubscribed(ticket=ticket, deadline_ms=self._thread.deadline_ms(timeout)))
+            self._serve_until(ticket, time.monotonic() + timeout, with_progress=True)
+        self._handler.forget(self._handler.assignment)
+        self._topics, self._is_assigned_by_hand = (), False
+        self._inbox.forget_trouble()
+        self._report_released()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without membership; those that are read already go on where they are.
+
+        A partition whose topic does not exist makes the next `poll` raise `UnknownTopicError`.
+
+        Raises:
+            StateError: topics are subscribed to.
+        """
+        self._check_callable("assign")
+        if self._topics:
+            raise StateError("topics are subscribed to; unsubscribe before assigning partitions by hand")
+        chosen = {TopicPartition(topic, partition) for topic, partition in partitions}
+        self._inbox.drain()
+        self._note_progress()
+        self._handler.forget(self._handler.assignment - chosen)
+        self._handler.hold(sorted(chosen))
+        self._is_assigned_by_hand = bool(chosen)
+        self._inbox.forget_trouble()
+        self._thread.post(PartitionsAssigned(starts=self._handler.starts(sorted(chosen))))
+        self._report_released()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are being read."""
+        return self._handler.assignment
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to."""
+        return set(self._topics)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stay the owner of partitions but hand out nothing of them."""
+        self._pause(partitions, is_paused=True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out paused partitions again."""
+        self._pause(partitions, is_paused=False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._handler.paused()
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member; empty before a classic group has given one."""
+        return self._inbox.identity.member_id
+
+    @property
+    def group_epoch(self) -> int:
+        """The epoch (classic: generation) of this member; -1 while it is none."""
+        return self._inbox.identity.epoch
+
+    @property
+    def has_assignment(self) -> bool:
+        """Whether the group has said what this member reads, be it nothing."""
+        return self._inbox.identity.has_assignment or self._is_assigned_by_hand
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Records that have arrived; waits up to `timeout` seconds for the first.
+
+        Calling it again says that the records of the call before are processed: auto-commit commits them. Rebalance
+        callbacks run in here.
+
+        Raises:
+            BrokersUnreachableError: no bootstrap address accepts a connection, and none ever has.
+            BrokerError: the group refuses this member, or a partition cannot be read.
+            UnknownTopicError: a partition assigned by hand does not exist.
+            StateError: the consumer is closed, or neither subscribed nor assigned.
+        """
+        limit = self._settings.max_poll_records if max_records is None else max_records
+        return self._poll(timeout, lambda: self._handler.take(limit))
+
+    def poll_arrow(
+        self, timeout: float = 1.0, *, columns: Sequence[str] | None = None, include_headers: bool = False
+    ) -> list[pyarrow.RecordBatch]:
+        """Everything that has arrived as Arrow record batches, one per fetched piece of a partition.
+
+        Args:
+            timeout: seconds to wait for the first.
+            columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; `None` means all but
+                headers. What is left out is not decoded.
+            include_headers: add the column headers.
+
+        Raises:
+            MissingDependencyError: pyarrow is not installed.
+        """
+        include = self._arrow_columns(columns, include_headers)
+        return self._poll(timeout, lambda: self._take_batches(include))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on reading at that offset.
+
+        Raises:
+            StateError: the partition is not assigned.
+        """
+        self._check_open()
+        self._check_held([partition])
+        if offset < 0:
+            raise ConfigError(f"offset {offset} cannot be: offsets start at 0")
+        fence = self._handler.seek(partition, offset)
+        self._inbox.forget_trouble(partition)
+        self._thread.post(Sought(partition=partition, fence=fence, offset=offset))
+        self._report_released()
+
+    def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """The offset of the next record that `poll` will return."""
+        self._check_open()
+        self._check_held([partition])
+        self._inbox.drain()
+        known = self._handler.position(partition)
+        if known is not None:
+            return known
+        found = self._ask(
+            lambda ticket, deadline: PositionAsked(partition=partition, ticket=ticket, deadline_ms=deadline), timeout
+        )
+        # Data may have come meanwhile, and the background is ahead of it.
+        self._inbox.drain()
+        known = self._handler.position(partition)
+        return cast(int, found) if known is None else known
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout: float = 30.0) -> None:
+        """Commit offsets for the group and wait until that is durable.
+
+        Args:
+            offsets: the next offset to read, per partition; `None` means everything that `poll` has returned.
+            timeout: seconds.
+
+        Raises:
+            FencedError: the group has removed this member, or given the partitions to others.
+        """
+        self._check_open()
+        chosen = self._handler.positions() if offsets is None else dict(offsets)
+        if any(offset < 0 for offset in chosen.values()):
+            raise ConfigError("an offset below 0 cannot be committed")
+        if chosen:
+            self._ask(
+                lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
+            )
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """The group's committed offsets; `None` for a partition without one."""
+        chosen = tuple(partitions)
+        if not chosen:
+            return {}
+        found = self._ask(
+            lambda ticket, deadline: CommittedAsked(partitions=chosen, ticket=ticket, deadline_ms=deadline), timeout
+        )
+        return dict(cast("Mapping[TopicPartition, int | None]", found))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that each partition still has."""
+        return self._ends(partitions, EARLIEST, timeout)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition will get."""
+        return self._ends(partitions, LATEST, timeout)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Offset and timestamp of the first record not older than a timestamp (ms); `None` where there is none."""
+        if not timestamps:
+            return {}
+        found = self._ask(
+            lambda ticket, deadline: OffsetsAsked(timestamps=dict(timestamps), ticket=ticket, deadline_ms=deadline),
+            timeout,
+        )
+        return dict(cast("Mapping[TopicPartition, tuple[int, int] | None]", found))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic, ascending; none if there is no such topic."""
+        found = self._ask(
+            lambda ticket, deadline: PartitionsAsked(topic=topic, ticket=ticket, deadline_ms=deadline), timeout
+        )
+        return cast("list[int]", found)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Commit (with auto-commit), leave the group and end the background thread, within `timeout` seconds.
+
+        What `poll` returned last counts as processed. Safe to call twice.
+        """
+        self._close(timeout, with_progress=True)
+
+    def _close(self, timeout: float, *, with_progress: bool) -> None:
+        if self._is_closed:
+            return
+        if self._is_in_callback:
+            raise StateError("close cannot be called inside a rebalance callback")
+        self._is_closed = True
+        if not self._thread.is_running:
+            self._thread.stop()
+            return
+        try:
+            if with_progress:
+                self._note_progress()
+            ticket: Future[object] = Future()
+            self._thread.post(CloseAsked(ticket=ticket, deadline_ms=self._thread.deadline_ms(timeout)))
+            self._serve_until(ticket, time.monotonic() + timeout + _GRACE_S, with_progress=with_progress)
+        except StateError:
+            # The thread has ended by itself; there is nothing left to close.
+            pass
+        finally:
+            self._handler.forget(self._handler.assignment)
+            self._thread.stop(_GRACE_S)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _poll(self, timeout: float, take: Callable[[], list[T]]) -> list[T]:
+        self._check_callable("poll")
+        if not self._topics and not self._is_assigned_by_hand:
+            raise StateError("nothing to read: subscribe to topics or assign partitions first")
+        until = time.monotonic() + timeout
+        self._note_poll(self._handler.consumed())
+        while True:
+            self._inbox.drain()
+            self._answer(with_progress=True)
+            self._inbox.raise_trouble()
+            found = take() if self._handler.has_data else []
+            self._report_released()
+            remaining = until - time.monotonic()
+            if found or remaining <= 0:
+                return found
+            self._thread.check()
+            self._inbox.wait(min(remaining, _NOTE_S))
+            self._note_poll({})
+
+    def _note_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
+        now_s = time.monotonic()
+        every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)
+        news = consumed if self._settings.enable_auto_commit else {}
+        if news or now_s - self._noted_s >= every_s:
+            self._noted_s = now_s
+            self._thread.post(Polled(consumed=news))
+
+    def _note_progress(self) -> None:
+        self._thread.post(Polled(consumed=self._handler.consumed() if self._settings.enable_auto_commit else {}))
+
+    def _report_released(self) -> None:
+        released = self._handler.released_bytes()
+        if released:
+            self._thread.post(ChunkTaken(size_bytes=released))
+
+    def _serve_until(self, ticket: Future[object], until_s: float, *, with_progress: bool) -> None:
+        """Run callbacks until a ticket has ended or time is up."""
+        ticket.add_done_callback(lambda _: self._inbox.wake())
+        while not ticket.done() and time.monotonic() < until_s:
+            self._inbox.drain()
+            self._answer(with_progress=with_progress)
+            self._report_released()
+            if not ticket.done():
+                self._thread.check()
+                self._inbox.wait(max(0.0, min(until_s - time.monotonic(), 0.5)))
+        if ticket.done():
+            ticket.result()
+
+    def _answer(self, *, with_progress: bool) -> None:
+        """Run the callbacks that the machine waits for; an exception of theirs is raised when it has its answer."""
+        while self._inbox.asked:
+            question = self._inbox.asked.popleft()
+            if question.kind is QuestionKind.ASSIGNED:
+                self._handler.hold(question.partitions)
+                partitions = list(question.partitions)
+            else:
+                partitions = sorted(self._handler.assignment.intersection(question.partitions))
+                self._handler.stop(partitions)
+            is_revoked = question.kind is QuestionKind.REVOKED and with_progress and self._settings.enable_auto_commit
+            consumed = self._handler.positions(partitions) if is_revoked else {}
+            try:
+                self._run_callback(question, partitions)
+            finally:
+                if question.kind is not QuestionKind.ASSIGNED:
+                    self._handler.forget(partitions)
+                starts = self._handler.starts(partitions)
+                self._thread.post(CallbackDone(question=question.number, consumed=consumed, starts=starts))
+
+    def _run_callback(self, question: Question, partitions: list[TopicPartition]) -> None:
+        callbacks = {
+            QuestionKind.ASSIGNED: self._on_assigned,
+            QuestionKind.REVOKED: self._on_revoked,
+            QuestionKind.LOST: self._on_lost,
+        }
+        callback = callbacks[question.kind]
+        if callback is None or not partitions:
+            return
+        self._thread.post(CallbackStarted(question=question.number))
+        self._is_in_callback = True
+        try:
+            callback(self, partitions)
+        finally:
+            self._is_in_callback = False
+
+    def _take_batches(self, include: tuple[str, ...]) -> list[pyarrow.RecordBatch]:
+        from kohort.columnar import to_record_batch
+
+        batches: list[pyarrow.RecordBatch] = []
+        pieces = self._handler.take_columns(
+            with_keys="key" in include, with_values="value" in include, with_headers=_HEADERS_COLUMN in include
+        )
+        try:
+            for (topic, partition), columns in pieces:
+                # The buffer is free as soon as it is decoded: the next fetch need not wait for the last piece.
+                self._report_released()
+                batches.append(to_record_batch(columns, topic=topic, partition=partition, include=include))
+        except CorruptRecordError:
+            if not batches:
+                raise
+        return batches
+
+    def _arrow_columns(self, columns: Sequence[str] | None, include_headers: bool) -> tuple[str, ...]:
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise MissingDependencyError("pyarrow", "arrow") from None
+        chosen = tuple(ARROW_COLUMNS if columns is None else columns)
+        for name in chosen:
+            if name not in (*ARROW_COLUMNS, _HEADERS_COLUMN):
+                raise UnknownOptionError(name, (*ARROW_COLUMNS, _HEADERS_COLUMN), what="column")
+        return (*chosen, _HEADERS_COLUMN) if include_headers and _HEADERS_COLUMN not in chosen else chosen
+
+    def _ends(
+        self, partitions: Iterable[TopicPartition], which: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        found = self.offsets_for_times(dict.fromkeys(partitions, which), timeout)
+        return {partition: 0 if offset is None else offset[0] for partition, offset in found.items()}
+
+    def _ask(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> object:
+        self._check_open()
+        seconds = self._default_timeout_s if timeout is None else timeout
+        deadline_ms = self._thread.deadline_ms(seconds)
+        # The machine ends every ticket at its deadline; a moment more lets its own, better error arrive.
+        return self._thread.call(lambda ticket: build(ticket, deadline_ms), seconds + 0.5)
+
+    def _pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
+        chosen = tuple(partitions)
+        self._check_open()
+        self._check_held(chosen)
+        self._handler.pause(chosen, is_paused=is_paused)
+        self._thread.post(Paused(partitions=chosen, is_paused=is_paused))
+
+    def _check_held(self, partitions: Iterable[TopicPartition]) -> None:
+        missing = [str(each) for each in partitions if each not in self._handler.assignment]
+        if missing:
+            raise StateError(f"{missing[0]} is not assigned to this consumer")
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StateError("this consumer is closed; create a new one")
+
+    def _check_callable(self, what: str) -> None:
+        self._check_open()
+        if self._is_in_callback:
+            raise StateError(f"{what} cannot be called inside a rebalance callback")

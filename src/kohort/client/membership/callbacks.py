@@ -1,0 +1,94 @@
+"""The question that the application has to answer before a member may go on.
+
+Laws: one question at a time; an answer to an older one counts for nothing; while the application's callback runs the
+member is not counted as one that forgot to poll.
+Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.client.exchange import Question, QuestionKind
+from kohort.client.requests import Requests
+from kohort.ids import TopicPartition
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    question: Question
+    is_running: bool
+    deadline_ms: int
+    #: How often the deadline has passed.
+    overdue: int
+
+
+class Callbacks:
+    """Asks, and keeps track of the answer.
+
+    Args:
+        timeout_ms: how long a revocation may take.
+        policy: `leave`, `retry` (wait for ever) or `retry_then_leave` (wait once more).
+    """
+
+    def __init__(self, requests: Requests, *, timeout_ms: int, policy: str) -> None:
+        self._requests = requests
+        self._timeout_ms: Final = timeout_ms
+        self._policy: Final = policy
+        self._open: _Open | None = None
+        self._next_number = 1
+
+    @property
+    def open_question(self) -> Question | None:
+        """What is being asked."""
+        return None if self._open is None else self._open.question
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the application is in the callback of the open question."""
+        return self._open is not None and self._open.is_running
+
+    def ask(self, kind: QuestionKind, partitions: set[TopicPartition], now_ms: int) -> None:
+        """Ask, in place of any question before."""
+        question = Question(number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)))
+        self._next_number += 1
+        self._open = _Open(question=question, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
+        self._requests.deliver(question)
+
+    def on_started(self, number: int, now_ms: int) -> None:
+        """The application has begun; its time counts from here."""
+        if self._open is not None and self._open.question.number == number:
+            self._open.is_running = True
+            self._open.deadline_ms = now_ms + self._timeout_ms
+
+    def on_done(self, number: int) -> Question | None:
+        """The question that is answered by this; `None` if nobody waits for that answer any more."""
+        if self._open is None or self._open.question.number != number:
+            return None
+        question, self._open = self._open.question, None
+        return question
+
+    def drop(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._open = None
+
+    def next_deadline(self) -> int | None:
+        """When a revocation callback that runs has taken too long."""
+        is_timed = self.is_running and self._open is not None and self._open.question.kind is QuestionKind.REVOKED
+        return self._open.deadline_ms if is_timed and self._open is not None else None
+
+    def must_leave(self, now_ms: int) -> bool:
+        """Whether the member has to leave, because the revocation callback outlasts its time."""
+        deadline = self.next_deadline()
+        if deadline is None or now_ms < deadline or self._open is None:
+            return False
+        self._open.overdue += 1
+        if self._policy == "leave" or (self._policy == "retry_then_leave" and self._open.overdue > 1):
+            return True
+        self._open.deadline_ms = now_ms + self._timeout_ms
+        self._requests.warn(
+            f"the revocation callback has been running for {self._timeout_ms * self._open.overdue} ms, "
+            "which is as long as the group waits (max.poll.interval.ms); its partitions may go to others meanwhile"
+        )
+        return False

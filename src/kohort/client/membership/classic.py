@@ -1,0 +1,324 @@
+"""A member by the classic protocol, eager: everything is given up before each rebalance.
+
+Laws: JoinGroup goes out only when nothing is owned; the leader computes for all, from the partitions that it sees then;
+an answer that belongs to an earlier generation changes nothing.
+Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+
+from kohort.client.actions import Disconnect, Endpoint, Lane
+from kohort.client.coordinator_lookup import BUSY, MOVED
+from kohort.client.membership.client_assignor import assign
+from kohort.client.membership.member import Later, Member
+from kohort.client.membership.states import ACTIVE, MemberState, Step
+from kohort.client.requests import Answer, message_of
+from kohort.errors import ErrorCode, ProtocolError
+from kohort.ids import TopicPartition
+from kohort.wire.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
+from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kohort.wire.schema import Message
+
+PROTOCOL_TYPE = "consumer"
+#: JoinGroup is answered when the rebalance ends; so much later at the most.
+_JOIN_MARGIN_MS = 5_000
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+
+
+class ClassicMember(Member):
+    """Speaks JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+
+    _due_ms: int = 0
+    #: JoinGroup, SyncGroup or Heartbeat under way.
+    _in_flight: int | None = None
+    #: This member leads and waits for the cluster's picture of these topics: what JoinGroup said, until SyncGroup goes.
+    _to_assign: JoinGroupResponse | None = None
+    #: What all members together subscribe to; known to the leader only.
+    _group_topics: Set[str] = frozenset()
+    _protocol_name: str = ""
+    #: topic -> number of partitions with which this member, as leader, has computed; empty for others.
+    _counted: Mapping[str, int] = {}
+    #: The group rebalances, or the subscription has changed: join again.
+    _must_rejoin: bool = False
+    _attempts: int = 0
+
+    # -- what to do -----------------------------------------------------------------------------------------------
+
+    def on_tick(self, now_ms: int) -> None:
+        """Join, compute, sync, heartbeat: whatever the state asks for."""
+        self._check_application(now_ms)
+        if self.state not in ACTIVE:
+            return
+        if self._is_member() and now_ms >= self._silent_at():
+            self._lose(f"the coordinator was silent for {self._settings.session_timeout_ms} ms", now_ms)
+            return
+        if self._to_assign is not None:
+            self._compute(now_ms)
+        if self.state is MemberState.STABLE:
+            self._check_rejoin(now_ms)
+        if self._in_flight is not None or self._to_assign is not None or now_ms < self._due_ms:
+            return
+        endpoint = self._lookup.need(now_ms)
+        if endpoint is None:
+            return
+        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE):
+            if not self._is_waiting_for_poll:
+                self._join(endpoint)
+        else:
+            self._heartbeat(endpoint)
+
+    def next_deadline(self) -> int | None:
+        """The next request, or the end of somebody's patience."""
+        deadlines = [self._shared_deadline()]
+        if self.state in ACTIVE:
+            if self._is_member():
+                deadlines.append(self._silent_at())
+            is_idle = self._in_flight is None and self._to_assign is None and not self._is_waiting_for_poll
+            if is_idle and self._lookup.endpoint is not None:
+                deadlines.append(self._due_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def on_topics_changed(self, now_ms: int) -> None:
+        """Join again with the new subscription."""
+        self._must_rejoin = True
+
+    def followed_topics(self) -> set[str]:
+        """A leader follows what anybody in the group subscribes to."""
+        return {*self.topics, *self._group_topics}
+
+    def _is_member(self) -> bool:
+        # While a rebalance is under way JoinGroup and SyncGroup have time limits of their own.
+        return self.epoch >= 0 and self.state not in (MemberState.JOINING, MemberState.PREPARING_REBALANCE)
+
+    def _silent_at(self) -> int:
+        return self._heard_ms + self._settings.session_timeout_ms
+
+    def _check_rejoin(self, now_ms: int) -> None:
+        if self._counted and self._counted != self._count(self._counted):
+            self._must_rejoin = True
+        if not self._must_rejoin:
+            return
+        self._must_rejoin = False
+        self._due_ms = now_ms
+        if self.owned:
+            self._begin_revocation(set(self.owned), now_ms)
+        else:
+            self._move(Step.MUST_REJOIN)
+
+    def _after_revocation(self, now_ms: int) -> None:
+        self._must_rejoin = False
+        self._due_ms = now_ms
+        self._drop_request()
+
+    def _after_assignment(self, now_ms: int) -> None:
+        self._check_rejoin(now_ms)
+
+    def _forget_membership(self) -> None:
+        self.epoch = -1
+        self._counted = {}
+        self._group_topics = frozenset()
+        self._must_rejoin = False
+        self._due_ms = 0
+        self._drop_request()
+
+    def _drop_request(self) -> None:
+        self._to_assign = None
+        if self._in_flight is not None:
+            self._requests.forget(self._in_flight)
+            self._in_flight = None
+
+    def _send(
+        self,
+        endpoint: Endpoint,
+        request: Message,
+        on_answer: Callable[[Answer, Endpoint, int], None],
+        timeout_ms: int | None = None,
+    ) -> None:
+        def then(answer: Answer, now_ms: int) -> None:
+            self._in_flight = None
+            on_answer(answer, endpoint, now_ms)
+
+        self._in_flight = self._requests.send(endpoint, Lane.COORDINATOR, request, then, timeout_ms=timeout_ms)
+
+    # -- joining --------------------------------------------------------------------------------------------------
+
+    def _join(self, endpoint: Endpoint) -> None:
+        assert not self.owned, "an eager member joins with nothing"
+        subscription = encode_subscription(list(self.topics))
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            rebalance_timeout_ms=self._settings.max_poll_interval_ms,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=subscription)
+                for name in self._settings.assignment_strategy
+            ],
+        )
+        self._must_rejoin = False
+        patience_ms = self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS
+        self._send(endpoint, request, self._on_joined, max(patience_ms, self._requests.request_timeout_ms))
+
+    def _on_joined(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+        response = message_of(answer, JoinGroupResponse)
+        code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(response.error_code)
+        if response is not None and code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+            self._due_ms = now_ms
+            return
+        if response is None or code is not ErrorCode.NONE:
+            self._on_join_error(code, endpoint, now_ms)
+            return
+        self._attempts = 0
+        self._lookup.works()
+        self._heard_ms = now_ms
+        self.member_id = response.member_id
+        self.epoch = response.generation_id
+        self._protocol_name = response.protocol_name or ""
+        self._counted = {}
+        self._group_topics = frozenset()
+        # KIP-814: a leader that returns to an unchanged group need not compute; only static members are told so.
+        if response.leader == self.member_id and not response.skip_assignment:
+            self._to_assign = response
+        else:
+            self._sync(endpoint, {})
+
+    def _on_join_error(self, code: ErrorCode, endpoint: Endpoint, now_ms: int) -> None:
+        if code in _UNKNOWN:
+            self.member_id = ""
+            self._again(now_ms)
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._due_ms = now_ms
+        elif code in BUSY:
+            self._again(now_ms)
+        elif code in MOVED or code is ErrorCode.NETWORK_EXCEPTION:
+            self._lookup.lost(endpoint, now_ms)
+            self._again(now_ms)
+        else:
+            self._refuse(code, None, now_ms)
+
+    def _again(self, now_ms: int) -> None:
+        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._attempts += 1
+
+    # -- computing, as leader -------------------------------------------------------------------------------------
+
+    def _subscriptions(self, response: JoinGroupResponse) -> dict[str, list[str]]:
+        return {member.member_id: list(decode_subscription(member.metadata).topics) for member in response.members}
+
+    def _count(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: len(self._cluster.partitions_of(topic)) for topic in sorted(topics)}
+
+    def _compute(self, now_ms: int) -> None:
+        """Assign for everybody, once the cluster's picture has an answer for every topic."""
+        response = self._to_assign
+        assert response is not None
+        try:
+            subscriptions = self._subscriptions(response)
+        except ProtocolError as error:
+            self._to_assign = None
+            self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"a member's subscription: {error}", now_ms)
+            return
+        topics = {topic for names in subscriptions.values() for topic in names}
+        self._group_topics = frozenset(topics)
+        endpoint = self._lookup.need(now_ms)
+        if endpoint is None or any(topic not in self._cluster.topics for topic in topics):
+            return
+        self._to_assign = None
+        self._counted = self._count(topics)
+        numbers = {topic: [each.partition for each in self._cluster.partitions_of(topic)] for topic in sorted(topics)}
+        assignment = assign(
+            self._protocol_name, subscriptions, {topic: found for topic, found in numbers.items() if found}
+        )
+        self._sync(endpoint, {member: _by_topic(partitions) for member, partitions in assignment.items()})
+
+    def _sync(self, endpoint: Endpoint, assignment: Mapping[str, Mapping[str, list[int]]]) -> None:
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=self.epoch,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self._protocol_name,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))
+                for member, partitions in assignment.items()
+            ],
+        )
+        patience_ms = self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS
+        self._send(endpoint, request, self._on_synced, max(patience_ms, self._requests.request_timeout_ms))
+
+    def _on_synced(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+        response = message_of(answer, SyncGroupResponse)
+        code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(response.error_code)
+        if response is None or code is not ErrorCode.NONE:
+            self._on_join_error(code, endpoint, now_ms)
+            return
+        self._heard_ms = now_ms
+        self._due_ms = now_ms + self._settings.heartbeat_interval_ms
+        try:
+            assigned = decode_assignment(response.assignment).partitions
+        except ProtocolError as error:
+            self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the leader's assignment: {error}", now_ms)
+            return
+        self._gain({TopicPartition(topic, number) for topic, numbers in assigned.items() for number in numbers}, now_ms)
+
+    # -- heartbeats and the end -----------------------------------------------------------------------------------
+
+    def _heartbeat(self, endpoint: Endpoint) -> None:
+        request = HeartbeatRequest(group_id=self.group_id, generation_id=self.epoch, member_id=self.member_id)
+        self._send(endpoint, request, self._on_heartbeat)
+
+    def _on_heartbeat(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+        response = message_of(answer, HeartbeatResponse)
+        code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(response.error_code)
+        self._due_ms = now_ms + self._settings.heartbeat_interval_ms
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._attempts = 0
+            self._lookup.works()
+            self._heard_ms = now_ms
+            # Noted only: a callback that is under way is waited for first.
+            self._must_rejoin = self._must_rejoin or code is ErrorCode.REBALANCE_IN_PROGRESS
+        elif code in _UNKNOWN:
+            if code is ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+            self._lose(code.name, now_ms)
+        elif code in BUSY:
+            self._again(now_ms)
+        elif code in MOVED or code is ErrorCode.NETWORK_EXCEPTION:
+            self._lookup.lost(endpoint, now_ms)
+            self._again(now_ms)
+        else:
+            self._refuse(code, None, now_ms)
+
+    def _send_leave(self, then: Later | None, now_ms: int) -> None:
+        endpoint = self._lookup.endpoint
+        if endpoint is None or not self.member_id:
+            if then is not None:
+                then(now_ms)
+            return
+        identity = MemberIdentity(member_id=self.member_id, reason="the consumer is leaving")
+        request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[identity])
+        self.member_id = ""
+        if self._in_flight is not None:
+            # A broker serves one request of a connection at a time, and JoinGroup may wait for minutes.
+            self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
+
+        def answered(answer: Answer, now_ms: int) -> None:
+            message_of(answer, LeaveGroupResponse)
+            if then is not None:
+                then(now_ms)
+
+        self._requests.send(endpoint, Lane.COORDINATOR, request, answered)
+
+
+def _by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return by_topic

@@ -1,0 +1,254 @@
+"""A member by KIP-848: the coordinator decides, each heartbeat carries one step.
+
+Laws: the target is kept as the coordinator sent it, whole, and compared anew with what is owned whenever either
+changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198); after any failure the
+next heartbeat says everything; one heartbeat is under way at a time, but for the one that leaves.
+Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kohort.client.actions import Endpoint, Lane
+from kohort.client.coordinator_lookup import BUSY, MOVED
+from kohort.client.events import Failure, RequestFailed
+from kohort.client.membership.member import Later, Member
+from kohort.client.membership.states import ACTIVE, MemberState
+from kohort.client.requests import Answer, message_of
+from kohort.errors import ErrorCode
+from kohort.ids import TopicId, TopicPartition
+from kohort.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions as RequestPartitions
+
+#: The coordinator does not know this member (any more): join again with epoch 0.
+_FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+#: Says that the heartbeat may be good later, without anybody doing anything.
+_TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+
+class ConsumerMember(Member):
+    """Speaks ConsumerGroupHeartbeat."""
+
+    #: topic id -> partitions that the coordinator lets the member have; `None` before its first word.
+    _target: Mapping[TopicId, tuple[int, ...]] | None = None
+    #: topic -> id under which its partitions were given.
+    _ids: dict[str, TopicId]
+    _interval_ms: int = 0
+    #: When the next heartbeat goes out.
+    _due_ms: int = 0
+    _in_flight: int | None = None
+    #: The next heartbeat says everything.
+    _is_full: bool = True
+    #: The next heartbeat lists what is owned, and goes out at once.
+    _has_news: bool = False
+    #: The next heartbeat lists the subscribed topics.
+    _has_new_topics: bool = False
+    _version: int = 1
+    _attempts: int = 0
+    #: The cluster's picture with which the target was last compared.
+    _seen_generation: int = -1
+
+    # -- what to do -----------------------------------------------------------------------------------------------
+
+    def on_tick(self, now_ms: int) -> None:
+        """Give up a silent coordinator, compare the target, heartbeat."""
+        self._check_application(now_ms)
+        if self.state not in ACTIVE:
+            return
+        if self.epoch > 0 and now_ms >= self._heard_ms + self._settings.session_timeout_ms:
+            self._lose(f"the coordinator was silent for {self._settings.session_timeout_ms} ms", now_ms)
+            return
+        if self.state is MemberState.STABLE and self._seen_generation != self._cluster.generation:
+            self._reconcile(now_ms)
+        if self._wants_heartbeat(now_ms):
+            endpoint = self._lookup.need(now_ms)
+            if endpoint is not None:
+                self._heartbeat(endpoint)
+
+    def next_deadline(self) -> int | None:
+        """The next heartbeat, or the end of somebody's patience."""
+        deadlines = [self._shared_deadline()]
+        if self.state in ACTIVE:
+            if self.epoch > 0:
+                deadlines.append(self._heard_ms + self._settings.session_timeout_ms)
+            if self._in_flight is None and self._lookup.endpoint is not None and self._may_join():
+                deadlines.append(self._due_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def on_topics_changed(self, now_ms: int) -> None:
+        """Say so at once."""
+        self._has_new_topics = True
+        self._due_ms = now_ms
+
+    def _wants_heartbeat(self, now_ms: int) -> bool:
+        return self._in_flight is None and now_ms >= self._due_ms and self._may_join()
+
+    def _may_join(self) -> bool:
+        return self.epoch > 0 or (self.state is MemberState.JOINING and not self._is_waiting_for_poll)
+
+    def _after_revocation(self, now_ms: int) -> None:
+        self._has_news = True
+        self._due_ms = now_ms
+
+    def _after_assignment(self, now_ms: int) -> None:
+        self._has_news = True
+        self._due_ms = now_ms
+        self._reconcile(now_ms)
+
+    def _forget_membership(self) -> None:
+        self.epoch = 0
+        self._target = None
+        self._ids = {}
+        self._is_full = True
+        self._has_news = False
+        self._due_ms = 0
+        if self._in_flight is not None:
+            self._requests.forget(self._in_flight)
+            self._in_flight = None
+
+    # -- heartbeats -----------------------------------------------------------------------------------------------
+
+    def _heartbeat(self, endpoint: Endpoint) -> None:
+        is_full, says_topics = self._is_full, self._is_full or self._has_new_topics
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            # Before version 1 the coordinator makes the id, and knows none when the member joins.
+            member_id="" if self._version == 0 and self.epoch == 0 else self.member_id,
+            member_epoch=self.epoch,
+            rack_id=(self._settings.client_rack or None) if is_full else None,
+            rebalance_timeout_ms=self._settings.max_poll_interval_ms if is_full else -1,
+            subscribed_topic_names=list(self.topics) if says_topics else None,
+            server_assignor=self._settings.group_remote_assignor if is_full else None,
+            topic_partitions=self._owned_by_id() if is_full or self._has_news else None,
+        )
+        self._has_news = self._has_new_topics = False
+
+        def then(answer: Answer, now_ms: int) -> None:
+            self._in_flight = None
+            self._on_answer(answer, endpoint, now_ms)
+
+        self._in_flight = self._requests.send(
+            endpoint, Lane.COORDINATOR, request, then, min_version=self._version, max_version=self._version
+        )
+
+    def _owned_by_id(self) -> list[RequestPartitions]:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.owned):
+            by_topic.setdefault(topic, []).append(partition)
+        return [
+            RequestPartitions(topic_id=self._ids[topic], partitions=partitions)
+            for topic, partitions in by_topic.items()
+        ]
+
+    def _on_answer(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+        response = message_of(answer, ConsumerGroupHeartbeatResponse)
+        if response is None:
+            assert isinstance(answer, RequestFailed)
+            self._on_failure(answer, endpoint, now_ms)
+            return
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._on_error(code, response.error_message, endpoint, now_ms)
+            return
+        self._attempts = 0
+        self._lookup.works()
+        self._is_full = False
+        self._heard_ms = now_ms
+        self.epoch = response.member_epoch
+        self.member_id = response.member_id or self.member_id
+        self._interval_ms = response.heartbeat_interval_ms
+        if not self._has_news and not self._has_new_topics:
+            self._due_ms = now_ms + self._interval_ms
+        if response.assignment is not None:
+            self._target = {
+                TopicId(topic.topic_id): tuple(topic.partitions) for topic in response.assignment.topic_partitions
+            }
+        elif self._target is None:
+            self._target = {}
+        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
+            self._reconcile(now_ms)
+
+    def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
+        if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
+            if self._version > 0:
+                self._version = 0
+                self._due_ms = now_ms
+            else:
+                self._host.fall_back_to_classic("the broker does not know it", now_ms)
+            return
+        self._lookup.lost(endpoint, now_ms)
+        self._retry_all(now_ms)
+
+    def _on_error(self, code: ErrorCode, message: str | None, endpoint: Endpoint, now_ms: int) -> None:
+        is_joining = self.state is MemberState.JOINING
+        if code in MOVED:
+            self._lookup.lost(endpoint, now_ms)
+            self._retry_all(now_ms)
+        elif code in BUSY or code in _TROUBLED:
+            if code in _TROUBLED:
+                self._report(code, message, f"heartbeating in group {self.group_id}")
+            self._heard_ms = now_ms
+            self._retry_all(now_ms)
+        elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
+            self._host.fall_back_to_classic(message or "the broker does not offer the consumer protocol", now_ms)
+        elif code in _FENCED and not is_joining:
+            self._lose(f"{code.name}{f': {message}' if message else ''}", now_ms)
+        elif code in _FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            # Epoch 0 asks to be taken in whatever was before; one pause later the coordinator may know that.
+            self._retry_all(now_ms)
+        else:
+            self._refuse(code, message, now_ms)
+
+    def _retry_all(self, now_ms: int) -> None:
+        """The coordinator may have missed anything: say everything again after a pause."""
+        self._is_full = True
+        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._attempts += 1
+
+    def _send_leave(self, then: Later | None, now_ms: int) -> None:
+        endpoint = self._lookup.endpoint
+        # A join under way may succeed after all, so it is undone too.
+        is_known = self.epoch > 0 or self._in_flight is not None
+        if endpoint is None or not is_known:
+            if then is not None:
+                then(now_ms)
+            return
+        request = ConsumerGroupHeartbeatRequest(group_id=self.group_id, member_id=self.member_id, member_epoch=-1)
+
+        def answered(_: Answer, now_ms: int) -> None:
+            if then is not None:
+                then(now_ms)
+
+        self._requests.send(endpoint, Lane.COORDINATOR, request, answered, max_version=self._version)
+
+    # -- reconciliation -------------------------------------------------------------------------------------------
+
+    def _reconcile(self, now_ms: int) -> None:
+        """Compare what the coordinator wants with what is owned; give first, take then."""
+        self._seen_generation = self._cluster.generation
+        if self._target is None:
+            return
+        surplus = {partition for partition in self.owned if not self._may_keep(partition)}
+        if surplus:
+            self._begin_revocation(surplus, now_ms)
+            return
+        gained: set[TopicPartition] = set()
+        for topic_id, partitions in self._target.items():
+            name = self._cluster.topic_name(topic_id)
+            if name is None:
+                self._cluster.refresh_soon(now_ms)
+                continue
+            new = {TopicPartition(name, partition) for partition in partitions} - self.owned
+            if new:
+                self._ids[name] = topic_id
+                gained |= new
+        self._gain(gained, now_ms)
+
+    def _may_keep(self, partition: TopicPartition) -> bool:
+        # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
+        assert self._target is not None
+        return partition.partition in self._target.get(self._ids[partition.topic], ())

@@ -1,0 +1,360 @@
+"""What both protocols of membership share: giving up partitions, gaining them, losing them, leaving.
+
+Laws: fetching of a partition stops before its owner is asked to give it up; the coordinator hears of it only after the
+application's callback has returned and its offsets are committed; whatever was under way for an earlier assignment has
+no effect on a later one.
+Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from kohort.client.cluster import Cluster
+from kohort.client.coordinator_lookup import CoordinatorLookup
+from kohort.client.exchange import CallbackDone, Identity, QuestionKind, Start
+from kohort.client.membership.callbacks import Callbacks
+from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
+from kohort.client.options import ConsumerSettings
+from kohort.client.requests import Requests
+from kohort.client.retry import Backoff
+from kohort.errors import BrokerError, ErrorCode, FencedError, InvariantViolation, KohortError
+from kohort.ids import TopicPartition
+
+#: Continues something at that time.
+Later = Callable[[int], None]
+
+
+class Host(Protocol):
+    """What a member needs of the machine around it."""
+
+    def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
+        """Fetch these partitions from now on."""
+        ...
+
+    def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
+        """Fetch these partitions no more; what is under way is dropped."""
+        ...
+
+    def commit_before_revocation(
+        self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
+    ) -> None:
+        """Commit what was consumed of partitions that are given up, if that is wanted; `then` follows in any case."""
+        ...
+
+    def forget_consumed(self, partitions: Sequence[TopicPartition]) -> None:
+        """These partitions belong to others: nothing of them is committed any more."""
+        ...
+
+    def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
+        """Tell the application at its next poll."""
+        ...
+
+    def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
+        """The broker lacks KIP-848: go on with the classic protocol."""
+        ...
+
+
+class Member(ABC):
+    """A member of a group. Subclasses speak the protocol; this class walks through the states.
+
+    Args:
+        member_id: made by the client; the classic protocol gets one from the coordinator.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        requests: Requests,
+        cluster: Cluster,
+        lookup: CoordinatorLookup,
+        settings: ConsumerSettings,
+        *,
+        member_id: str,
+        retry: Backoff,
+    ) -> None:
+        assert settings.group_id is not None
+        self.group_id = settings.group_id
+        self.member_id = member_id
+        #: Epoch (classic: generation) of the member; 0 or below means that it is not one at present.
+        self.epoch = -1
+        self.state = MemberState.UNSUBSCRIBED
+        #: What the application holds: gained and acknowledged, not yet given up.
+        self.owned: set[TopicPartition] = set()
+        self.topics: tuple[str, ...] = ()
+        self.callbacks = Callbacks(
+            requests, timeout_ms=settings.max_poll_interval_ms, policy=settings.revocation_timeout_policy
+        )
+        self._host = host
+        self._requests = requests
+        self._cluster = cluster
+        self._lookup = lookup
+        self._settings = settings
+        self._retry = retry
+        #: Called when the member is gone; `None` unless it is leaving.
+        self._after_leave: Later | None = None
+        #: Counts assignments, so that what belongs to an earlier one is recognised.
+        self._round = 0
+        self._polled_ms = 0
+        #: The application has not polled for too long: it joins again when it does.
+        self._is_waiting_for_poll = False
+        #: When the coordinator last gave a good answer.
+        self._heard_ms = 0
+        self._has_assignment = False
+        self._told: Identity | None = None
+
+    # -- protocol -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def on_tick(self, now_ms: int) -> None:
+        """Do what is due."""
+
+    @abstractmethod
+    def next_deadline(self) -> int | None:
+        """When `on_tick` has something to do."""
+
+    @abstractmethod
+    def on_topics_changed(self, now_ms: int) -> None:
+        """The application subscribes to other topics."""
+
+    @abstractmethod
+    def _after_revocation(self, now_ms: int) -> None:
+        """Partitions were given up: tell the coordinator."""
+
+    @abstractmethod
+    def _after_assignment(self, now_ms: int) -> None:
+        """Partitions were gained and the member is stable: tell the coordinator, or look for more to do."""
+
+    @abstractmethod
+    def _forget_membership(self) -> None:
+        """The member is none any more: the next request joins."""
+
+    @abstractmethod
+    def _send_leave(self, then: Later | None, now_ms: int) -> None:
+        """Tell the coordinator, if it knows the member; `then` follows its answer."""
+
+    def followed_topics(self) -> set[str]:
+        """The topics of which the member needs the cluster's picture."""
+        return set(self.topics)
+
+    # -- the application ------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: tuple[str, ...], now_ms: int) -> None:
+        """Become a member that reads these topics, or change them."""
+        is_new = self.topics != topics
+        self.topics = topics
+        self._polled_ms = now_ms
+        if self.state is MemberState.FATAL:
+            self._move(Step.LEFT)
+        if self.state is MemberState.UNSUBSCRIBED:
+            self._move(Step.SUBSCRIBED)
+            self._forget_membership()
+        elif is_new:
+            self.on_topics_changed(now_ms)
+
+    def on_polled(self, now_ms: int) -> None:
+        """The application is in `poll`."""
+        self._polled_ms = now_ms
+        self._is_waiting_for_poll = False
+
+    def on_callback_done(self, done: CallbackDone, now_ms: int) -> None:
+        """The application has dealt with a question."""
+        self._polled_ms = now_ms
+        question = self.callbacks.on_done(done.question)
+        if question is None:
+            return
+        if question.kind is QuestionKind.REVOKED:
+            self._on_revoked(set(question.partitions), now_ms)
+        elif question.kind is QuestionKind.ASSIGNED:
+            self.owned.update(question.partitions)
+            self._host.start_reading(done.starts, now_ms)
+            self._move(Step.ACKNOWLEDGED)
+            self._after_assignment(now_ms)
+        else:
+            self._on_loss_acknowledged(now_ms)
+
+    def leave(self, then: Later, now_ms: int) -> None:
+        """Give everything up and go; `then` follows when that is done, at once for one that is no member."""
+        if self.state is MemberState.FATAL:
+            self._move(Step.LEFT)
+        if self.state is MemberState.UNSUBSCRIBED:
+            then(now_ms)
+            return
+        self._after_leave = then
+        if self.state in (MemberState.STABLE, MemberState.ASSIGNING_PARTITIONS, MemberState.PREPARING_REBALANCE):
+            self._take_half_gained()
+            if self.owned:
+                self._begin_revocation(set(self.owned), now_ms)
+            else:
+                self._go(now_ms)
+        elif self.state is MemberState.JOINING:
+            self._go(now_ms)
+        # Otherwise a revocation, a loss or the leaving itself is under way and ends in the same place.
+
+    # -- giving up ------------------------------------------------------------------------------------------------
+
+    def _begin_revocation(self, partitions: set[TopicPartition], now_ms: int) -> None:
+        self._round += 1
+        self._move(Step.MUST_REVOKE)
+        self._host.stop_reading(sorted(partitions))
+        self._move(Step.FETCH_STOPPED)
+        self.callbacks.ask(QuestionKind.REVOKED, partitions, now_ms)
+
+    def _on_revoked(self, partitions: set[TopicPartition], now_ms: int) -> None:
+        self._move(Step.ACKNOWLEDGED)
+        this_round = self._round
+
+        def committed(now_ms: int) -> None:
+            # A member that was fenced meanwhile has nothing to continue.
+            if self._round == this_round and self.state is MemberState.PARTITION_REVOKED:
+                # Only now may a heartbeat leave them out: the next owner starts from what was committed.
+                self.owned -= partitions
+                self._host.forget_consumed(sorted(partitions))
+                self._on_revocation_committed(now_ms)
+
+        deadline = now_ms + min(self._settings.max_poll_interval_ms, self._requests.request_timeout_ms)
+        self._host.commit_before_revocation(sorted(partitions), deadline, committed, now_ms)
+
+    def _on_revocation_committed(self, now_ms: int) -> None:
+        if self._after_leave is None:
+            self._move(Step.COMMITTED)
+            self._after_revocation(now_ms)
+        elif self.owned:
+            self._move(Step.COMMITTED)
+            self._begin_revocation(set(self.owned), now_ms)
+        else:
+            self._go(now_ms)
+
+    def _go(self, now_ms: int) -> None:
+        self._move(Step.MUST_LEAVE)
+        self._send_leave(self._on_left, now_ms)
+
+    def _on_left(self, now_ms: int) -> None:
+        if self.state is not MemberState.LEAVING:
+            return
+        self._move(Step.LEFT)
+        self._forget_membership()
+        self._finish_leave(now_ms)
+
+    def _finish_leave(self, now_ms: int) -> None:
+        then, self._after_leave = self._after_leave, None
+        self._has_assignment = False
+        if then is not None:
+            then(now_ms)
+
+    # -- gaining --------------------------------------------------------------------------------------------------
+
+    def _gain(self, partitions: set[TopicPartition], now_ms: int) -> None:
+        """The coordinator gives these partitions; none means that what the member holds is right."""
+        self._has_assignment = True
+        if partitions:
+            self._round += 1
+            self._move(Step.GAINED)
+            self.callbacks.ask(QuestionKind.ASSIGNED, partitions, now_ms)
+        elif self.state is not MemberState.STABLE:
+            self._move(Step.SETTLED)
+
+    def _take_half_gained(self) -> None:
+        """Partitions that the application is just being told of may be held by it already: they count as owned."""
+        question = self.callbacks.open_question
+        if question is not None and question.kind is QuestionKind.ASSIGNED:
+            self.owned.update(question.partitions)
+        self.callbacks.drop()
+
+    # -- losing ---------------------------------------------------------------------------------------------------
+
+    def _lose(self, why: str, now_ms: int) -> None:
+        """The partitions are gone: stop, tell the application, join again."""
+        if self.state is MemberState.LEAVING:
+            self._on_left(now_ms)
+            return
+        self._requests.warn(f"member {self.member_id} of group {self.group_id} lost its partitions: {why}")
+        self._drop_everything(Step.LOST)
+        if self.owned:
+            self.callbacks.ask(QuestionKind.LOST, self.owned, now_ms)
+        else:
+            self._on_loss_acknowledged(now_ms)
+
+    def _on_loss_acknowledged(self, now_ms: int) -> None:
+        self.owned.clear()
+        if self.state is not MemberState.FENCED:
+            return
+        if self._after_leave is not None:
+            self._move(Step.LEFT)
+            self._finish_leave(now_ms)
+        else:
+            self._move(Step.ACKNOWLEDGED)
+            self._heard_ms = now_ms
+
+    def _drop_everything(self, step: Step) -> None:
+        self._round += 1
+        self._move(step)
+        self._forget_membership()
+        self._has_assignment = False
+        self._take_half_gained()
+        self._host.stop_reading(sorted(self.owned))
+        self._host.forget_consumed(sorted(self.owned))
+
+    def _refuse(self, code: ErrorCode, message: str | None, now_ms: int) -> None:
+        """The coordinator will not have this member, whatever it does."""
+        error = FencedError(
+            code, message, group=self.group_id, member=self.member_id, epoch=self.epoch, during="joining the group"
+        )
+        if self.state is MemberState.LEAVING:
+            self._on_left(now_ms)
+            return
+        self._drop_everything(Step.REFUSED)
+        if self.owned:
+            self.callbacks.ask(QuestionKind.LOST, self.owned, now_ms)
+            self.owned.clear()
+        self._host.on_trouble(error, is_fatal=True)
+        self._finish_leave(now_ms)
+
+    def _report(self, code: ErrorCode, message: str | None, during: str) -> None:
+        self._host.on_trouble(BrokerError(code, message, during=during), is_fatal=False)
+
+    # -- deadlines ------------------------------------------------------------------------------------------------
+
+    def _is_counted(self) -> bool:
+        """Whether the application's polls are watched now: a member whose application is not in a callback."""
+        return self.state in ACTIVE and not self.callbacks.is_running and not self._is_waiting_for_poll
+
+    def _shared_deadline(self) -> int | None:
+        deadlines = [self.callbacks.next_deadline()]
+        if self._is_counted():
+            deadlines.append(self._polled_ms + self._settings.max_poll_interval_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _check_application(self, now_ms: int) -> None:
+        """Leave if the application is too slow: it does not poll, or its revocation callback does not return."""
+        if self.callbacks.must_leave(now_ms):
+            self._abandon("its revocation callback took too long", now_ms)
+        elif self._is_counted() and now_ms >= self._polled_ms + self._settings.max_poll_interval_ms:
+            self._is_waiting_for_poll = True
+            self._abandon(
+                f"no poll for {self._settings.max_poll_interval_ms} ms (max.poll.interval.ms); "
+                "poll more often, or take fewer records at a time",
+                now_ms,
+            )
+
+    def _abandon(self, why: str, now_ms: int) -> None:
+        self._send_leave(None, now_ms)
+        self._lose(why, now_ms)
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def tell_identity(self) -> None:
+        """Let the application's side know who the member is, if that has changed."""
+        epoch = self.epoch if self.epoch > 0 and self.state is not MemberState.UNSUBSCRIBED else -1
+        identity = Identity(member_id=self.member_id, epoch=epoch, has_assignment=self._has_assignment)
+        if identity != self._told:
+            self._told = identity
+            self._requests.deliver(identity)
+
+    def _move(self, step: Step) -> None:
+        new = TRANSITIONS.get((self.state, step))
+        if new is None:
+            raise InvariantViolation(f"a member in state {self.state.value} cannot take the step {step.value}")
+        self.state = new

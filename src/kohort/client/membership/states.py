@@ -1,0 +1,107 @@
+"""The states of a member and the only ways between them.
+
+Laws: a state changes in `Member._move` alone, which looks it up here; a pair that is not in the table is a bug.
+Source: the consumer threading refactor (CTR): the old PREPARING_REBALANCE is split so that the background can wait for
+the application's callbacks; KIP-848 and the classic protocol walk through the same states.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class MemberState(Enum):
+    """Where a member stands."""
+
+    #: No member, and no wish to be one.
+    UNSUBSCRIBED = "unsubscribed"
+    #: The coordinator is being asked for membership.
+    JOINING = "joining"
+    #: Partitions have to go: fetching of them is stopped.
+    PREPARE_REVOCATION = "prepare revocation"
+    #: The application's callback for them is awaited.
+    REVOKING_PARTITION = "revoking partition"
+    #: They are off the subscription; their offsets are being committed.
+    PARTITION_REVOKED = "partition revoked"
+    #: The coordinator is told what was given up; its answer is awaited (classic: JoinGroup and SyncGroup).
+    PREPARING_REBALANCE = "preparing rebalance"
+    #: The application's callback for new partitions is awaited.
+    ASSIGNING_PARTITIONS = "assigning partitions"
+    #: What the member reads is what the coordinator says.
+    STABLE = "stable"
+    #: The member was removed or cut off; the application's callback for the loss is awaited, then it joins again.
+    FENCED = "fenced"
+    #: The coordinator is told that the member goes.
+    LEAVING = "leaving"
+    #: The coordinator has refused for good; only a new subscription helps.
+    FATAL = "fatal"
+
+
+class Step(Enum):
+    """What happens to a member."""
+
+    SUBSCRIBED = "subscribed"
+    MUST_REVOKE = "must revoke"
+    FETCH_STOPPED = "fetch stopped"
+    ACKNOWLEDGED = "acknowledged"
+    COMMITTED = "committed"
+    GAINED = "gained"
+    SETTLED = "settled"
+    MUST_REJOIN = "must rejoin"
+    LOST = "lost"
+    MUST_LEAVE = "must leave"
+    LEFT = "left"
+    REFUSED = "refused"
+
+
+_S = MemberState
+#: States of a member that the coordinator knows or may know.
+ACTIVE: Final = frozenset(
+    {
+        _S.JOINING,
+        _S.PREPARE_REVOCATION,
+        _S.REVOKING_PARTITION,
+        _S.PARTITION_REVOKED,
+        _S.PREPARING_REBALANCE,
+        _S.ASSIGNING_PARTITIONS,
+        _S.STABLE,
+    }
+)
+
+TRANSITIONS: Final[dict[tuple[MemberState, Step], MemberState]] = {
+    (_S.UNSUBSCRIBED, Step.SUBSCRIBED): _S.JOINING,
+    # What the coordinator says for the first time, or after a revocation.
+    (_S.JOINING, Step.GAINED): _S.ASSIGNING_PARTITIONS,
+    (_S.JOINING, Step.SETTLED): _S.STABLE,
+    (_S.PREPARING_REBALANCE, Step.GAINED): _S.ASSIGNING_PARTITIONS,
+    (_S.PREPARING_REBALANCE, Step.SETTLED): _S.STABLE,
+    (_S.PREPARING_REBALANCE, Step.MUST_REVOKE): _S.PREPARE_REVOCATION,
+    (_S.ASSIGNING_PARTITIONS, Step.ACKNOWLEDGED): _S.STABLE,
+    # What it says later.
+    (_S.STABLE, Step.GAINED): _S.ASSIGNING_PARTITIONS,
+    (_S.STABLE, Step.MUST_REVOKE): _S.PREPARE_REVOCATION,
+    (_S.STABLE, Step.MUST_REJOIN): _S.PREPARING_REBALANCE,
+    # The revocation, step by step.
+    (_S.PREPARE_REVOCATION, Step.FETCH_STOPPED): _S.REVOKING_PARTITION,
+    (_S.REVOKING_PARTITION, Step.ACKNOWLEDGED): _S.PARTITION_REVOKED,
+    (_S.PARTITION_REVOKED, Step.COMMITTED): _S.PREPARING_REBALANCE,
+    (_S.PARTITION_REVOKED, Step.MUST_LEAVE): _S.LEAVING,
+    # Cut off: the partitions are gone, whatever was under way.
+    **{(state, Step.LOST): _S.FENCED for state in ACTIVE},
+    (_S.FENCED, Step.LOST): _S.FENCED,
+    (_S.FENCED, Step.ACKNOWLEDGED): _S.JOINING,
+    (_S.FENCED, Step.MUST_LEAVE): _S.LEAVING,
+    # Refused for good.
+    **{(state, Step.REFUSED): _S.FATAL for state in ACTIVE},
+    (_S.FENCED, Step.REFUSED): _S.FATAL,
+    (_S.FATAL, Step.LEFT): _S.UNSUBSCRIBED,
+    # Going: with partitions to give up by way of the revocation, without them at once.
+    (_S.ASSIGNING_PARTITIONS, Step.MUST_REVOKE): _S.PREPARE_REVOCATION,
+    (_S.JOINING, Step.MUST_LEAVE): _S.LEAVING,
+    (_S.PREPARING_REBALANCE, Step.MUST_LEAVE): _S.LEAVING,
+    (_S.ASSIGNING_PARTITIONS, Step.MUST_LEAVE): _S.LEAVING,
+    (_S.STABLE, Step.MUST_LEAVE): _S.LEAVING,
+    (_S.FENCED, Step.LEFT): _S.UNSUBSCRIBED,
+    (_S.LEAVING, Step.LEFT): _S.UNSUBSCRIBED,
+}

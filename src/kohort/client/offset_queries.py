@@ -1,0 +1,190 @@
+"""Which offset a timestamp stands for: first, next, or the first record that is not older.
+
+Laws: each query ends once, with all its partitions or with an error; a partition whose leader is unknown or has moved
+is asked again after a pause, until the query's deadline.
+Source: Kafka's ListOffsets API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kohort.client.actions import Endpoint, Lane
+from kohort.client.cluster import Cluster
+from kohort.client.requests import Answer, Requests, message_of
+from kohort.client.retry import Backoff
+from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, UnknownTopicError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+#: A topic that was just created may be unknown to a broker for a moment.
+UNKNOWN_TOPIC_GRACE_MS: Final = 1_000
+
+#: (offset, timestamp of its record), or `None` where no record is that young.
+Found = tuple[int, int] | None
+Result = Mapping[TopicPartition, Found] | KohortError
+Then = Callable[[Result, int], None]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Query:
+    #: What has not been answered yet.
+    open: dict[TopicPartition, int]
+    then: Then
+    started_ms: int
+    deadline_ms: int
+    found: dict[TopicPartition, Found] = field(default_factory=dict)
+    #: Partitions that are being asked for now.
+    asked: set[TopicPartition] = field(default_factory=set)
+    due_ms: int = 0
+    attempts: int = 0
+    is_over: bool = False
+
+
+class OffsetQueries:
+    """Asks the leaders."""
+
+    def __init__(self, requests: Requests, cluster: Cluster, *, is_read_committed: bool, retry: Backoff) -> None:
+        self._requests = requests
+        self._cluster = cluster
+        self._is_read_committed = is_read_committed
+        self._retry = retry
+        self._queries: list[_Query] = []
+
+    def ask(self, timestamps: Mapping[TopicPartition, int], then: Then, *, deadline_ms: int, now_ms: int) -> None:
+        """Find an offset for each partition; `then(result, now_ms)` follows."""
+        query = _Query(open=dict(timestamps), then=then, started_ms=now_ms, deadline_ms=deadline_ms, due_ms=now_ms)
+        self._queries.append(query)
+
+    def topics(self) -> set[str]:
+        """The topics that open queries are about."""
+        return {partition.topic for query in self._queries for partition in query.open}
+
+    def next_deadline(self) -> int | None:
+        """When `on_tick` has something to do."""
+        deadlines = [query.deadline_ms for query in self._queries]
+        deadlines += [query.due_ms for query in self._queries if query.open.keys() - query.asked]
+        return min(deadlines, default=None)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Ask what is due, give up what is late."""
+        for query in list(self._queries):
+            if not query.open:
+                self._end(query, query.found, now_ms)
+            elif now_ms >= query.deadline_ms:
+                names = ", ".join(str(partition) for partition in sorted(query.open)[:5])
+                self._end(query, KohortTimeoutError(f"no answer about the offsets of {names} in time"), now_ms)
+            elif now_ms >= query.due_ms:
+                self._ask_leaders(query, now_ms)
+
+    def fail_all(self, error: KohortError, now_ms: int) -> None:
+        """End every query with that error."""
+        for query in list(self._queries):
+            self._end(query, error, now_ms)
+
+    def _ask_leaders(self, query: _Query, now_ms: int) -> None:
+        by_leader: dict[Endpoint, list[TopicPartition]] = {}
+        waiting = False
+        for partition in sorted(query.open.keys() - query.asked):
+            leader = self._cluster.leader_of(partition)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(partition)
+                continue
+            waiting = True
+            if self._is_unknown(partition) and now_ms >= query.started_ms + UNKNOWN_TOPIC_GRACE_MS:
+                self._end(query, UnknownTopicError(partition.topic), now_ms)
+                return
+        for leader, partitions in by_leader.items():
+            self._send(query, leader, partitions, now_ms)
+        if waiting:
+            self._cluster.refresh_soon(now_ms)
+            self._pause(query, now_ms)
+
+    def _is_unknown(self, partition: TopicPartition) -> bool:
+        topic = self._cluster.topics.get(partition.topic)
+        if topic is None:
+            return False
+        is_missing = topic.error is ErrorCode.NONE and partition.partition not in topic.partitions
+        return is_missing or topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+    def _pause(self, query: _Query, now_ms: int) -> None:
+        query.due_ms = now_ms + max(1, self._retry.delay_ms(query.attempts))
+        query.attempts += 1
+
+    def _send(self, query: _Query, leader: Endpoint, partitions: list[TopicPartition], now_ms: int) -> None:
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1 if self._is_read_committed else 0,
+            topics=_by_topic(
+                (partition.topic, self._entry(partition, query.open[partition])) for partition in partitions
+            ),
+            timeout_ms=max(1, min(query.deadline_ms - now_ms, self._requests.request_timeout_ms)),
+        )
+        query.asked.update(partitions)
+
+        def then(answer: Answer, now_ms: int) -> None:
+            query.asked.difference_update(partitions)
+            if not query.is_over:
+                self._on_answer(query, answer, now_ms)
+
+        self._requests.send(leader, Lane.CONTROL, request, then)
+
+    def _entry(self, partition: TopicPartition, timestamp: int) -> ListOffsetsPartition:
+        info = self._cluster.partition(partition)
+        return ListOffsetsPartition(
+            partition_index=partition.partition,
+            current_leader_epoch=-1 if info is None else info.leader_epoch,
+            timestamp=timestamp,
+        )
+
+    def _on_answer(self, query: _Query, answer: Answer, now_ms: int) -> None:
+        response = message_of(answer, ListOffsetsResponse)
+        if response is None:
+            self._cluster.refresh(now_ms)
+            self._pause(query, now_ms)
+            return
+        for topic in response.topics:
+            for found in topic.partitions:
+                if query.is_over:
+                    return
+                self._on_partition(query, TopicPartition(topic.name, found.partition_index), found, now_ms)
+        if not query.open:
+            self._end(query, query.found, now_ms)
+
+    def _on_partition(
+        self, query: _Query, partition: TopicPartition, found: ListOffsetsPartitionResponse, now_ms: int
+    ) -> None:
+        code = ErrorCode.of(found.error_code)
+        if partition not in query.open:
+            return
+        if code is ErrorCode.NONE:
+            del query.open[partition]
+            query.found[partition] = (found.offset, found.timestamp) if found.offset >= 0 else None
+        elif code.retriable:
+            if code.invalidates_metadata:
+                self._cluster.refresh(now_ms)
+            self._pause(query, now_ms)
+        else:
+            self._end(query, BrokerError(code, during=f"asking for the offsets of {partition}"), now_ms)
+
+    def _end(self, query: _Query, result: Result, now_ms: int) -> None:
+        query.is_over = True
+        self._queries.remove(query)
+        query.then(result, now_ms)
+
+
+def _by_topic(entries: Iterable[tuple[str, ListOffsetsPartition]]) -> list[ListOffsetsTopic]:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for name, entry in entries:
+        topics.setdefault(name, []).append(entry)
+    return [ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
