@@ -1,0 +1,87 @@
+"""Which kernels run, and that nothing heavy is loaded for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kohort.errors import ConfigError
+from kohort.records.choice import KernelSet, active_kernels, is_compiled, kernel_name, kernels_named, plain_kernels
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    if "KOHORT_KERNELS" not in variables:
+        environment.pop("KOHORT_KERNELS", None)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, env=environment
+    )
+
+
+@pytest.mark.parametrize("name", ["numpy", "python"])
+def test_the_environment_chooses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOHORT_KERNELS", name)
+    assert kernel_name() == name
+
+
+def test_compiled_kernels_run_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KOHORT_KERNELS", raising=False)
+    assert (kernel_name() == "c") == is_compiled()
+
+
+def test_unknown_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOHORT_KERNELS", "fortran")
+    with pytest.raises(ConfigError, match="KOHORT_KERNELS='fortran'; choose one of c, numpy, python"):
+        active_kernels()
+
+
+def test_plain_python_runs_beside_its_compiled_form() -> None:
+    assert str(plain_kernels().__file__).endswith("kernels.py")
+    plain = kernels_named("python")
+    assert isinstance(plain, KernelSet)
+    assert plain.scan_records.__module__ != "kohort.records.kernels" or not is_compiled()
+
+
+DECODE = """
+import sys
+{first}
+from kohort.records.batch import build_batch
+from kohort.records.columns import decode_columns
+from kohort.records.choice import kernel_name
+decode_columns(build_batch([(b"k", b"v", 1, [])])).records()
+print(kernel_name(), *sorted({{"numpy", "pyarrow", "cython", "Cython"}} & set(sys.modules)))
+"""
+
+
+def test_plain_python_loads_nothing_heavy() -> None:
+    done = run(DECODE.format(first=""), KOHORT_KERNELS="python")
+    assert done.stdout.split() == ["python"], done.stderr
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the kernels are not compiled")
+def test_compiled_kernels_load_nothing_heavy() -> None:
+    done = run(DECODE.format(first=""))
+    assert done.stdout.split() == ["c"], done.stderr
+
+
+UNCOMPILED = "from kohort.records import choice; choice.is_compiled = lambda: False; {more}"
+
+
+def test_numpy_runs_where_arrow_is_in_use_and_nothing_is_compiled() -> None:
+    done = run(DECODE.format(first=UNCOMPILED.format(more="import pyarrow")))
+    assert done.stdout.split()[0] == "numpy", done.stderr
+
+
+def test_without_arrow_and_compiler_plain_python_runs() -> None:
+    done = run(DECODE.format(first=UNCOMPILED.format(more="")))
+    assert done.stdout.split() == ["python"], done.stderr
+
+
+def test_asking_for_c_where_nothing_is_compiled_says_what_to_do() -> None:
+    done = run(DECODE.format(first=UNCOMPILED.format(more="")), KOHORT_KERNELS="c")
+    assert "KOHORT_KERNELS=c, but the kernels are not compiled; install kohort where a C compiler" in done.stderr
