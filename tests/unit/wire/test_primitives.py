@@ -75,7 +75,7 @@ def test_numbers_are_big_endian(count: int, code: str, value: int) -> None:
 
 
 def test_records_are_one_buffer_or_several() -> None:
-    pieces = [b"ab", memoryview(b"cde")]
+    pieces: list[bytes | memoryview] = [b"ab", memoryview(b"cde")]
     assert primitives.records_size(b"ab") == 2
     assert primitives.records_size(pieces) == 5
     assert list(primitives.records_buffers(b"ab")) == [b"ab"]

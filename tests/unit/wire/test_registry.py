@@ -85,7 +85,7 @@ def test_versions_below_our_first_are_not_agreed_on() -> None:
 
 def test_an_unknown_key_has_no_class() -> None:
     with pytest.raises(ValueError, match="is not a valid ApiKey"):
-        request_class(9999)  # type: ignore[arg-type]
+        request_class(9999)
 
 
 def test_messages_are_imported_when_first_asked_for() -> None:
