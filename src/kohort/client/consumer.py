@@ -14,22 +14,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 from uuid import uuid4
 
+from kohort.client.arrow_batches import choose_columns, take_batches
 from kohort.client.exchange import (
-    CallbackDone,
-    CallbackStarted,
     ChunkTaken,
     CloseAsked,
-    CommitAsked,
-    CommittedAsked,
     ConsumerEvent,
-    OffsetsAsked,
-    PartitionsAsked,
     PartitionsAssigned,
     Paused,
     Polled,
     PositionAsked,
-    Question,
-    QuestionKind,
     Sought,
     Subscribed,
     Unsubscribed,
@@ -38,16 +31,11 @@ from kohort.client.fetch.handler import FetchHandler
 from kohort.client.inbox import Inbox
 from kohort.client.io.thread import IoThread
 from kohort.client.machine import ConsumerMachine
-from kohort.client.offset_queries import EARLIEST, LATEST
+from kohort.client.offset_calls import OffsetCalls
 from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
+from kohort.client.rebalancing import Callbacks, Rebalancing
 from kohort.client.records import ConsumerRecord
-from kohort.errors import (
-    ConfigError,
-    CorruptRecordError,
-    MissingDependencyError,
-    StateError,
-    UnknownOptionError,
-)
+from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -56,17 +44,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Called with the consumer and the partitions that it is about, in order.
 Callback = Callable[["Consumer", list[TopicPartition]], None]
-
-#: The columns of `poll_arrow`, as Spark's Kafka source names them.
-ARROW_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-_HEADERS_COLUMN: Final = "headers"
 #: A poll that waits says so once in a while, for max.poll.interval.ms.
 _NOTE_S: Final = 1.0
 #: What `close` may take beyond its timeout, to end the thread.
 _GRACE_S: Final = 2.0
 
 
-class Consumer:
+class Consumer(OffsetCalls):
     """Reads topics, alone or as a member of a group.
 
     Options are Kafka's, in snake_case; `from_config` takes Kafka's dotted names. `subscribe`, `poll`, `seek` and the
@@ -105,12 +89,11 @@ class Consumer:
             what="consumer",
             on_crash=self._inbox.wake,
         )
+        self._rebalancing = Rebalancing[Consumer](
+            self._handler, self._inbox, self._thread.post, commits=self._settings.enable_auto_commit
+        )
         self._topics: tuple[str, ...] = ()
-        self._on_assigned: Callback | None = None
-        self._on_revoked: Callback | None = None
-        self._on_lost: Callback | None = None
         self._is_assigned_by_hand = False
-        self._is_in_callback = False
         self._is_closed = False
         self._noted_s = 0.0
 
@@ -162,7 +145,7 @@ class Consumer:
         if not names:
             self.unsubscribe()
             return
-        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost or on_revoked
+        self._rebalancing.callbacks = Callbacks(on_assigned, on_revoked, on_lost or on_revoked)
         self._topics = tuple(sorted(set(names)))
         self._inbox.forget_trouble()
         self._thread.post(Subscribed(topics=self._topics))
@@ -267,8 +250,8 @@ class Consumer:
         Raises:
             MissingDependencyError: pyarrow is not installed.
         """
-        include = self._arrow_columns(columns, include_headers)
-        return self._poll(timeout, lambda: self._take_batches(include))
+        include = choose_columns(columns, include_headers=include_headers)
+        return self._poll(timeout, lambda: take_batches(self._handler, include, self._report_released))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on reading at that offset.
@@ -301,70 +284,6 @@ class Consumer:
         known = self._handler.position(partition)
         return cast(int, found) if known is None else known
 
-    # -- offsets ------------------------------------------------------------------------------------------------------
-
-    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout: float = 30.0) -> None:
-        """Commit offsets for the group and wait until that is durable.
-
-        Args:
-            offsets: the next offset to read, per partition; `None` means everything that `poll` has returned.
-            timeout: seconds.
-
-        Raises:
-            FencedError: the group has removed this member, or given the partitions to others.
-        """
-        self._check_open()
-        chosen = self._handler.positions() if offsets is None else dict(offsets)
-        if any(offset < 0 for offset in chosen.values()):
-            raise ConfigError("an offset below 0 cannot be committed")
-        if chosen:
-            self._ask(
-                lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
-            )
-
-    def committed(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """The group's committed offsets; `None` for a partition without one."""
-        chosen = tuple(partitions)
-        if not chosen:
-            return {}
-        found = self._ask(
-            lambda ticket, deadline: CommittedAsked(partitions=chosen, ticket=ticket, deadline_ms=deadline), timeout
-        )
-        return dict(cast("Mapping[TopicPartition, int | None]", found))
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset that each partition still has."""
-        return self._ends(partitions, EARLIEST, timeout)
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will get."""
-        return self._ends(partitions, LATEST, timeout)
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
-    ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Offset and timestamp of the first record not older than a timestamp (ms); `None` where there is none."""
-        if not timestamps:
-            return {}
-        found = self._ask(
-            lambda ticket, deadline: OffsetsAsked(timestamps=dict(timestamps), ticket=ticket, deadline_ms=deadline),
-            timeout,
-        )
-        return dict(cast("Mapping[TopicPartition, tuple[int, int] | None]", found))
-
-    def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic, ascending; none if there is no such topic."""
-        found = self._ask(
-            lambda ticket, deadline: PartitionsAsked(topic=topic, ticket=ticket, deadline_ms=deadline), timeout
-        )
-        return cast("list[int]", found)
-
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 30.0) -> None:
@@ -377,7 +296,7 @@ class Consumer:
     def _close(self, timeout: float, *, with_progress: bool) -> None:
         if self._is_closed:
             return
-        if self._is_in_callback:
+        if self._rebalancing.is_in_callback:
             raise StateError("close cannot be called inside a rebalance callback")
         self._is_closed = True
         if not self._thread.is_running:
@@ -406,7 +325,7 @@ class Consumer:
         self._note_poll(self._handler.consumed())
         while True:
             self._inbox.drain()
-            self._answer(with_progress=True)
+            self._rebalancing.answer(self, with_progress=True)
             self._inbox.raise_trouble()
             found = take() if self._handler.has_data else []
             self._report_released()
@@ -438,83 +357,13 @@ class Consumer:
         ticket.add_done_callback(lambda _: self._inbox.wake())
         while not ticket.done() and time.monotonic() < until_s:
             self._inbox.drain()
-            self._answer(with_progress=with_progress)
+            self._rebalancing.answer(self, with_progress=with_progress)
             self._report_released()
             if not ticket.done():
                 self._thread.check()
                 self._inbox.wait(max(0.0, min(until_s - time.monotonic(), 0.5)))
         if ticket.done():
             ticket.result()
-
-    def _answer(self, *, with_progress: bool) -> None:
-        """Run the callbacks that the machine waits for; an exception of theirs is raised when it has its answer."""
-        while self._inbox.asked:
-            question = self._inbox.asked.popleft()
-            if question.kind is QuestionKind.ASSIGNED:
-                self._handler.hold(question.partitions)
-                partitions = list(question.partitions)
-            else:
-                partitions = sorted(self._handler.assignment.intersection(question.partitions))
-                self._handler.stop(partitions)
-            is_revoked = question.kind is QuestionKind.REVOKED and with_progress and self._settings.enable_auto_commit
-            consumed = self._handler.positions(partitions) if is_revoked else {}
-            try:
-                self._run_callback(question, partitions)
-            finally:
-                if question.kind is not QuestionKind.ASSIGNED:
-                    self._handler.forget(partitions)
-                starts = self._handler.starts(partitions)
-                self._thread.post(CallbackDone(question=question.number, consumed=consumed, starts=starts))
-
-    def _run_callback(self, question: Question, partitions: list[TopicPartition]) -> None:
-        callbacks = {
-            QuestionKind.ASSIGNED: self._on_assigned,
-            QuestionKind.REVOKED: self._on_revoked,
-            QuestionKind.LOST: self._on_lost,
-        }
-        callback = callbacks[question.kind]
-        if callback is None or not partitions:
-            return
-        self._thread.post(CallbackStarted(question=question.number))
-        self._is_in_callback = True
-        try:
-            callback(self, partitions)
-        finally:
-            self._is_in_callback = False
-
-    def _take_batches(self, include: tuple[str, ...]) -> list[pyarrow.RecordBatch]:
-        from kohort.columnar import to_record_batch
-
-        batches: list[pyarrow.RecordBatch] = []
-        pieces = self._handler.take_columns(
-            with_keys="key" in include, with_values="value" in include, with_headers=_HEADERS_COLUMN in include
-        )
-        try:
-            for (topic, partition), columns in pieces:
-                # The buffer is free as soon as it is decoded: the next fetch need not wait for the last piece.
-                self._report_released()
-                batches.append(to_record_batch(columns, topic=topic, partition=partition, include=include))
-        except CorruptRecordError:
-            if not batches:
-                raise
-        return batches
-
-    def _arrow_columns(self, columns: Sequence[str] | None, include_headers: bool) -> tuple[str, ...]:
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise MissingDependencyError("pyarrow", "arrow") from None
-        chosen = tuple(ARROW_COLUMNS if columns is None else columns)
-        for name in chosen:
-            if name not in (*ARROW_COLUMNS, _HEADERS_COLUMN):
-                raise UnknownOptionError(name, (*ARROW_COLUMNS, _HEADERS_COLUMN), what="column")
-        return (*chosen, _HEADERS_COLUMN) if include_headers and _HEADERS_COLUMN not in chosen else chosen
-
-    def _ends(
-        self, partitions: Iterable[TopicPartition], which: int, timeout: float | None
-    ) -> dict[TopicPartition, int]:
-        found = self.offsets_for_times(dict.fromkeys(partitions, which), timeout)
-        return {partition: 0 if offset is None else offset[0] for partition, offset in found.items()}
 
     def _ask(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> object:
         self._check_open()
@@ -541,5 +390,5 @@ class Consumer:
 
     def _check_callable(self, what: str) -> None:
         self._check_open()
-        if self._is_in_callback:
+        if self._rebalancing.is_in_callback:
             raise StateError(f"{what} cannot be called inside a rebalance callback")

@@ -41,12 +41,13 @@ from kohort.client.membership.classic import ClassicMember
 from kohort.client.membership.consumer import ConsumerMember
 from kohort.client.membership.member import Later, Member
 from kohort.client.membership.states import MemberState
-from kohort.client.offset_queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries
+from kohort.client.offset_queries import OffsetQueries
 from kohort.client.options import ClientSettings, ConsumerSettings
 from kohort.client.positions import Readings
 from kohort.client.questions import Questions
 from kohort.client.requests import Requests
-from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, StateError, UnknownTopicError
+from kohort.client.subscription import Subscription
+from kohort.errors import BrokersUnreachableError, KohortError, StateError, UnknownTopicError
 from kohort.ids import TopicPartition
 
 
@@ -95,10 +96,7 @@ class ConsumerMachine:
         )
         self._questions = Questions(self._requests, self._cluster, self._queries, self._readings, self._commits)
         self._member: Member | None = None
-        #: Topics that were subscribed to, for the automatic creation of topics and for warnings.
-        self._subscribed: frozenset[str] = frozenset()
-        #: topic -> instant at which it was first found missing.
-        self._missing_since: dict[str, int] = {}
+        self._subscription = Subscription(self._requests, self._cluster, may_create=settings.allow_auto_create_topics)
         self._is_unreachable = False
         self._closing: CloseAsked | None = None
         self._is_over = False
@@ -240,8 +238,7 @@ class ConsumerMachine:
 
     def _subscribe(self, topics: tuple[str, ...], now_ms: int) -> None:
         assert self._settings.group_id is not None, "the door refuses this"
-        self._subscribed = frozenset(topics)
-        self._missing_since.clear()
+        self._subscription.replace(topics)
         if self._member is None:
             self._member = self._build_member(is_classic=self._settings.group_protocol == "classic")
         self._member.subscribe(topics, now_ms)
@@ -263,8 +260,8 @@ class ConsumerMachine:
         gone = [reading.partition for reading in self._readings.all() if reading.partition not in starts]
         if self._commits is not None:
             deadline_ms = now_ms + self._requests.request_timeout_ms
-            self._commits.commit_consumed(gone, _nothing, deadline_ms=deadline_ms, now_ms=now_ms)
-        self._missing_since.clear()
+            self._commits.commit_consumed(gone, lambda _: None, deadline_ms=deadline_ms, now_ms=now_ms)
+        self._subscription.replace(())
         self._readings.stop(gone)
         self._readings.start(starts)
 
@@ -272,7 +269,7 @@ class ConsumerMachine:
         """Commit, give everything up, be a member no more."""
 
         def left(now_ms: int) -> None:
-            self._subscribed = frozenset()
+            self._subscription.replace(())
             self._readings.stop([reading.partition for reading in self._readings.all()])
             then(now_ms)
 
@@ -320,30 +317,19 @@ class ConsumerMachine:
         wanted = {reading.partition.topic for reading in self._readings.all()} | self._questions.topics()
         if self._member is not None:
             wanted |= self._member.followed_topics()
-        self._cluster.may_create = self._settings.allow_auto_create_topics and wanted <= self._subscribed
         if wanted or self._lookup is not None:
-            self._cluster.want(wanted, now_ms)
+            self._subscription.follow(wanted, now_ms)
 
     def _on_cluster_change(self, now_ms: int) -> None:
         if self._is_unreachable:
             self._is_unreachable = False
             self._requests.deliver(Recovered())
-        for name in sorted(self._subscribed | {reading.partition.topic for reading in self._readings.all()}):
-            topic = self._cluster.topics.get(name)
-            is_missing = topic is not None and topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if is_missing:
-                self._on_missing_topic(name, now_ms)
-
-    def _on_missing_topic(self, name: str, now_ms: int) -> None:
-        if name not in self._missing_since:
-            self._missing_since[name] = now_ms
-            if name in self._subscribed:
-                self._requests.warn(f"topic {name} does not exist (yet); it is read as soon as it does")
-        elif name not in self._subscribed and now_ms >= self._missing_since[name] + UNKNOWN_TOPIC_GRACE_MS:
-            for reading in self._readings.all():
-                if reading.partition.topic == name and not reading.is_stuck:
-                    reading.is_stuck = True
-                    self._on_partition_trouble(reading.partition, UnknownTopicError(name))
+        readings = self._readings.all()
+        missing = self._subscription.find_missing((reading.partition.topic for reading in readings), now_ms)
+        for reading in readings:
+            if reading.partition.topic in missing and not reading.is_stuck:
+                reading.is_stuck = True
+                self._on_partition_trouble(reading.partition, UnknownTopicError(reading.partition.topic))
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
         self._is_unreachable = True
@@ -361,7 +347,7 @@ class ConsumerMachine:
         self.on_trouble(error, is_fatal=True)
 
     def _on_partition_trouble(self, partition: TopicPartition, error: KohortError) -> None:
-        self._requests.deliver(Trouble(error=error, is_fatal=False, partition=partition))
+        self.on_trouble(error, is_fatal=False, partition=partition)
 
     # -- what the parts need: membership's Host, commits' Committer -------------------------------------------------
 
@@ -401,9 +387,9 @@ class ConsumerMachine:
         if self._commits is not None:
             self._commits.forget(partitions)
 
-    def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
+    def on_trouble(self, error: KohortError, *, is_fatal: bool, partition: TopicPartition | None = None) -> None:
         """Tell the application at its next poll."""
-        self._requests.deliver(Trouble(error=error, is_fatal=is_fatal))
+        self._requests.deliver(Trouble(error=error, is_fatal=is_fatal, partition=partition))
 
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
         """Go on with the classic protocol."""
@@ -412,7 +398,3 @@ class ConsumerMachine:
         topics = self._member.topics
         self._member = self._build_member(is_classic=True)
         self._member.subscribe(topics, now_ms)
-
-
-def _nothing(_: int) -> None:
-    """Nobody waits for that."""

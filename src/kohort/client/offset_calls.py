@@ -1,0 +1,100 @@
+"""The consumer's calls about offsets: commit, committed, first and last, by time; and which partitions there are.
+
+Laws: each is one event and one ticket; none needs the thread that polls, so any thread may call them.
+Source: Kafka's consumer API.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import cast
+
+from kohort.client.exchange import CommitAsked, CommittedAsked, ConsumerEvent, OffsetsAsked, PartitionsAsked
+from kohort.client.fetch.handler import FetchHandler
+from kohort.client.offset_queries import EARLIEST, LATEST
+from kohort.errors import ConfigError
+from kohort.ids import TopicPartition
+
+
+class OffsetCalls(ABC):
+    """The part of `Consumer` that asks and commits offsets."""
+
+    _handler: FetchHandler
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise `StateError` if the consumer is closed."""
+
+    @abstractmethod
+    def _ask(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> object:
+        """Post the event that `build` makes of a ticket and a deadline, and wait for its end."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout: float = 30.0) -> None:
+        """Commit offsets for the group and wait until that is durable.
+
+        Args:
+            offsets: the next offset to read, per partition; `None` means everything that `poll` has returned.
+            timeout: seconds.
+
+        Raises:
+            FencedError: the group has removed this member, or given the partitions to others.
+        """
+        self._check_open()
+        chosen = self._handler.positions() if offsets is None else dict(offsets)
+        if any(offset < 0 for offset in chosen.values()):
+            raise ConfigError("an offset below 0 cannot be committed")
+        if chosen:
+            self._ask(
+                lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
+            )
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """The group's committed offsets; `None` for a partition without one."""
+        chosen = tuple(partitions)
+        if not chosen:
+            return {}
+        found = self._ask(
+            lambda ticket, deadline: CommittedAsked(partitions=chosen, ticket=ticket, deadline_ms=deadline), timeout
+        )
+        return dict(cast("Mapping[TopicPartition, int | None]", found))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that each partition still has."""
+        return self._ends(partitions, EARLIEST, timeout)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition will get."""
+        return self._ends(partitions, LATEST, timeout)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Offset and timestamp of the first record not older than a timestamp (ms); `None` where there is none."""
+        if not timestamps:
+            return {}
+        found = self._ask(
+            lambda ticket, deadline: OffsetsAsked(timestamps=dict(timestamps), ticket=ticket, deadline_ms=deadline),
+            timeout,
+        )
+        return dict(cast("Mapping[TopicPartition, tuple[int, int] | None]", found))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic, ascending; none if there is no such topic."""
+        found = self._ask(
+            lambda ticket, deadline: PartitionsAsked(topic=topic, ticket=ticket, deadline_ms=deadline), timeout
+        )
+        return cast("list[int]", found)
+
+    def _ends(
+        self, partitions: Iterable[TopicPartition], which: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        found = self.offsets_for_times(dict.fromkeys(partitions, which), timeout)
+        return {partition: 0 if offset is None else offset[0] for partition, offset in found.items()}
