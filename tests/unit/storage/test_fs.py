@@ -81,14 +81,14 @@ def test_directories_are_made_listed_renamed_and_removed(place: tuple[FileSystem
 
 def test_a_missing_file_is_named(place: tuple[FileSystem, str]) -> None:
     fs, directory = place
-    with pytest.raises(StorageError, match="cannot open .*/nothing: No such file or directory"):
+    with pytest.raises(StorageError, match=r"cannot open .*/nothing: No such file or directory"):
         fs.open(f"{directory}/nothing")
 
 
 def test_a_directory_below_a_file_is_refused(place: tuple[FileSystem, str]) -> None:
     fs, directory = place
     fs.open(f"{directory}/a", create=True)
-    with pytest.raises(StorageError, match="cannot create directory .*/a/b"):
+    with pytest.raises(StorageError, match=r"cannot create directory .*/a/b"):
         fs.make_directory(f"{directory}/a/b")
 
 
@@ -99,7 +99,7 @@ def test_a_file_is_replaced_as_a_whole(place: tuple[FileSystem, str]) -> None:
 
     assert read_bounded(fs, f"{directory}/a", limit_bytes=6) == b"second"
     assert fs.list_directory(directory) == ["a"]
-    with pytest.raises(StorageError, match="has 6 bytes, more than the 5"):
+    with pytest.raises(StorageError, match=r"has 6 bytes, more than the 5"):
         read_bounded(fs, f"{directory}/a", limit_bytes=5)
 
 
@@ -135,12 +135,12 @@ def test_a_short_write_is_undone(tmp_path: Path, small_files: int) -> None:
     file = DiskFileSystem().open(f"{tmp_path}/a", create=True)
     file.write(0, bytes(900))
 
-    with pytest.raises(StorageError, match="100 of 200 bytes fit"):
+    with pytest.raises(StorageError, match=r"100 of 200 bytes fit"):
         file.write(900, bytes(200))
     assert file.size() == 900
 
     file.write(900, bytes(100))
-    with pytest.raises(StorageError, match="cannot write to .*/a: File too large"):
+    with pytest.raises(StorageError, match=r"cannot write to .*/a: File too large"):
         file.write(1000, b"x")
     assert file.size() == 1000
 
@@ -148,7 +148,7 @@ def test_a_short_write_is_undone(tmp_path: Path, small_files: int) -> None:
 def test_a_failed_sync_is_an_error_of_its_own() -> None:
     """/dev/full cannot be synced."""
     file = DiskFileSystem().open("/dev/full")
-    with pytest.raises(SyncFailedError, match="cannot make /dev/full durable") as failure:
+    with pytest.raises(SyncFailedError, match=r"cannot make /dev/full durable") as failure:
         file.sync()
     assert failure.value.fatal
 
@@ -211,7 +211,7 @@ def test_memory_that_is_full_refuses_a_write_as_a_whole() -> None:
     fs = MemoryFileSystem()
     file = fs.open("/a", create=True)
     fs.space_left = 5
-    with pytest.raises(StorageError, match="5 of 6 bytes fit"):
+    with pytest.raises(StorageError, match=r"5 of 6 bytes fit"):
         file.write(0, b"abcdef")
     assert file.size() == 0
     file.write(0, b"abcde")

@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
 
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.batch import iterate_records
@@ -15,6 +14,7 @@ from kohort.storage.fs import DiskFile, DiskFileSystem, FileSystem, SyncFailedEr
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
+from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
 
 
 class EagerlyMapped(DiskFileSystem):
@@ -110,7 +110,7 @@ def test_a_read_ends_where_it_is_told(log: PartitionLog) -> None:
 @pytest.mark.parametrize("offset", [-1, 6, 1 << 62])
 def test_an_offset_outside_the_log_is_refused(log: PartitionLog, offset: int) -> None:
     log.append(batch(5), now_ms=5)
-    with pytest.raises(Refused, match="is not within 0 to 5") as refusal:
+    with pytest.raises(Refused, match=r"is not within 0 to 5") as refusal:
         log.read(offset, 1000)
     assert refusal.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -218,7 +218,7 @@ def test_a_retried_batch_is_answered_with_its_old_offset(log: PartitionLog) -> N
 
 def test_a_gap_in_sequences_is_refused(log: PartitionLog) -> None:
     log.append(sequenced(0), now_ms=5)
-    with pytest.raises(Refused, match="sent sequence 2, 1 is next") as refusal:
+    with pytest.raises(Refused, match=r"sent sequence 2, 1 is next") as refusal:
         log.append(sequenced(2), now_ms=5)
     assert refusal.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.log_end_offset == 1
@@ -321,11 +321,11 @@ def test_a_failed_sync_ends_the_log() -> None:
     fs, log = synced_log()
     log.append(batch(), now_ms=5)
     fs.sync_error = "Input/output error"
-    with pytest.raises(SyncFailedError, match="Input/output error"):
+    with pytest.raises(SyncFailedError, match=r"Input/output error"):
         log.sync()
 
     assert log.is_failed
-    with pytest.raises(SyncFailedError, match="an earlier sync of orders-0 failed"):
+    with pytest.raises(SyncFailedError, match=r"an earlier sync of orders-0 failed"):
         log.append(batch(), now_ms=5)
     assert log.high_watermark == 0
 
@@ -334,7 +334,7 @@ def test_a_full_disk_refuses_the_append_and_the_log_goes_on() -> None:
     fs, log = synced_log(flush_messages=LONG_MAX)
     log.append(batch(), now_ms=5)
     fs.space_left = 10
-    with pytest.raises(StorageError, match="free some space"):
+    with pytest.raises(StorageError, match=r"free some space"):
         log.append(batch(), now_ms=5)
     assert log.log_end_offset == 1
 
@@ -348,7 +348,7 @@ def test_a_full_disk_while_rolling_leaves_a_log_that_goes_on() -> None:
     log.append(batch(), now_ms=5)
     fs.space_left = 10
     for _ in range(2):
-        with pytest.raises(StorageError, match="free some space"):
+        with pytest.raises(StorageError, match=r"free some space"):
             log.append(batch(), now_ms=5)
     fs.space_left = None
     log.append(batch(), now_ms=5)
@@ -365,7 +365,7 @@ def test_a_closed_log_refuses_appends_and_lets_a_late_sync_pass() -> None:
     fs.remove("/orders-0")
 
     assert log.sync() == 1
-    with pytest.raises(StorageError, match="orders-0 is closed"):
+    with pytest.raises(StorageError, match=r"orders-0 is closed"):
         log.append(batch(), now_ms=5)
 
 

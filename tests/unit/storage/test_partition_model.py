@@ -9,12 +9,13 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.storage_logs import batch, empty_log, open_log
 
+from kohort.records.header import split_batches
 from kohort.storage.fs import DiskFile, DiskFileSystem, FileSystem
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
+from support.storage_logs import batch, empty_log, open_log
 
 SEGMENT_BYTES = 2500
 
@@ -74,8 +75,6 @@ class Model:
 
 
 def base_offsets(views: list[memoryview]) -> list[int]:
-    from kohort.records.header import split_batches
-
     found = []
     for view in views:
         parts = split_batches(view)
@@ -108,7 +107,8 @@ def test_a_log_is_a_list_of_batches(
             if len(step) == 3:
                 take_append(log, model, *step)
             else:
-                kept += take_read(log, model, *step)
+                *read, at_least_one = step
+                kept += take_read(log, model, *read, at_least_one=bool(at_least_one))
         log.close()
         assert all(view == content for view, content in kept), "a view changed"
 
@@ -122,7 +122,7 @@ def take_append(log: PartitionLog, model: Model, count: int, size: int, timestam
 
 
 def take_read(
-    log: PartitionLog, model: Model, where: float, max_bytes: int, limit: float, at_least_one: bool
+    log: PartitionLog, model: Model, where: float, max_bytes: int, limit: float, *, at_least_one: bool
 ) -> list[tuple[memoryview, bytes]]:
     offset, up_to = round(where * model.end), round(limit * model.end)
     views = log.read(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)

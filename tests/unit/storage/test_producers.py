@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -187,6 +189,6 @@ def test_reading_the_log_again_gives_the_same_state(sent: list[tuple[int, int, i
         batches = [
             (h.producer_epoch, h.base_sequence, h.record_count) for h in producers.log if h.producer_id == producer_id
         ]
-        for (epoch, base, count), (next_epoch, next_base, _) in zip(batches, batches[1:], strict=False):
+        for (epoch, base, count), (next_epoch, next_base, _) in pairwise(batches):
             assert next_base == (base + count if next_epoch == epoch else 0)
     assert all(len(state.batches) <= REMEMBERED_BATCHES for i in (1, 2) if (state := producers.states.get(i)))

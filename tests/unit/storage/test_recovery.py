@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
 
 from kohort.errors import StorageError
 from kohort.storage.datadir import PartitionEnd
@@ -16,6 +15,7 @@ from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.recovery import TailCut, open_partition
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
+from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
 
 FILE = "/orders-0/00000000000000000000.log"
 
@@ -157,14 +157,14 @@ def test_damage_in_an_older_segment_is_not_cut() -> None:
     fs, _ = three_batches(segment_bytes=100)
     fs.open(FILE).truncate(50)
 
-    with pytest.raises(StorageError, match="valid records follow at byte 0 of /orders-0/00000000000000000002.log"):
+    with pytest.raises(StorageError, match=r"valid records follow at byte 0 of /orders-0/00000000000000000002.log"):
         recover(fs)
 
 
 def test_a_missing_segment_is_an_error() -> None:
     fs, _ = three_batches(segment_bytes=100)
     fs.remove("/orders-0/00000000000000000002.log")
-    with pytest.raises(StorageError, match="the next file begins at 4"):
+    with pytest.raises(StorageError, match=r"the next file begins at 4"):
         recover(fs)
 
 
@@ -205,19 +205,19 @@ def test_a_log_that_shrank_after_a_clean_stop_is_an_error() -> None:
     """Everything was durable then: this is no torn tail."""
     fs, ends = three_batches()
     fs.open(FILE).truncate(ends[1] + 5)
-    with pytest.raises(StorageError, match="ends at offset 4 .* but the broker stopped cleanly at 6"):
+    with pytest.raises(StorageError, match=r"ends at offset 4 .* but the broker stopped cleanly at 6"):
         recover(fs, expected=PartitionEnd(6, ends[2]))
     assert fs.open(FILE).size() == ends[1] + 5
 
     fs.open(FILE).truncate(ends[1])
-    with pytest.raises(StorageError, match="ends at offset 4, but the broker stopped cleanly at 6"):
+    with pytest.raises(StorageError, match=r"ends at offset 4, but the broker stopped cleanly at 6"):
         recover(fs, expected=PartitionEnd(6, ends[2]))
 
 
 def test_all_files_gone_after_a_clean_stop_is_an_error() -> None:
     fs, ends = three_batches()
     fs.remove(FILE)
-    with pytest.raises(StorageError, match="/orders-0 ends at offset 0, but the broker stopped cleanly at 6"):
+    with pytest.raises(StorageError, match=r"/orders-0 ends at offset 0, but the broker stopped cleanly at 6"):
         recover(fs, expected=PartitionEnd(6, ends[2]))
 
 

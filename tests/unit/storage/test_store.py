@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, values
 
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError, UnknownOptionError
 from kohort.ids import OFFSETS_TOPIC, TopicId, format_topic_id
 from kohort.storage.fs import DiskFileSystem, SyncFailedError
 from kohort.storage.memoryfs import Crashed, MemoryFileSystem
 from kohort.storage.store import Store
+from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, values
 
 OTHER_ID = TopicId(bytes(range(16, 32)))
 
@@ -121,7 +121,7 @@ def test_a_log_shortened_after_a_clean_stop_is_an_error_each_time(directory: str
     path.write_bytes(b"")
 
     for _ in range(2):
-        with pytest.raises(StorageError, match="ends at offset 0, but the broker stopped cleanly at 4"):
+        with pytest.raises(StorageError, match=r"ends at offset 0, but the broker stopped cleanly at 4"):
             Store.open(directory)
 
 
@@ -204,7 +204,7 @@ def test_somebody_elses_directory_is_left_alone(directory: str) -> None:
     root = Path(directory)
     root.mkdir()
     (root / "thesis.tex").write_text("precious")
-    with pytest.raises(StorageError, match="is not ours: .* holds thesis.tex; choose an empty directory or one that"):
+    with pytest.raises(StorageError, match=r"is not ours: .* holds thesis.tex; choose an empty directory or one that"):
         Store.open(directory)
     assert [path.name for path in root.iterdir()] == ["thesis.tex"]
 
@@ -218,7 +218,7 @@ def test_kafkas_own_directory_is_left_alone(directory: str) -> None:
     root = Path(directory)
     root.mkdir()
     (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\ndirectory.id=def\n")
-    with pytest.raises(StorageError, match="was not made by kohort"):
+    with pytest.raises(StorageError, match=r"was not made by kohort"):
         Store.open(directory)
 
 
@@ -226,7 +226,7 @@ def test_a_newer_format_is_left_alone(directory: str) -> None:
     Store.open(directory).close()
     meta = Path(directory, "meta.properties")
     meta.write_text(meta.read_text().replace("kohort.format.version=1", "kohort.format.version=2"))
-    with pytest.raises(StorageError, match="format 2 of a newer kohort, this one reads up to 1; upgrade kohort"):
+    with pytest.raises(StorageError, match=r"format 2 of a newer kohort, this one reads up to 1; upgrade kohort"):
         Store.open(directory)
 
 
@@ -235,7 +235,7 @@ def test_a_newer_catalog_is_left_alone(directory: str) -> None:
     catalog = Path(directory, "kohort.catalog.json")
     document = json.loads(catalog.read_text())
     catalog.write_text(json.dumps({**document, "format_version": 2}))
-    with pytest.raises(StorageError, match="has format 2, this kohort reads up to 1; upgrade kohort"):
+    with pytest.raises(StorageError, match=r"has format 2, this kohort reads up to 1; upgrade kohort"):
         Store.open(directory)
 
 
@@ -268,7 +268,7 @@ def test_a_missing_partition_folder_is_an_error(directory: str) -> None:
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()
-    with pytest.raises(StorageError, match="orders-1 is missing though the catalog has topic orders"):
+    with pytest.raises(StorageError, match=r"orders-1 is missing though the catalog has topic orders"):
         Store.open(directory)
 
     folder.mkdir()
@@ -283,7 +283,7 @@ def test_a_folder_of_another_topic_is_an_error(directory: str) -> None:
     store.close()
     Path(directory, "orders-0", "partition.metadata").write_text(f"version: 0\ntopic_id: {format_topic_id(OTHER_ID)}")
     with pytest.raises(
-        StorageError, match="partition.metadata names topic id .*, the catalog .*; move the folder away"
+        StorageError, match=r"partition.metadata names topic id .*, the catalog .*; move the folder away"
     ):
         Store.open(directory)
 
@@ -299,7 +299,7 @@ def test_an_unknown_folder_with_records_is_not_touched(directory: str) -> None:
     (root / "backup-2024" / "notes.txt").write_text("precious")
     (root / ".kohort_cleanshutdown").unlink()
 
-    with pytest.raises(StorageError, match="found-7 holds records, but the catalog does not know it; move it away"):
+    with pytest.raises(StorageError, match=r"found-7 holds records, but the catalog does not know it; move it away"):
         Store.open(directory)
     assert (root / "found-7" / "00000000000000000000.log").stat().st_size
     assert (root / "backup-2024" / "notes.txt").exists()
@@ -320,16 +320,16 @@ def test_bad_requests_change_nothing() -> None:
     refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: store.add_partitions("other", 2))
     refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: store.delete_topic("other"))
     refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: store.set_topic_configs("other", {}))
-    with pytest.raises(UnknownOptionError, match="did you mean retention.ms"):
+    with pytest.raises(UnknownOptionError, match=r"did you mean retention.ms"):
         store.create_topic("other", 1, topic_id=OTHER_ID, configs={"retntion.ms": "1"})
-    with pytest.raises(ConfigError, match="flush.messages cannot be 0"):
+    with pytest.raises(ConfigError, match=r"flush.messages cannot be 0"):
         store.set_topic_configs("orders", {"flush.messages": "0"})
     assert summary(store) == {"orders": [0, 0]}
     assert store.topics["orders"].configs == {}
 
 
 def test_a_bad_default_is_told_at_once() -> None:
-    with pytest.raises(ConfigError, match="segment.bytes cannot be"):
+    with pytest.raises(ConfigError, match=r"segment.bytes cannot be"):
         Store.in_memory({"segment.bytes": "big"})
 
 

@@ -8,12 +8,12 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
-from support.storage_logs import batch, empty_log, sequenced
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import build_batch
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
+from support.storage_logs import batch, empty_log, sequenced
 
 
 @pytest.fixture

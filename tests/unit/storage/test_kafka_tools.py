@@ -1,0 +1,60 @@
+"""Apache Kafka's own tool reads our segment files."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kohort.records.batch import build_batch
+from kohort.storage.store import Store
+from support.apache import kafka_libs
+from support.storage_logs import TOPIC_ID, batch, sequenced
+
+
+@pytest.mark.apache
+def test_dump_log_segments_reads_our_files(tmp_path: Path) -> None:
+    """DumpLogSegments checks the CRC of each batch and prints every record."""
+    libs = kafka_libs()
+    store = Store.open(f"{tmp_path}/data")
+    configs = {"segment.bytes": "500", "message.timestamp.type": "LogAppendTime"}
+    first = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]
+    second = store.create_topic("flights", 1, topic_id=TOPIC_ID, configs=configs).partitions[0]
+    first.append(batch(2, value=b"plain"), now_ms=5)
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        first.append(build_batch([(b"key", codec.encode(), 1000, [("h", b"1")])] * 2, compression=codec), now_ms=5)
+    first.append(sequenced(3, producer_id=77, epoch=2), now_ms=5)
+    for _ in range(8):
+        second.append(batch(value=b"dated"), now_ms=1_700_000_000_000)
+    store.close()
+    paths = [segment.path for segment in (*first.segments, *second.segments)]
+    assert len(paths) > 2
+
+    command = ["java", "-cp", f"{libs}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    run = subprocess.run(
+        [*command, "--print-data-log", "--deep-iteration", "--files", ",".join(paths)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    text = run.stdout
+    assert run.returncode == 0, run.stderr
+    assert "invalid" not in text.lower().replace("isvalid", ""), text
+    batches = [line for line in text.splitlines() if line.startswith("baseOffset:")]
+    assert len(batches) == 14
+    assert all("isvalid: true" in line and "magic: 2" in line for line in batches)
+    assert "producerId: 77 producerEpoch: 2" in text
+    assert re.findall(r"payload: (\w+)", text) == [
+        *["plain"] * 2,
+        *["gzip"] * 2,
+        *["snappy"] * 2,
+        *["lz4"] * 2,
+        *["zstd"] * 2,
+        "v",
+        *["dated"] * 8,
+    ]
+    assert text.count("LogAppendTime: 1700000000000") == 16, "once per batch and once per record"
+    assert [line.split()[1] for line in batches[6:]] == [str(n) for n in range(8)]
