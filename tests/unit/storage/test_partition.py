@@ -231,11 +231,11 @@ def test_the_brokers_own_batches_are_not_limited() -> None:
     assert log.log_end_offset == 1
 
 
-def synced_log(**config: int) -> tuple[MemoryFileSystem, PartitionLog]:
+def synced_log(*, flush_messages: int = 1, segment_bytes: int = 1 << 20) -> tuple[MemoryFileSystem, PartitionLog]:
     fs = MemoryFileSystem()
     fs.make_directory("/orders-0")
     fs.sync_directory("/")
-    return fs, open_log(fs, **config)
+    return fs, open_log(fs, flush_messages=flush_messages, segment_bytes=segment_bytes)
 
 
 def test_consumers_see_only_what_is_durable() -> None:

@@ -25,10 +25,10 @@ def recover(fs: FileSystem, *, expected: PartitionEnd | None = None) -> tuple[Pa
     return open_partition(fs, "/orders-0", topic="orders", partition=0, config=config, expected=expected)
 
 
-def three_batches(**config: int) -> tuple[MemoryFileSystem, list[int]]:
+def three_batches(*, segment_bytes: int = 1 << 20) -> tuple[MemoryFileSystem, list[int]]:
     """A file system with a log of three batches of two records, and where each of them ends."""
     fs = MemoryFileSystem()
-    log = empty_log(fs, flush_messages=LONG_MAX, **config)
+    log = empty_log(fs, flush_messages=LONG_MAX, segment_bytes=segment_bytes)
     ends = []
     for at in range(3):
         log.append(batch(2, value=b"value %d" % at), now_ms=5)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -16,6 +17,9 @@ from kohort.storage.fs import DiskFileSystem, SyncFailedError
 from kohort.storage.memoryfs import Crashed, MemoryFileSystem
 from kohort.storage.store import Store
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, values
+
+#: What `summary` says, and the configs of the topic "orders".
+State: TypeAlias = tuple[dict[str, list[int]], dict[str, str]]
 
 OTHER_ID = TopicId(bytes(range(16, 32)))
 
@@ -466,13 +470,14 @@ def test_a_change_that_stops_at_any_step_has_happened_or_not(
         if finished:
             break
     assert finished
-    old = ({"orders": [0, 3]}, {})
-    new = {
+    old: State = ({"orders": [0, 3]}, {})
+    outcomes: dict[Callable[[Store], None], State] = {
         create: ({"orders": [0, 3], "flights": [0, 0]}, {}),
         delete: ({}, {}),
         add: ({"orders": [0, 3, 0, 0]}, {}),
         configure: ({"orders": [0, 3]}, {"retention.ms": "1"}),
-    }.get(change, old)
+    }
+    new = outcomes.get(change, old)
     turn = seen.index(new)
     assert seen[:turn] == [old] * turn
     assert seen[turn:] == [new] * (len(seen) - turn)
