@@ -8,15 +8,20 @@ from typing import Any
 from kohort.cli.main import parse_pairs
 from kohort.errors import ConfigError
 
+#: Where a data directory may come from if the command line names none.
+DIRECTORY_OPTIONS = ("log.dir", "log_dir", "log.dirs", "log_dirs")
+
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     up = subparsers.add_parser("up", help="start a broker in the foreground", allow_abbrev=False)
-    up.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    up.add_argument("--port", type=int, default=9092, help="port to listen on, 0 takes a free one (default 9092)")
+    up.add_argument("--host", help="address to listen on (default: that of the config listeners, or 127.0.0.1)")
+    up.add_argument(
+        "--port", type=int, help="port to listen on, 0 takes a free one (default: that of listeners, or 9092)"
+    )
     place = up.add_mutually_exclusive_group()
     place.add_argument("--data-dir", metavar="DIR", help="keep topics and groups in this directory")
-    place.add_argument("--in-memory", action="store_true", help="keep nothing (the default without --data-dir)")
+    place.add_argument("--in-memory", action="store_true", help="keep nothing (the default without a directory)")
     up.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config; repeatable")
     up.add_argument("--config-file", metavar="FILE", help="server.properties or TOML with broker configs")
     up.set_defaults(run=run)
@@ -25,21 +30,43 @@ def add_parser(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     from kohort.broker.embedded import serve_in_foreground
-    from kohort.broker.settings import load_config_file
 
-    if not 0 <= options.port <= 65535:
+    if options.port is not None and not 0 <= options.port <= 65535:
         raise ConfigError(f"--port {options.port} is not a port: 0 to 65535 is expected")
-    config: dict[str, object] = dict(load_config_file(options.config_file)) if options.config_file else {}
-    config.update(parse_pairs(options.config, option="--config"))
+    config = gather_config(options)
+    data_dir = options.data_dir or next((config[name] for name in DIRECTORY_OPTIONS if config.get(name)), None)
 
     def announce(host: str, port: int) -> None:
-        place = f"data in {options.data_dir}" if options.data_dir else "data in memory, gone when it stops"
-        print(f"kohort broker on {host}:{port}, {place}")
-        print(f'  python: kohort.Consumer(bootstrap_servers="{host}:{port}", group_id="g")')
-        print(f"  shell:  kohort topic list --bootstrap {host}:{port}")
-        print("  stop with Ctrl-C")
-        print(f"ready {host}:{port}", flush=True)
+        for line in announcement(host, port, data_dir=data_dir):
+            print(line, flush=True)
 
     return serve_in_foreground(
         data_dir=options.data_dir, host=options.host, port=options.port, config=config, on_ready=announce
     )
+
+
+def gather_config(options: argparse.Namespace) -> dict[str, object]:
+    """Broker configs of the file, then those of the command line, which win; `--in-memory` takes directories out."""
+    from kohort.broker.settings import load_config_file
+
+    config = dict(load_config_file(options.config_file)) if options.config_file else {}
+    config.update(parse_pairs(options.config, option="--config"))
+    if options.in_memory:
+        for name in DIRECTORY_OPTIONS:
+            config.pop(name, None)
+    return config
+
+
+def announcement(host: str, port: int, *, data_dir: object | None) -> list[str]:
+    """What is said when clients can connect; the last line is for programs that wait for it."""
+    # 0.0.0.0 and :: are addresses to listen on; who sits at this machine connects to itself.
+    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    address, nearby = (f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in (host, near))
+    place = f"data in {data_dir}" if data_dir else "data in memory, gone when it stops"
+    return [
+        f"kohort broker on {address}, {place}",
+        f'  python: kohort.Consumer(bootstrap_servers="{nearby}", group_id="g")',
+        f"  shell:  kohort topic list --bootstrap {nearby}",
+        "  stop with Ctrl-C",
+        f"ready {address}",
+    ]
