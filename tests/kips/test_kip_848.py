@@ -1,4 +1,4 @@
-"""KIP-848, the next generation of the consumer rebalance protocol, sentence by sentence, as a coordinator answers it."""
+"""KIP-848, the next generation of the consumer rebalance protocol, sentence by sentence, at the coordinator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_member_whose_assignment_does_not_change_is_not_impacted() -> None:
 
 
 def test_no_global_barrier_one_silent_member_holds_up_only_who_waits_for_its_partition() -> None:
-    """Design goals: "should not rely on a global synchronization barrier anymore"; motivation: one misbehaving consumer."""
+    """Design goals: it "should not rely on a global synchronization barrier anymore"."""
     group = GroupDialogue({"t": 6})
     group.stable(a=[0, 1, 2], b=[3, 4, 5])
     group.heartbeat("c", epoch=0).replies(epoch=3, assigned=[])

@@ -241,6 +241,11 @@ class GroupDialogue:
         self._topics = dict(topics)
         self._tell_topics()
 
+    @property
+    def topic_counts(self) -> dict[str, int]:
+        """The topics as they are: name -> number of partitions."""
+        return dict(self._topics)
+
     def topic_id(self, name: str) -> TopicId:
         """The id that a topic has now."""
         return topic_id_of(name, generation=self._generations.get(name, 0))
@@ -255,8 +260,15 @@ class GroupDialogue:
 
     def fire_due(self) -> None:
         """Act on the deadlines that have passed."""
-        while (decision := self.shard.expire(self.now_ms)) is not None:
+        while self.fire_one():
+            pass
+
+    def fire_one(self) -> bool:
+        """Act on the earliest deadline that has passed; whether there was one that means something."""
+        decision = self.shard.expire(self.now_ms)
+        if decision is not None:
             self._commit(decision)
+        return decision is not None
 
     def restart(self) -> None:
         """The process dies and comes back: what was parked is gone, the log is read again."""

@@ -15,9 +15,9 @@ class Directory:
 
     >>> directory = Directory(50)
     >>> directory.shard_index("orders")
-    28
+    31
     >>> str(directory.partition_of("orders"))
-    '__consumer_offsets-28'
+    '__consumer_offsets-31'
     """
 
     __slots__ = ("shard_count",)

@@ -28,7 +28,7 @@ def test_what_is_not_in_the_space_has_no_number() -> None:
 
 def test_a_target_becomes_owners_and_back() -> None:
     space = PartitionSpace([(A, 3), (B, 0), (C, 2)])
-    targets = [{A: (0, 2)}, {}, {A: (1,), C: (1,)}]
+    targets: list[dict[TopicId, tuple[int, ...]]] = [{A: (0, 2)}, {}, {A: (1,), C: (1,)}]
     owner = gather_owners(space, targets)
     assert list(owner) == [0, 2, 0, -1, 2]
     assert spread_owners(space, owner, range(3)) == dict(enumerate(targets))

@@ -1,0 +1,277 @@
+"""Whatever is asked in whatever order: the laws hold, every request is answered, the log gives the living state.
+
+`GroupDialogue` checks the invariants, the fold over the log and the uniqueness of answers after every step.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.records import MemberState
+from kohort.errors import ErrorCode
+from kohort.ids import TopicId
+from support.coordinator_dialogue import GroupDialogue
+
+TOPICS = ("t", "u", "v")
+MEMBERS = ("a", "b", "c", "d")
+CLASSIC = ("x", "y")
+
+
+class Chaos:
+    """Sends one random thing after the other; half of it makes sense."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.dialogue = GroupDialogue(
+            {"t": 3, "u": 2},
+            group_consumer_session_timeout_ms=1_000,
+            group_consumer_heartbeat_interval_ms=100,
+            group_min_session_timeout_ms=100,
+            group_consumer_max_size=3,
+            group_consumer_assignment_interval_ms=self.random.choice([0, 0, 300]),
+        )
+        self.dialogue.rebalance_timeout_ms = 500
+        self.steps = (
+            [self.heartbeat] * 12
+            + [self.commit] * 3
+            + [self.join, self.sync, self.classic_heartbeat, self.classic_leave]
+            + [self.fetch, self.advance, self.advance, self.leave, self.look, self.delete]
+            + [self.topics, self.restart]
+        )
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            self.random.choice(self.steps)()
+
+    def known(self, member_id: str) -> tuple[int, int, dict[TopicId, tuple[int, ...]], dict[TopicId, tuple[int, ...]]]:
+        """Epoch, previous epoch, assigned and everything held."""
+        group = self.dialogue.shard.groups.consumer.get("g")
+        member = None if group is None else group.members.get(member_id)
+        if member is None:
+            return 0, 0, {}, {}
+        assigned = {topic_id: tuple(sorted(grants)) for topic_id, grants in member.assigned.items()}
+        held = {topic_id: set(grants) for topic_id, grants in member.assigned.items()}
+        for topic_id, grants in member.pending_revocation.items():
+            held.setdefault(topic_id, set()).update(grants)
+        everything = {topic_id: tuple(sorted(partitions)) for topic_id, partitions in held.items()}
+        return member.member_epoch, member.previous_member_epoch, assigned, everything
+
+    def heartbeat(self) -> None:
+        member_id = self.random.choice(MEMBERS)
+        epoch, previous, assigned, held = self.known(member_id)
+        said = self.random.choices([epoch, 0, previous, epoch + 1, -2], [10, 3, 2, 1, 0.2])[0]
+        some = {topic_id: found[: self.random.randint(0, len(found))] for topic_id, found in held.items()}
+        owned = self.random.choices([None, assigned, held, some, {}], [4, 4, 2, 2, 1])[0]
+        topics = None
+        if said == 0 or self.random.random() < 0.1:
+            topics = tuple(self.random.sample(TOPICS, self.random.randint(0, 3)))
+        answer = self.dialogue.ask(
+            asked.ConsumerGroupHeartbeat(
+                cause=self.dialogue.cause(),
+                request=self.dialogue.request(),
+                group_id="g",
+                member_id=member_id,
+                member_epoch=said,
+                client_id="c",
+                client_host="h",
+                rebalance_timeout_ms=500 if said == 0 else -1,
+                subscribed_topic_names=topics,
+                topic_partitions={} if said == 0 else owned,
+            )
+        )
+        assert not answer.is_parked
+        if isinstance(answer.body, asked.Refusal):
+            assert said == 0 or answer.body.code != ErrorCode.GROUP_ID_NOT_FOUND
+
+    def commit(self) -> None:
+        member_id = self.random.choice((*MEMBERS, ""))
+        epoch, previous, _, _ = self.known(member_id)
+        said = self.random.choice([epoch, epoch, previous, -1, epoch + 1])
+        wanted = [(self.random.choice(TOPICS), self.random.randint(0, 3)) for _ in range(2)]
+        holders = {name: self.holder(*name) for name in wanted}
+        answer = self.dialogue.commit(
+            {name: self.random.randint(0, 99) for name in wanted}, member_id=member_id, epoch=said
+        )
+        assert not answer.is_parked
+        group = self.dialogue.shard.groups.consumer.get("g")
+        if isinstance(answer.body, asked.CommitOffsetsReply) and group is not None and group.members:
+            for holder, error in zip(holders.values(), answer.body.errors, strict=False):
+                assert error != ErrorCode.NONE or holder in (None, member_id)
+
+    def holder(self, topic: str, partition: int) -> str | None:
+        group = self.dialogue.shard.groups.consumer.get("g")
+        return None if group is None else group.holders.get(self.dialogue.topic_id(topic), {}).get(partition)
+
+    def join(self) -> None:
+        member_id = self.random.choice((*CLASSIC, ""))
+        self.dialogue.ask(
+            asked.JoinGroup(
+                cause=self.dialogue.cause(),
+                request=self.dialogue.request(),
+                group_id="g",
+                member_id=member_id,
+                fresh_member_id=self.random.choice(CLASSIC),
+                client_id="c",
+                client_host="h",
+                session_timeout_ms=1_000,
+                rebalance_timeout_ms=500,
+                protocol_type="consumer",
+                protocols=(("range", b"\0\1\0\0\0\0\xff\xff\xff\xff\0\0\0\0"),),
+                requires_known_member_id=self.random.random() < 0.3,
+            )
+        )
+
+    def sync(self) -> None:
+        group = self.dialogue.shard.groups.classic.get("g")
+        self.dialogue.ask(
+            asked.SyncGroup(
+                cause=self.dialogue.cause(),
+                request=self.dialogue.request(),
+                group_id="g",
+                generation_id=0 if group is None else group.generation,
+                member_id=self.random.choice(CLASSIC),
+                assignments={"x": b"1", "y": b"2"},
+            )
+        )
+
+    def classic_heartbeat(self) -> None:
+        group = self.dialogue.shard.groups.classic.get("g")
+        answer = self.dialogue.ask(
+            asked.Heartbeat(
+                cause=self.dialogue.cause(),
+                request=self.dialogue.request(),
+                group_id="g",
+                generation_id=0 if group is None else group.generation,
+                member_id=self.random.choice(CLASSIC),
+            )
+        )
+        assert not answer.is_parked
+
+    def classic_leave(self) -> None:
+        members = tuple(asked.LeavingMember(member_id=self.random.choice((*CLASSIC, *MEMBERS))) for _ in range(2))
+        answer = self.dialogue.ask(
+            asked.LeaveGroup(
+                cause=self.dialogue.cause(), request=self.dialogue.request(), group_id="g", members=members
+            )
+        )
+        assert not answer.is_parked
+
+    def fetch(self) -> None:
+        member_id = self.random.choice(MEMBERS)
+        self.dialogue.fetch_offsets(self.random.choice([None, [0, 1], [("u", 9)]]))
+        self.dialogue.fetch_offsets([0], member_id=member_id, member_epoch=self.known(member_id)[0])
+
+    def advance(self) -> None:
+        self.dialogue.advance(ms=self.random.choice([1, 50, 200, 400, 1_500]))
+
+    def leave(self) -> None:
+        self.dialogue.leave(self.random.choice(MEMBERS))
+
+    def look(self) -> None:
+        self.dialogue.list_groups()
+        assert not self.dialogue.describe().is_parked
+        assert not self.dialogue.describe_classic().is_parked
+
+    def delete(self) -> None:
+        if self.random.random() < 0.5:
+            self.dialogue.delete_group()
+        else:
+            self.dialogue.delete_offsets([0, 1, ("u", 0)])
+
+    def topics(self) -> None:
+        counts = {name: self.random.randint(1, 4) for name in TOPICS if self.random.random() < 0.7}
+        now = self.dialogue.topic_counts
+        self.dialogue.set_topics({name: max(count, now.get(name, 0)) for name, count in counts.items()})
+
+    def restart(self) -> None:
+        self.dialogue.restart()
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_laws_hold_after_every_step(seed: int) -> None:
+    """Invariants, `fold(log) == state`, one answer per request; the seed is the name of a failure."""
+    Chaos(seed).run(100)
+
+
+class Client:
+    """A good KIP-848 client as the KIP describes it; answers may get lost on their way to it."""
+
+    def __init__(self, dialogue: GroupDialogue, name: str) -> None:
+        self.dialogue = dialogue
+        self.name = name
+        self.epoch = 0
+        self.owned: dict[TopicId, tuple[int, ...]] = {}
+        self.has_to_report = False
+        self.missed_an_answer = True
+
+    def step(self, *, is_lost: bool) -> None:
+        full = self.missed_an_answer or self.epoch == 0
+        owned = {} if self.epoch == 0 else self.owned if full or self.has_to_report else None
+        answer = self.dialogue.ask(
+            asked.ConsumerGroupHeartbeat(
+                cause=self.dialogue.cause(),
+                request=self.dialogue.request(),
+                group_id="g",
+                member_id=self.name,
+                member_epoch=self.epoch,
+                client_id="c",
+                client_host="h",
+                rebalance_timeout_ms=60_000 if full else -1,
+                subscribed_topic_names=("t",) if full else None,
+                topic_partitions=owned,
+            )
+        )
+        self.missed_an_answer = is_lost
+        if is_lost:
+            return
+        self.has_to_report = False
+        if isinstance(answer.body, asked.Refusal):
+            assert answer.body.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+            self.epoch, self.owned = 0, {}
+            return
+        reply = answer.body_as(asked.ConsumerGroupHeartbeatReply)
+        self.epoch = reply.member_epoch
+        if reply.assignment is not None:
+            self.has_to_report = reply.assignment != self.owned
+            self.owned = reply.assignment
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_partition_has_two_owners_and_the_group_comes_to_rest(seed: int) -> None:
+    """NoDoubleClientAssignment and EventuallyConverges of the TLA+ model, with answers that get lost."""
+    random = Random(seed)
+    dialogue = GroupDialogue({"t": random.randint(1, 7)})
+    clients = [Client(dialogue, name) for name in MEMBERS]
+    alive = clients[:1]
+    for _ in range(150):
+        match random.random():
+            case x if x < 0.03 and len(alive) < len(clients):
+                alive.append(next(client for client in clients if client not in alive))
+            case x if x < 0.05 and len(alive) > 1:
+                gone = alive.pop(random.randrange(len(alive)))
+                dialogue.leave(gone.name)
+                gone.epoch, gone.owned, gone.missed_an_answer = 0, {}, True
+            case x if x < 0.06:
+                dialogue.restart()
+            case _:
+                random.choice(alive).step(is_lost=random.random() < 0.15)
+        _check_owners(dialogue, alive)
+    for _ in range(12):
+        for client in alive:
+            client.step(is_lost=False)
+            _check_owners(dialogue, alive)
+    assert {member.state for member in dialogue.group.members.values()} == {MemberState.STABLE}
+    owned = sorted(partition for client in alive for found in client.owned.values() for partition in found)
+    assert owned == list(range(dialogue.topic_counts["t"]))
+
+
+def _check_owners(dialogue: GroupDialogue, clients: list[Client]) -> None:
+    seen: dict[tuple[TopicId, int], str] = {}
+    for client in clients:
+        for topic_id, partitions in client.owned.items():
+            for partition in partitions:
+                other = seen.setdefault((topic_id, partition), client.name)
+                assert other == client.name, f"{other} and {client.name} both own partition {partition}"

@@ -1,0 +1,245 @@
+"""Facts in Kafka's own bytes, both ways."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.coordinator import recordcodec
+from kohort.coordinator.records import (
+    ClassicGroupForgotten,
+    ClassicGroupStored,
+    ConsumerGroupEpochSet,
+    ConsumerGroupForgotten,
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentForgotten,
+    CurrentAssignmentSet,
+    MemberState,
+    MemberTargetForgotten,
+    MemberTargetSet,
+    OffsetCommitted,
+    OffsetForgotten,
+    Record,
+    StoredClassicMember,
+    TargetAssignmentEpochForgotten,
+    TargetAssignmentEpochSet,
+    TopicImageReplaced,
+)
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import StorageError
+from kohort.ids import ZERO_TOPIC_ID, TopicId
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+MAYBE = st.none() | TEXT.filter(bool)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+COUNT = st.integers(0, 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+ID = st.binary(min_size=16, max_size=16).map(TopicId)
+PARTITIONS = st.sets(COUNT, min_size=1, max_size=4)
+TARGET = st.dictionaries(ID, PARTITIONS.map(lambda found: tuple(sorted(found))), max_size=3)
+GRANTS = st.dictionaries(ID, st.dictionaries(COUNT, COUNT, min_size=1, max_size=4), max_size=3)
+STORED_MEMBER = st.builds(
+    StoredClassicMember,
+    member_id=TEXT,
+    instance_id=MAYBE,
+    client_id=TEXT,
+    client_host=TEXT,
+    rebalance_timeout_ms=COUNT,
+    session_timeout_ms=COUNT,
+    subscription=st.binary(max_size=20),
+    assignment=st.binary(max_size=20),
+)
+GROUP = {"group_id": TEXT}
+MEMBER = {"group_id": TEXT, "member_id": TEXT}
+RECORDS = st.one_of(
+    st.builds(
+        OffsetCommitted,
+        **GROUP,
+        topic=TEXT,
+        partition=COUNT,
+        offset=INT64,
+        leader_epoch=INT32,
+        metadata=TEXT,
+        commit_timestamp_ms=INT64,
+        expire_timestamp_ms=st.just(-1),
+        topic_id=st.just(ZERO_TOPIC_ID) | ID,
+    ),
+    st.builds(OffsetForgotten, **GROUP, topic=TEXT, partition=COUNT),
+    st.builds(
+        ClassicGroupStored,
+        **GROUP,
+        protocol_type=TEXT,
+        generation=COUNT,
+        protocol_name=MAYBE,
+        leader=MAYBE,
+        state_timestamp_ms=INT64,
+        members=st.lists(STORED_MEMBER, max_size=3).map(tuple),
+    ),
+    st.builds(ClassicGroupForgotten, **GROUP),
+    st.builds(ConsumerGroupEpochSet, **GROUP, epoch=INT32, metadata_hash=INT64),
+    st.builds(ConsumerGroupForgotten, **GROUP),
+    st.builds(
+        ConsumerMemberSubscribed,
+        **MEMBER,
+        instance_id=MAYBE,
+        rack_id=MAYBE,
+        client_id=TEXT,
+        client_host=TEXT,
+        subscribed_topic_names=st.lists(TEXT, max_size=3).map(tuple),
+        subscribed_topic_regex=MAYBE,
+        rebalance_timeout_ms=INT32,
+        server_assignor=MAYBE,
+    ),
+    st.builds(ConsumerMemberForgotten, **MEMBER),
+    st.builds(TargetAssignmentEpochSet, **GROUP, assignment_epoch=INT32, assignment_timestamp_ms=INT64),
+    st.builds(TargetAssignmentEpochForgotten, **GROUP),
+    st.builds(MemberTargetSet, **MEMBER, partitions=TARGET),
+    st.builds(MemberTargetForgotten, **MEMBER),
+    st.builds(
+        CurrentAssignmentSet,
+        **MEMBER,
+        member_epoch=INT32,
+        previous_member_epoch=INT32,
+        state=st.sampled_from(MemberState),
+        assigned=GRANTS,
+        pending_revocation=GRANTS,
+    ),
+    st.builds(CurrentAssignmentForgotten, **MEMBER),
+)
+
+
+@given(record=RECORDS)
+def test_every_record_comes_back_as_it_was(record: Record) -> None:
+    assert recordcodec.decode(*recordcodec.encode(record)) == record
+
+
+@given(record=RECORDS, data=st.data())
+def test_broken_bytes_are_an_error_with_a_sentence_or_another_record(record: Record, data: st.DataObject) -> None:
+    """Never an exception of another kind."""
+    key, value = recordcodec.encode(record)
+    cut = data.draw(st.integers(0, len(key)))
+    damaged = (
+        None if value is None else value[: data.draw(st.integers(0, len(value)))] + data.draw(st.binary(max_size=8))
+    )
+    try:
+        recordcodec.decode(key[:cut], damaged)
+        recordcodec.decode(key, damaged)
+    except StorageError as error:
+        assert "__consumer_offsets" in str(error)
+
+
+def offset(**changed: object) -> OffsetCommitted:
+    said: dict[str, object] = {
+        "group_id": "g",
+        "topic": "t",
+        "partition": 1,
+        "offset": 5,
+        "leader_epoch": 3,
+        "metadata": "m",
+        "commit_timestamp_ms": 7,
+    }
+    return OffsetCommitted(**{**said, **changed})  # type: ignore[arg-type]
+
+
+def test_offset_in_bytes_as_apache_kafka_writes_them() -> None:
+    """Key: type 1, group, topic, partition. Value 3: offset, leader epoch, metadata, time."""
+    key, value = recordcodec.encode(offset())
+    assert key == bytes.fromhex("00010001") + b"g" + bytes.fromhex("0001") + b"t" + bytes.fromhex("00000001")
+    expected = bytes.fromhex("00030000000000000005000000030001") + b"m" + bytes.fromhex("0000000000000007")
+    assert value == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "version"),
+    [
+        (offset(), 3),
+        (offset(topic_id=TopicId(b"i" * 16)), 4),
+        (offset(expire_timestamp_ms=9), 1),
+        (
+            ClassicGroupStored(
+                group_id="g",
+                protocol_type="",
+                generation=0,
+                protocol_name=None,
+                leader=None,
+                state_timestamp_ms=0,
+                members=(),
+            ),
+            3,
+        ),
+        (ConsumerGroupEpochSet(group_id="g", epoch=1), 0),
+    ],
+)
+def test_values_are_written_in_the_version_that_kafka_writes(record: Record, version: int) -> None:
+    value = recordcodec.encode(record)[1]
+    assert value is not None and int.from_bytes(value[:2], "big") == version
+
+
+def test_expiry_is_kept_at_the_cost_of_leader_epoch_and_topic_id() -> None:
+    """Version 1 has no field for them."""
+    record = offset(expire_timestamp_ms=9, topic_id=TopicId(b"i" * 16))
+    assert recordcodec.decode(*recordcodec.encode(record)) == offset(expire_timestamp_ms=9, leader_epoch=-1)
+
+
+def test_oldest_offsets_are_read() -> None:
+    """Type 0, value version 0: offset, metadata, time."""
+    key, _ = recordcodec.encode(offset())
+    value = bytes.fromhex("000000000000000000050001") + b"m" + bytes.fromhex("0000000000000007")
+    assert recordcodec.decode(b"\0\0" + key[2:], value) == offset(leader_epoch=-1)
+
+
+def test_unknown_types_are_skipped() -> None:
+    """Share and streams groups, transactions, regular expressions: somebody else's facts survive beside ours."""
+    assert recordcodec.decode(b"\0\x10 whatever", b"\0\0") is None
+    assert recordcodec.decode(b"\0\x04\0\1g", None) is None
+    assert recordcodec.decode(b"\x4e\x20", b"") is None
+
+
+def test_newer_version_of_a_known_value_is_refused() -> None:
+    key, _ = recordcodec.encode(ConsumerGroupEpochSet(group_id="g", epoch=1))
+    with pytest.raises(StorageError, match=r"type 3 .*version is 1"):
+        recordcodec.decode(key, b"\0\1\0\0\0\1\0")
+
+
+def test_unknown_member_state_is_read_as_such() -> None:
+    record = CurrentAssignmentSet(
+        group_id="g",
+        member_id="a",
+        member_epoch=1,
+        previous_member_epoch=0,
+        state=MemberState.STABLE,
+        assigned={},
+        pending_revocation={},
+    )
+    key, value = recordcodec.encode(record)
+    assert value is not None
+    changed = value[:10] + b"\x07" + value[11:]
+    decoded = recordcodec.decode(key, changed)
+    assert isinstance(decoded, CurrentAssignmentSet) and decoded.state == MemberState.UNKNOWN
+
+
+def test_grants_without_epochs_count_from_the_members_epoch() -> None:
+    """Kafka before 4.3 did not store them: no older commit may pass."""
+    key, _ = recordcodec.encode(CurrentAssignmentForgotten(group_id="g", member_id="a"))
+    value = bytes.fromhex("000000000005000000040002") + b"i" * 16 + bytes.fromhex("0200000003000100")
+    decoded = recordcodec.decode(key, value)
+    assert isinstance(decoded, CurrentAssignmentSet)
+    assert decoded.assigned == {b"i" * 16: {3: 5}}
+
+
+def test_volatile_records_are_not_written() -> None:
+    volatile = TopicImageReplaced(group_id="", image=TopicImage())
+    assert recordcodec.encode_durable([volatile, offset()]) == [recordcodec.encode(offset())]
+    with pytest.raises(AssertionError, match="TopicImageReplaced"):
+        recordcodec.encode(volatile)
+
+
+def test_topics_of_an_embedded_subscription() -> None:
+    assert recordcodec.subscribed_topics(b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff") == ("t",)
+    # A newer version only appends fields.
+    newer = b"\0\x09\0\0\0\1\0\1t\xff\xff\xff\xff\0\0\0\0\xff\xff\xff\xff\xff\xffmore"
+    assert recordcodec.subscribed_topics(newer) == ("t",)
+    for broken in (b"", b"\0", b"\0\0", b"\xff\xff\0\0\0\0", b"\0\0\x7f\xff\xff\xff"):
+        assert recordcodec.subscribed_topics(broken) is None
