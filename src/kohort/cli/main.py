@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kohort import __version__
 from kohort.cli.output import complain
@@ -19,19 +20,33 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but an unknown word is answered with the nearest known one."""
+    """argparse, but an error is one sentence, and an unknown word is answered with the nearest known one."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; what is left over is refused by the verb that does not know it, not by the whole command."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
         complain(message + self._hint(message))
         sys.exit(2)
 
     def _hint(self, message: str) -> str:
         known = [option for action in self._actions for option in action.option_strings]
         known += [str(choice) for action in self._actions for choice in (action.choices or ())]
-        wrong = [word.strip("'\",") for word in message.replace("=", " ").split()]
-        near = [hit for word in wrong if word not in known for hit in get_close_matches(word, known, n=1, cutoff=0.75)]
-        return f"; did you mean {near[0]}?" if near else ""
+        near = [hit for word in unknown_words(message) for hit in get_close_matches(word, known, n=1, cutoff=0.65)]
+        return f"; did you mean {near[0]}?" if near else f"; see {self.prog} --help"
+
+
+def unknown_words(message: str) -> list[str]:
+    """The words that argparse complains about: a wrong choice, or the options among unrecognized arguments."""
+    choice = re.search(r"invalid choice: '(.*?)' \(choose from", message)
+    if choice:
+        return [choice[1]]
+    _, found, rest = message.partition("unrecognized arguments: ")
+    return [word.partition("=")[0] for word in rest.split() if word.startswith("-")] if found else []
 
 
 def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
@@ -68,7 +83,7 @@ def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     parsed = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not name:
+        if not equals or not name.strip():
             raise ConfigError(f"{option} {pair!r} is not NAME=VALUE")
         parsed[name.strip()] = value.strip()
     return parsed

@@ -35,22 +35,31 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """A table without frills: wide enough for its content, so that it can be piped; `empty` is said without rows."""
+    """A table without frills; without rows `empty` is said. Where it is piped, a row is a line, however long."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    if not cells:
+        sys.stdout.write(empty + "\n")
+    elif sys.stdout.isatty():
+        _print_for_person(columns, cells)
+    else:
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for row in (columns, *cells):
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            sys.stdout.write(line.rstrip() + "\n")
+
+
+def _print_for_person(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=not sys.stdout.isatty())
-    filled = False
-    for row in rows:
-        filled = True
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    if not filled:
-        sys.stdout.write(empty + "\n")
-        return
-    console = Console(width=None if sys.stdout.isatty() else 240, soft_wrap=not sys.stdout.isatty(), highlight=False)
-    console.print(table)
+        table.add_column(column, overflow="fold")
+    for row in cells:
+        # Names may have square brackets, which rich would take for markup.
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
 
 
 def complain(sentence: object) -> None:

@@ -1,0 +1,63 @@
+"""How the command line speaks: JSON of our values, text of bytes, tables that can be piped."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kohort.cli.output import complain, plain, print_json, print_table, text
+from kohort.client.admin.results import MemberDescription
+from kohort.ids import TopicPartition
+
+
+def test_values_become_what_json_can_carry() -> None:
+    member = MemberDescription(
+        member_id="m",
+        instance_id=None,
+        client_id="c",
+        client_host="/127.0.0.1",
+        member_epoch=3,
+        assignment=(TopicPartition("a", 0),),
+        target=(),
+    )
+    shown = plain({"member": member, 1: {2.5}, "raw": b"ok", "view": memoryview(b"v")})
+    assert json.loads(json.dumps(shown)) == shown
+    assert shown["1"] == [2.5]
+    assert (shown["raw"], shown["view"]) == ("ok", "v")
+    assert shown["member"]["member_epoch"] == 3
+    assert shown["member"]["target"] == []
+
+
+def test_partitions_are_objects_with_names() -> None:
+    """A reader of JSON should not have to know the order of a tuple."""
+    assert plain([TopicPartition("a", 0)]) == [{"topic": "a", "partition": 0}]
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"), [(None, None), (b"", ""), ("ä".encode(), "ä"), (b"\xff\x00", "\\xff\x00"), (b"a\nb", "a\nb")]
+)
+def test_bytes_are_text_where_they_can_be(raw: bytes | None, shown: str | None) -> None:
+    assert text(raw) == shown
+
+
+def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"value": "a\nb ä"})
+    assert capsys.readouterr().out == '{"value": "a\\nb ä"}\n'
+
+
+def test_a_table_that_is_piped_keeps_one_row_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 300
+    print_table(("NAME", "LAG"), [(long, None), ("[bold]", 0)], empty="nothing")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [["NAME", "LAG"], [long, "-"], ["[bold]", "0"]]
+
+
+def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("NAME",), [], empty="nothing yet")
+    assert capsys.readouterr().out == "nothing yet\n"
+
+
+def test_a_complaint_is_one_line_on_the_error_output(capsys: pytest.CaptureFixture[str]) -> None:
+    complain(ValueError("no such thing"))
+    assert capsys.readouterr() == ("", "kohort: no such thing\n")

@@ -1,0 +1,71 @@
+"""`kohort up`: what it takes from file and command line, and what it says."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.main import build_parser, main
+from kohort.cli.up import announcement, gather_config
+from kohort.errors import ConfigError
+
+
+def options(*words: str) -> Namespace:
+    return build_parser(["up"]).parse_args(["up", *words])
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=3\nnode.id=7\n")
+    config = gather_config(options("--config-file", str(file), "--config", "num.partitions=5"))
+    assert config == {"num.partitions": "5", "node.id": "7"}
+
+
+def test_a_toml_file_may_nest_names(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('num.partitions = 3\n[group.consumer]\n"heartbeat.interval.ms" = 500\n')
+    assert gather_config(options("--config-file", str(file))) == {
+        "num.partitions": 3,
+        "group.consumer.heartbeat.interval.ms": 500,
+    }
+
+
+def test_in_memory_overrules_the_directory_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={tmp_path}\nnode.id=7\n")
+    assert gather_config(options("--in-memory", "--config-file", str(file))) == {"node.id": "7"}
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    with pytest.raises(ConfigError, match=r"missing\.toml cannot be read: No such file"):
+        gather_config(options("--config-file", str(missing)))
+
+
+def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "--port", "70000"]) == 2
+    assert capsys.readouterr().err == "kohort: --port 70000 is not a port: 0 to 65535 is expected\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "ready", "bootstrap"),
+    [
+        ("127.0.0.1", "ready 127.0.0.1:9", "127.0.0.1:9"),
+        ("0.0.0.0", "ready 0.0.0.0:9", "127.0.0.1:9"),
+        ("::1", "ready [::1]:9", "[::1]:9"),
+        ("::", "ready [::]:9", "[::1]:9"),
+    ],
+)
+def test_the_announcement_ends_with_the_ready_line(host: str, ready: str, bootstrap: str) -> None:
+    lines = announcement(host, 9, data_dir=None)
+    assert len(lines) <= 8
+    assert lines[-1] == ready
+    assert [line for line in lines if line.startswith("ready ")] == [ready]
+    assert sum(bootstrap in line for line in lines[1:-1]) == 2, "two snippets to copy"
+
+
+def test_the_announcement_names_the_directory() -> None:
+    assert "data in /data" in announcement("127.0.0.1", 9, data_dir="/data")[0]
+    assert "in memory" in announcement("127.0.0.1", 9, data_dir=None)[0]
