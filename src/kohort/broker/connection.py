@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         """asyncio: the connection is gone; its open requests are forgotten."""
         del exc
         self._transport = None
-        self._context.connections.discard(self)
+        self._context.forget(self)
         if self._is_counted:
             self._is_counted = False
             self._context.connection_limit.leave()

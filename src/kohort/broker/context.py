@@ -50,6 +50,8 @@ class BrokerContext:
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         #: Every open connection.
         self.connections: Final[set[Connection]] = set()
+        #: Set when the last of them closes.
+        self.all_closed: Final = asyncio.Event()
         #: Connections that go on in the next turn of the loop.
         self._turns: list[Connection] = []
 
@@ -63,6 +65,12 @@ class BrokerContext:
         turns, self._turns = self._turns, []
         for connection in turns:
             connection.take_turn()
+
+    def forget(self, connection: Connection) -> None:
+        """`connection` is closed."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self.all_closed.set()
 
     def reclaim_buffers(self) -> None:
         """Have idle connections give their grown buffers back."""

@@ -48,6 +48,7 @@ class Route:
 
     __slots__ = (
         "_encode",
+        "_is_prefix_v1",
         "_response_class",
         "api_key",
         "decode",
@@ -55,7 +56,6 @@ class Route:
         "has_flexible_header",
         "has_parts",
         "version",
-        "_is_prefix_v1",
     )
 
     def __init__(
@@ -157,7 +157,7 @@ def _step_down_route() -> Route:
     return Route(
         ApiKey.API_VERSIONS,
         0,
-        decode=lambda buffer, position: (None, position),
+        decode=lambda _, position: (None, position),
         handle=refuse_version,
         has_flexible_header=False,
         response_version=0,

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from os import PathLike, environ, fspath, pathsep
+from os import PathLike, environ, fspath, pathsep, read
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
@@ -311,7 +311,7 @@ def _watch_stdin(loop: object, server: object) -> None:
     assert isinstance(server, Server)
 
     def wait_for_end() -> None:
-        while sys.stdin.buffer.read1(4096):
+        while read(sys.stdin.fileno(), 4096):
             pass
         if not loop.is_closed():
             loop.call_soon_threadsafe(server.request_stop)

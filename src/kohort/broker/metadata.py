@@ -43,8 +43,8 @@ class Cluster:
         self._by_id: dict[bytes, Topic] = {topic.topic_id: topic for topic in store.topics.values()}
         self.image = self._build_image(version=1)
         #: Called with each new image, and with the logs that are gone.
-        self.on_change: Callable[[TopicImage], None] = lambda image: None
-        self.on_deleted: Callable[[PartitionLog], None] = lambda log: None
+        self.on_change: Callable[[TopicImage], None] = lambda _: None
+        self.on_deleted: Callable[[PartitionLog], None] = lambda _: None
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -56,7 +56,7 @@ class Cluster:
         return self._store.topics.get(name)
 
     def find(self, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
-        """The topic that a request names by id (where the id is not zero) or by name, and the error if there is none."""
+        """The topic of that id, or of that name where the id is zero; and the error for one that there is not."""
         if topic_id != ZERO_TOPIC_ID:
             return self._by_id.get(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         return self._store.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

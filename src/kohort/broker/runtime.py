@@ -80,7 +80,7 @@ class Runtime:
         self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any]]]] = {}
         self._last_number = 0
         self._is_stopped = False
-        self._index_of: Callable[[str], int] = lambda group_id: 0
+        self._index_of: Callable[[str], int] = lambda _: 0
 
     def start(self, settings: GroupSettings, partitions: list[PartitionLog], image: TopicImage) -> None:
         """Rebuild the state of every shard from its log; then commands may come."""

@@ -7,6 +7,7 @@ leaves the mark of a clean shutdown; a broker that failed leaves none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
@@ -109,9 +110,10 @@ class Server:
         log.info("event=stopped address=%s clean=%s", self.bootstrap_servers, self.failure is None)
 
     async def _wait_for_clients(self, context: BrokerContext) -> None:
-        deadline = context.loop.time() + CLOSE_TIMEOUT_SECONDS
-        while context.connections and context.loop.time() < deadline:
-            await asyncio.sleep(0.005)
+        context.all_closed.clear()
+        if context.connections:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(context.all_closed.wait(), CLOSE_TIMEOUT_SECONDS)
         for connection in list(context.connections):
             connection.abort()
 

@@ -187,8 +187,10 @@ def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
     """The coordinator's limits; an option is matched to the field of its name with underscores."""
     by_keyword = {name.replace(".", "_"): value for name, value in values.items()}
     known = {field.name for field in fields(GroupSettings)}
-    chosen = {name: value for name, value in by_keyword.items() if name in known}
-    return GroupSettings(**{name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()})
+    chosen: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in by_keyword.items() if name in known
+    }
+    return GroupSettings(**chosen)
 
 
 def _address(option: str, text: str | None) -> tuple[str, int] | None:

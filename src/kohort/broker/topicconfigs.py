@@ -6,7 +6,8 @@ Source: Apache Kafka 4.3: CreateTopics, DescribeConfigs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from kohort.config import Option, parse_bool, parse_float, parse_int, parse_list, parse_str
@@ -16,8 +17,26 @@ from kohort.storage.topicconfig import LONG_MAX, TOPIC_OPTIONS
 if TYPE_CHECKING:
     from kohort.broker.settings import BrokerSettings
 
+
+class Resource(IntEnum):
+    """Kafka's numbers of what has configs."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+#: Kafka's numbers of where a value comes from: the topic, the broker's start, a default.
+TOPIC_SOURCE: Final = 1
+BROKER_SOURCE: Final = 4
+DEFAULT_SOURCE: Final = 5
 #: Kafka's numbers of config types, by the function that parses a value.
-_TYPE_OF_PARSER: Final = {parse_bool: 1, parse_str: 2, parse_float: 6, parse_list: 7}
+_TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {
+    parse_bool: 1,
+    parse_str: 2,
+    parse_float: 6,
+    parse_list: 7,
+}
 _TYPE_INT: Final = 3
 _TYPE_LONG: Final = 5
 

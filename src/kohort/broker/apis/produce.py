@@ -13,6 +13,7 @@ from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.durability import is_durable
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.storage.fs import Buffer
 from kohort.storage.partition import PartitionLog
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -82,8 +83,10 @@ def _append(
     context: BrokerContext, log: PartitionLog, data: PartitionProduceData, written: list[PartitionLog], now_ms: int
 ) -> PartitionProduceResponse:
     number = data.index
+    records = data.records
+    assert records is None or isinstance(records, Buffer), "decoded records are one buffer"
     try:
-        appended = context.durability.append(log, data.records or b"", now_ms=now_ms)
+        appended = context.durability.append(log, b"" if records is None else records, now_ms=now_ms)
     except Refused as refused:
         return _refuse(number, refused.code, str(refused))
     except StorageError as failure:

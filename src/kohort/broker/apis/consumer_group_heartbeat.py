@@ -1,0 +1,74 @@
+"""ConsumerGroupHeartbeat (key 68), KIP-848.
+
+Version 0: the broker makes the member id of a member that joins without one. Version 1: the client makes it
+(KIP-1082), and may subscribe by regular expression.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.memberids import new_member_id
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId, TopicId
+from kohort.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
+    """Ask the group's coordinator."""
+    runtime = context.runtime
+    token = runtime.next_token()
+    names, owned = message.subscribed_topic_names, message.topic_partitions
+    member_id = message.member_id
+    if request.version == 0 and not member_id and message.member_epoch == 0:
+        member_id = new_member_id(request.client_id)
+    command = commands.ConsumerGroupHeartbeat(
+        cause=CauseId(token),
+        request=token,
+        group_id=message.group_id,
+        member_id=member_id,
+        member_epoch=message.member_epoch,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        instance_id=message.instance_id,
+        rack_id=message.rack_id,
+        rebalance_timeout_ms=message.rebalance_timeout_ms,
+        subscribed_topic_names=None if names is None else tuple(names),
+        subscribed_topic_regex=message.subscribed_topic_regex,
+        server_assignor=message.server_assignor,
+        topic_partitions=None if owned is None else _partitions(owned),
+    )
+    runtime.answer(request, command, _translate)
+
+
+def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
+    return {TopicId(row.topic_id): tuple(sorted(row.partitions)) for row in rows}
+
+
+def _translate(
+    request: Request, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal
+) -> ConsumerGroupHeartbeatResponse:
+    del request
+    if isinstance(body, commands.Refusal):
+        return ConsumerGroupHeartbeatResponse(error_code=body.code, error_message=body.message or body.code.name)
+    assignment = body.assignment
+    return ConsumerGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=body.member_id,
+        member_epoch=body.member_epoch,
+        heartbeat_interval_ms=body.heartbeat_interval_ms,
+        assignment=None
+        if assignment is None
+        else Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+                for topic_id, partitions in assignment.items()
+            ]
+        ),
+    )

@@ -1,0 +1,49 @@
+"""CreatePartitions (key 37): bring topics to a larger number of partitions.
+
+Versions 0 to 3 are served. An assignment by hand may only name this node.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """Grow each topic on its own; one that is refused does not hold up the others."""
+    del request
+    rows = [_answer(context, topic, validate_only=message.validate_only) for topic in message.topics]
+    return CreatePartitionsResponse(results=rows)
+
+
+def _answer(
+    context: BrokerContext, asked: CreatePartitionsTopic, *, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    cluster = context.cluster
+    try:
+        topic = cluster.check_growth(asked.name, asked.count)
+        _check_assignments(asked, asked.count - len(topic.partitions), cluster.node_id)
+        if not validate_only:
+            cluster.grow_topic(asked.name, asked.count)
+    except Refused as refused:
+        return CreatePartitionsTopicResult(name=asked.name, error_code=refused.code, error_message=str(refused))
+    except StorageError as why:
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        return CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=str(why))
+    return CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE)
+
+
+def _check_assignments(asked: CreatePartitionsTopic, added: int, node_id: int) -> None:
+    if asked.assignments is None:
+        return
+    if len(asked.assignments) != added or any(row.broker_ids != [node_id] for row in asked.assignments):
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{added} assignments to broker {node_id} are expected, or none"
+        )

@@ -1,0 +1,44 @@
+"""DescribeCluster (key 60): this cluster is this node.
+
+Version 1: brokers or controllers may be asked for (KIP-919); a broker knows no controllers. Version 2: fenced brokers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.operations import CLUSTER_OPERATIONS
+from kohort.errors import ErrorCode
+from kohort.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+def handle(context: BrokerContext, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    """The one broker."""
+    cluster = context.cluster
+    if message.endpoint_type != BROKERS:
+        is_known = message.endpoint_type == CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="this is a broker; ask it for brokers (endpoint type 1)",
+            endpoint_type=BROKERS,
+        )
+    host, port = context.endpoint_for(request)
+    response = DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        endpoint_type=BROKERS,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.node_id,
+        brokers=[DescribeClusterBroker(broker_id=cluster.node_id, host=host, port=port)],
+    )
+    if message.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

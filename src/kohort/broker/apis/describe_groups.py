@@ -1,0 +1,72 @@
+"""DescribeGroups (key 15): members and state of classic groups.
+
+Version 3: authorised operations. Version 4: static members. Version 6: GROUP_ID_NOT_FOUND with a message where
+earlier versions show a group in state Dead (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.gather import Gather
+from kohort.broker.operations import GROUP_OPERATIONS
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId
+from kohort.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse | None:
+    """Ask the coordinator of each group."""
+    group_ids = message.groups
+    if not group_ids:
+        return DescribeGroupsResponse()
+
+    def complete(replies: list[commands.ReplyBody]) -> None:
+        if not request.is_open:
+            return
+        rows = [_describe(group_id, reply, request.version) for group_id, reply in zip(group_ids, replies, strict=True)]
+        if message.include_authorized_operations:
+            for row in rows:
+                row.authorized_operations = GROUP_OPERATIONS
+        request.answer(DescribeGroupsResponse(groups=rows))
+
+    whole = Gather(len(group_ids), complete)
+    for index, group_id in enumerate(group_ids):
+        token = context.runtime.next_token()
+        command = commands.DescribeClassicGroup(cause=CauseId(token), request=token, group_id=group_id)
+        context.runtime.ask(command, whole.slot(index))
+    return None
+
+
+def _describe(group_id: str, reply: commands.ReplyBody, version: int) -> DescribedGroup:
+    if isinstance(reply, commands.Refusal):
+        return DescribedGroup(error_code=reply.code, error_message=reply.message, group_id=group_id, group_state="Dead")
+    assert isinstance(reply, commands.DescribeClassicGroupReply)
+    error = reply.error
+    if error == ErrorCode.GROUP_ID_NOT_FOUND and version < 6:
+        error = ErrorCode.NONE
+    return DescribedGroup(
+        error_code=error,
+        error_message=None if error == ErrorCode.NONE else f"there is no classic group {group_id}",
+        group_id=group_id,
+        group_state=reply.state,
+        protocol_type=reply.protocol_type,
+        protocol_data=reply.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in reply.members
+        ],
+    )

@@ -1,0 +1,85 @@
+"""DescribeTopicPartitions (key 75), KIP-966: partitions of topics, page by page.
+
+Topics come in the order of their names; the cursor names the first partition of the next page.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.metadata import LEADER_EPOCH
+from kohort.broker.operations import TOPIC_OPERATIONS
+from kohort.errors import ErrorCode, Refused
+from kohort.storage.catalog import check_topic_name
+from kohort.storage.store import Topic
+from kohort.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+def handle(
+    context: BrokerContext, request: Request, message: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page, from the cursor on."""
+    del request
+    cluster = context.cluster
+    cursor = message.cursor
+    names = sorted({topic.name for topic in message.topics} or set(cluster.topics))
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    limit = context.settings.values["max.request.partition.size.limit"]
+    left = max(1, min(message.response_partition_limit, limit))
+    rows: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        topic = cluster.topic(name)
+        if topic is None:
+            rows.append(_missing(name))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        if left == 0:
+            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=Cursor(topic_name=name, partition_index=0))
+        last = min(len(topic.partitions), max(first, 0) + left)
+        numbers = range(max(first, 0), last)
+        rows.append(_describe(topic, numbers, cluster.node_id))
+        left -= len(numbers)
+        if last < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(
+                topics=rows, next_cursor=Cursor(topic_name=name, partition_index=last)
+            )
+    return DescribeTopicPartitionsResponse(topics=rows)
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except Refused as refused:
+        code = refused.code
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _describe(topic: Topic, numbers: range, node_id: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=number,
+                leader_id=node_id,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[node_id],
+                isr_nodes=[node_id],
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for number in numbers
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,33 @@
+"""Heartbeat (key 12): a member of a classic group is alive, and learns of a rebalance.
+
+Version 3: static members. Version 4: flexible.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId
+from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) -> None:
+    """Ask the group's coordinator."""
+    runtime = context.runtime
+    token = runtime.next_token()
+    command = commands.Heartbeat(
+        cause=CauseId(token),
+        request=token,
+        group_id=message.group_id,
+        generation_id=message.generation_id,
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+    )
+    runtime.answer(request, command, _translate)
+
+
+def _translate(request: Request, body: commands.Done | commands.Refusal) -> HeartbeatResponse:
+    del request
+    return HeartbeatResponse(error_code=body.code if isinstance(body, commands.Refusal) else ErrorCode.NONE)

@@ -1,0 +1,66 @@
+"""JoinGroup (key 11): enter the next generation of a classic group.
+
+Version 1: a rebalance timeout of its own (before it, the session timeout serves). Version 4: a member without an id is
+first told one (KIP-394). Version 5: static members. Version 7: the protocol's type, and no protocol name on errors.
+Version 8: the reason (KIP-800). Version 9: a leader may be told to skip the assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.memberids import new_member_id
+from kohort.coordinator import commands
+from kohort.ids import CauseId
+from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+
+def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) -> None:
+    """Ask the group's coordinator, which may park the request."""
+    runtime = context.runtime
+    token = runtime.next_token()
+    version = request.version
+    command = commands.JoinGroup(
+        cause=CauseId(token),
+        request=token,
+        group_id=message.group_id,
+        member_id=message.member_id,
+        fresh_member_id=new_member_id(message.group_instance_id or request.client_id),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        session_timeout_ms=message.session_timeout_ms,
+        rebalance_timeout_ms=message.rebalance_timeout_ms if version >= 1 else message.session_timeout_ms,
+        protocol_type=message.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in message.protocols),
+        instance_id=message.group_instance_id,
+        reason=message.reason,
+        requires_known_member_id=version >= 4,
+        supports_skip_assignment=version >= 9,
+    )
+
+    def translate(request: Request, body: commands.JoinGroupReply | commands.Refusal) -> JoinGroupResponse:
+        if isinstance(body, commands.Refusal):
+            return JoinGroupResponse(
+                error_code=body.code, protocol_name=_name(None, request), member_id=message.member_id
+            )
+        return JoinGroupResponse(
+            error_code=body.error,
+            generation_id=body.generation_id,
+            protocol_type=body.protocol_type,
+            protocol_name=_name(body.protocol_name, request),
+            leader=body.leader,
+            skip_assignment=body.skip_assignment,
+            member_id=body.member_id,
+            members=[
+                JoinGroupResponseMember(
+                    member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+                )
+                for member in body.members
+            ],
+        )
+
+    runtime.answer(request, command, translate)
+
+
+def _name(protocol_name: str | None, request: Request) -> str | None:
+    return protocol_name if protocol_name is not None or request.version >= 7 else ""

@@ -1,0 +1,46 @@
+"""LeaveGroup (key 13): a member goes, or an administrator removes several.
+
+Up to version 2 one member leaves and the answer's only error is about it; from version 3 on there is a list of members
+with an error each (KIP-345). Version 5: the reason (KIP-800).
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId
+from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+
+def handle(context: BrokerContext, request: Request, message: LeaveGroupRequest) -> None:
+    """Ask the group's coordinator."""
+    runtime = context.runtime
+    token = runtime.next_token()
+    members: tuple[commands.LeavingMember, ...]
+    if request.version < 3:
+        members = (commands.LeavingMember(member_id=message.member_id),)
+    else:
+        members = tuple(
+            commands.LeavingMember(
+                member_id=member.member_id, instance_id=member.group_instance_id, reason=member.reason
+            )
+            for member in message.members
+        )
+    command = commands.LeaveGroup(cause=CauseId(token), request=token, group_id=message.group_id, members=members)
+    runtime.answer(request, command, _translate)
+
+
+def _translate(request: Request, body: commands.LeaveGroupReply | commands.Refusal) -> LeaveGroupResponse:
+    if isinstance(body, commands.Refusal):
+        return LeaveGroupResponse(error_code=body.code)
+    if request.version < 3:
+        return LeaveGroupResponse(error_code=body.members[0][1])
+    return LeaveGroupResponse(
+        error_code=ErrorCode.NONE,
+        members=[
+            MemberResponse(member_id=member.member_id, group_instance_id=member.instance_id, error_code=error)
+            for member, error in body.members
+        ],
+    )

@@ -1,0 +1,49 @@
+"""ListGroups (key 16): every group of this broker.
+
+Version 4: filtered by state (KIP-518). Version 5: filtered by type (KIP-848).
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.gather import Gather
+from kohort.coordinator import commands
+from kohort.ids import CauseId
+from kohort.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+def handle(context: BrokerContext, request: Request, message: ListGroupsRequest) -> None:
+    """Ask every shard."""
+    runtime = context.runtime
+
+    def complete(replies: list[commands.ReplyBody]) -> None:
+        if request.is_open:
+            request.answer(ListGroupsResponse(groups=_rows(replies)))
+
+    whole = Gather(runtime.shard_count, complete)
+    for index in range(runtime.shard_count):
+        token = runtime.next_token()
+        command = commands.ListGroups(
+            cause=CauseId(token),
+            request=token,
+            states=tuple(message.states_filter),
+            types=tuple(message.types_filter),
+        )
+        runtime.ask_shard(index, token, command, whole.slot(index))
+
+
+def _rows(replies: list[commands.ReplyBody]) -> list[ListedGroup]:
+    rows = []
+    for reply in replies:
+        assert isinstance(reply, commands.ListGroupsReply)
+        rows += [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
+            for group in reply.groups
+        ]
+    return sorted(rows, key=lambda row: row.group_id)

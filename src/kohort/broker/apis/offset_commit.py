@@ -1,0 +1,90 @@
+"""OffsetCommit (key 8): remember how far a group has read.
+
+Versions 2 to 10 are served. Up to version 4 a retention time may be given, which is not kept. Version 7: static
+members. Version 9: members of KIP-848 groups commit with their member epoch. Version 10: topics by id.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import ZERO_TOPIC_ID, CauseId, TopicId
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
+    """Ask the group's coordinator about the topics that exist; the others are refused here."""
+    names = [_name(context, topic, request.version) for topic in message.topics]
+    offsets = tuple(
+        commands.OffsetToCommit(
+            topic=name,
+            topic_id=TopicId(topic.topic_id),
+            partition=partition.partition_index,
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+        )
+        for topic, name in zip(message.topics, names, strict=True)
+        if name is not None
+        for partition in topic.partitions
+    )
+    if not offsets:
+        return _answer(message, names, [])
+    runtime = context.runtime
+    token = runtime.next_token()
+    command = commands.CommitOffsets(
+        cause=CauseId(token),
+        request=token,
+        group_id=message.group_id,
+        member_id=message.member_id,
+        generation_or_member_epoch=message.generation_id_or_member_epoch,
+        offsets=offsets,
+        instance_id=message.group_instance_id,
+        is_member_epoch_aware=request.version >= 9,
+    )
+
+    def translate(request: Request, body: commands.CommitOffsetsReply | commands.Refusal) -> OffsetCommitResponse:
+        del request
+        if isinstance(body, commands.Refusal):
+            return _answer(message, names, [body.code] * len(offsets))
+        return _answer(message, names, list(body.errors))
+
+    runtime.answer(request, command, translate)
+    return None
+
+
+def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int) -> str | None:
+    """The topic's name, `None` for an id that nobody knows; a name is checked by the coordinator."""
+    if version < 10:
+        return topic.name
+    found = context.cluster.topic_by_id(topic.topic_id) if topic.topic_id != ZERO_TOPIC_ID else None
+    return found.name if found is not None else None
+
+
+def _answer(message: OffsetCommitRequest, names: list[str | None], errors: list[ErrorCode]) -> OffsetCommitResponse:
+    """One code per partition of the request; `errors` are those of the topics that exist, in order."""
+    codes = iter(errors)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID if name is None else next(codes),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic, name in zip(message.topics, names, strict=True)
+        ]
+    )

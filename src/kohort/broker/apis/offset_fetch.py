@@ -1,0 +1,178 @@
+"""OffsetFetch (key 9): how far a group has read.
+
+Versions 1 to 10 are served. Version 2: null asks for every topic, and errors stand once per answer instead of at each
+partition. Version 7: only stable offsets (there are no others without transactions). Version 8: several groups.
+Version 9: members of KIP-848 groups say who they are. Version 10: topics by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.gather import Gather
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import ZERO_TOPIC_ID, CauseId
+from kohort.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> OffsetFetchResponse | None:
+    """Ask the coordinator of each group."""
+    if request.version < 8:
+        _ask_one(context, request, message)
+        return None
+    groups = message.groups
+    if not groups:
+        return OffsetFetchResponse()
+    version = request.version
+
+    def complete(replies: list[commands.ReplyBody]) -> None:
+        if request.is_open:
+            rows = [_group(context, group, reply, version) for group, reply in zip(groups, replies, strict=True)]
+            request.answer(OffsetFetchResponse(groups=rows))
+
+    whole = Gather(len(groups), complete)
+    for index, group in enumerate(groups):
+        context.runtime.ask(_command(context, group, message, version), whole.slot(index))
+    return None
+
+
+def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> None:
+    topics = message.topics
+    partitions = (
+        None
+        if topics is None
+        else tuple((topic.name, number) for topic in topics for number in topic.partition_indexes)
+    )
+    token = context.runtime.next_token()
+    command = commands.FetchOffsets(
+        cause=CauseId(token),
+        request=token,
+        group_id=message.group_id,
+        partitions=partitions,
+        require_stable=message.require_stable,
+    )
+
+    def translate(request: Request, body: commands.FetchOffsetsReply | commands.Refusal) -> OffsetFetchResponse:
+        if not isinstance(body, commands.Refusal):
+            return OffsetFetchResponse(topics=list(_topics(body)))
+        if request.version >= 2:
+            return OffsetFetchResponse(error_code=body.code)
+        rows = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=number, committed_offset=-1, metadata="", error_code=body.code
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in topics or ()
+        ]
+        return OffsetFetchResponse(topics=rows)
+
+    context.runtime.answer(request, command, translate)
+
+
+def _topics(body: commands.FetchOffsetsReply) -> Iterator[OffsetFetchResponseTopic]:
+    """The offsets by topic, in the order in which the topics come."""
+    rows: dict[str, list[OffsetFetchResponsePartition]] = {}
+    for found in body.offsets:
+        rows.setdefault(found.topic, []).append(
+            OffsetFetchResponsePartition(
+                partition_index=found.partition,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                metadata=found.metadata,
+            )
+        )
+    for topic, partitions in rows.items():
+        yield OffsetFetchResponseTopic(name=topic, partitions=partitions)
+
+
+def _command(
+    context: BrokerContext, group: OffsetFetchRequestGroup, message: OffsetFetchRequest, version: int
+) -> commands.FetchOffsets:
+    partitions: tuple[tuple[str, int], ...] | None = None
+    if group.topics is not None:
+        partitions = tuple(
+            (name, number)
+            for topic in group.topics
+            if (name := _name(context, topic.name, topic.topic_id, version)) is not None
+            for number in topic.partition_indexes
+        )
+    token = context.runtime.next_token()
+    return commands.FetchOffsets(
+        cause=CauseId(token),
+        request=token,
+        group_id=group.group_id,
+        partitions=partitions,
+        member_id=group.member_id,
+        member_epoch=group.member_epoch,
+        require_stable=message.require_stable,
+    )
+
+
+def _name(context: BrokerContext, name: str, topic_id: bytes, version: int) -> str | None:
+    """The topic's name, `None` for an id that nobody knows."""
+    if version < 10:
+        return name
+    topic = context.cluster.topic_by_id(topic_id)
+    return None if topic is None else topic.name
+
+
+def _group(
+    context: BrokerContext, asked: OffsetFetchRequestGroup, reply: commands.ReplyBody, version: int
+) -> OffsetFetchResponseGroup:
+    if isinstance(reply, commands.Refusal):
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=reply.code)
+    assert isinstance(reply, commands.FetchOffsetsReply)
+    rows: dict[tuple[str, bytes], list[OffsetFetchResponsePartitions]] = {}
+    for found in reply.offsets:
+        if version >= 10 and found.topic_id == ZERO_TOPIC_ID:
+            # A topic that is gone has no id to be named by.
+            continue
+        rows.setdefault((found.topic, found.topic_id), []).append(
+            OffsetFetchResponsePartitions(
+                partition_index=found.partition,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                metadata=found.metadata,
+            )
+        )
+    topics = [
+        OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
+        for (name, topic_id), partitions in rows.items()
+    ]
+    if version >= 10:
+        topics += _unknown_topics(context, asked)
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _unknown_topics(context: BrokerContext, asked: OffsetFetchRequestGroup) -> Iterator[OffsetFetchResponseTopics]:
+    for topic in asked.topics or ():
+        if context.cluster.topic_by_id(topic.topic_id) is None:
+            yield OffsetFetchResponseTopics(
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=number,
+                        committed_offset=-1,
+                        metadata="",
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )

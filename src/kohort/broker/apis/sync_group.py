@@ -1,0 +1,46 @@
+"""SyncGroup (key 14): the leader hands out the assignment, every member gets its part.
+
+Version 3: static members. Version 5: the protocol's type and name, which both sides compare.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.connection import Request
+from kohort.broker.context import BrokerContext
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId
+from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) -> SyncGroupResponse | None:
+    """Ask the group's coordinator, which parks the request until the leader has synced."""
+    if request.version >= 5 and (message.protocol_type is None or message.protocol_name is None):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    runtime = context.runtime
+    token = runtime.next_token()
+    command = commands.SyncGroup(
+        cause=CauseId(token),
+        request=token,
+        group_id=message.group_id,
+        generation_id=message.generation_id,
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+        protocol_type=message.protocol_type,
+        protocol_name=message.protocol_name,
+        assignments={row.member_id: bytes(row.assignment) for row in message.assignments},
+    )
+    runtime.answer(request, command, _translate)
+    return None
+
+
+def _translate(request: Request, body: commands.SyncGroupReply | commands.Refusal) -> SyncGroupResponse:
+    del request
+    if isinstance(body, commands.Refusal):
+        return SyncGroupResponse(error_code=body.code)
+    return SyncGroupResponse(
+        error_code=body.error,
+        protocol_type=body.protocol_type,
+        protocol_name=body.protocol_name,
+        assignment=body.assignment,
+    )
