@@ -270,11 +270,14 @@ class GroupDialogue:
             self._commit(decision)
         return decision is not None
 
-    def restart(self) -> None:
+    def restart(self, *, topics_first: bool = False) -> None:
         """The process dies and comes back: what was parked is gone, the log is read again."""
         self.shard = self.fold()
+        if topics_first:
+            self._tell_topics()
         self.shard.on_loaded(self.now_ms)
-        self._tell_topics()
+        if not topics_first:
+            self._tell_topics()
 
     def fold(self, log: Iterable[tuple[bytes, bytes | None]] | None = None) -> Shard:
         """A shard that has read the log, and was told nothing else."""

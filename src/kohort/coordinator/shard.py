@@ -37,8 +37,8 @@ from kohort.timers import TimerTable
 class Shard:
     """The groups of one coordinator.
 
-    The shell calls `apply` for each record of the log, then `on_loaded`, then handles `TopicsChanged` with the topics
-    as they are; after that, commands and `expire` in any order, each decision committed before the next is made.
+    The shell calls `apply` for each record of the log, then `on_loaded`, and handles `TopicsChanged` with the topics as
+    they are (in either order); after that, commands and `expire`, each decision committed before the next is made.
     """
 
     def __init__(self, settings: GroupSettings) -> None:

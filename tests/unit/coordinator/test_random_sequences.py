@@ -187,7 +187,7 @@ class Chaos:
         self.dialogue.set_topics({name: max(count, now.get(name, 0)) for name, count in counts.items()})
 
     def restart(self) -> None:
-        self.dialogue.restart()
+        self.dialogue.restart(topics_first=self.random.random() < 0.5)
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -16,6 +16,7 @@ from kohort.coordinator.records import (
     MemberState,
     MemberTargetForgotten,
     MemberTargetSet,
+    StoredClassicMember,
     TargetAssignmentEpochForgotten,
     TargetAssignmentEpochSet,
 )
@@ -81,20 +82,46 @@ def test_crash_between_fences_and_their_target(group: GroupDialogue) -> None:
     assert (group.group.epoch, group.group.target_epoch) == (3, 3)
 
 
-def test_classic_sessions_run_in_full_too(group: GroupDialogue) -> None:
-    record = ClassicGroupStored(
+def stored_classic(*member_ids: str) -> ClassicGroupStored:
+    """A classic group at rest."""
+    return ClassicGroupStored(
         group_id="g",
         protocol_type="consumer",
-        generation=0,
-        protocol_name=None,
-        leader=None,
+        generation=1,
+        protocol_name="range" if member_ids else None,
+        leader=member_ids[0] if member_ids else None,
         state_timestamp_ms=1,
-        members=(),
+        members=tuple(
+            StoredClassicMember(
+                member_id=member_id,
+                instance_id=None,
+                client_id="c",
+                client_host="h",
+                rebalance_timeout_ms=60_000,
+                session_timeout_ms=10_000,
+                subscription=b"",
+                assignment=b"",
+            )
+            for member_id in member_ids
+        ),
     )
-    group.log.append(recordcodec.encode(record))
+
+
+def test_classic_sessions_run_in_full_too(group: GroupDialogue) -> None:
+    group.log.append(recordcodec.encode(stored_classic("x")))
     group.restart()
+    assert group.list_groups() == [("g", "consumer", "Stable", "classic")]
+    assert group.shard.timers.deadline(TimerKey("session", "g", "x")) == group.now_ms + 10_000
+    group.advance(ms=10_000)
     assert group.list_groups() == [("g", "consumer", "Empty", "classic")]
-    assert group.shard.next_deadline() is None
+
+
+def test_classic_group_that_is_larger_than_allowed_rebalances_when_it_is_loaded() -> None:
+    """Source: Apache Kafka's `onLoaded`; the limit may have been lowered."""
+    group = GroupDialogue(group_max_size=1)
+    group.log.append(recordcodec.encode(stored_classic("x", "y")))
+    group.restart()
+    assert group.list_groups() == [("g", "consumer", "PreparingRebalance", "classic")]
 
 
 def test_compacted_log_gives_the_same_state(group: GroupDialogue) -> None:
@@ -182,15 +209,7 @@ def test_member_without_a_subscription_is_fenced_in_the_end(group: GroupDialogue
 
 def test_id_that_was_classic_and_is_not_any_more(group: GroupDialogue) -> None:
     """The tombstone of the classic group may be gone; the latest word counts, either way."""
-    stored = ClassicGroupStored(
-        group_id="g",
-        protocol_type="consumer",
-        generation=1,
-        protocol_name=None,
-        leader=None,
-        state_timestamp_ms=1,
-        members=(),
-    )
+    stored = stored_classic()
     consumer = (
         ConsumerGroupEpochSet(group_id="g", epoch=1),
         TargetAssignmentEpochSet(group_id="g", assignment_epoch=1),
