@@ -142,7 +142,7 @@ _FETCH: Final = (
     _number("fetch.max.wait.ms", 500, "How long the broker waits for fetch.min.bytes."),
     _number(
         "max.partition.fetch.bytes",
-        8 * 1024 * 1024,
+        4 * 1024 * 1024,
         "Most bytes of one partition in one fetch (Kafka: 1 MiB).",
         minimum=1,
     ),

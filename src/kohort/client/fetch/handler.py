@@ -7,11 +7,13 @@ Source: the consumer threading refactor (CTR): FetchHandler.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
+from operator import itemgetter
 from typing import Final
 
 from kohort.client.exchange import Chunk, Fence, Start
@@ -19,7 +21,7 @@ from kohort.client.fetch.isolation import committed_parts
 from kohort.client.records import ConsumerRecord
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
-from kohort.records.columns import RecordColumns, decode_columns
+from kohort.records.columns import BinaryColumn, RecordColumns, decode_columns
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -290,22 +292,37 @@ class FetchHandler:
 
 def build_records(partition: TopicPartition, columns: RecordColumns, start: int, stop: int) -> list[ConsumerRecord]:
     """The rows [start, stop) as records."""
-    keys = columns.keys.to_list(start, stop) if columns.keys is not None else repeat(None)
-    values = columns.values.to_list(start, stop) if columns.values is not None else repeat(None)
+    keys, values = _strings(columns.keys, start, stop), _strings(columns.values, start, stop)
     headers: Iterable[tuple[tuple[str, bytes | None], ...]] = (
         columns.headers.to_list(start, stop) if columns.headers is not None else repeat(())
     )
+    types, epochs = _batch_fields(columns, start, stop)
     rows = zip(
         repeat(partition.topic),
         repeat(partition.partition),
         columns.offsets[start:stop].tolist(),
         columns.timestamps[start:stop].tolist(),
-        columns.timestamp_types(start, stop),
+        types,
         keys,
         values,
         headers,
-        columns.leader_epochs(start, stop),
+        epochs,
         strict=False,
     )
     # Skips the check of a length that cannot be wrong here; this is the hot loop of `poll`.
     return list(map(partial(tuple.__new__, ConsumerRecord), rows))
+
+
+def _strings(column: BinaryColumn | None, start: int, stop: int) -> Iterable[bytes | None]:
+    if column is None or column.null_count == len(column):
+        return repeat(None)
+    return column.to_list(start, stop)
+
+
+def _batch_fields(columns: RecordColumns, start: int, stop: int) -> tuple[Iterable[int], Iterable[int]]:
+    """Timestamp type and leader epoch of each row; mostly the rows of one poll are of one batch."""
+    first = bisect_left(columns.batches, start + 1, key=itemgetter(0))
+    if first < len(columns.batches) and columns.batches[first][0] >= stop:
+        _, epoch, kind = columns.batches[first]
+        return repeat(kind), repeat(epoch)
+    return columns.timestamp_types(start, stop), columns.leader_epochs(start, stop)

@@ -9,10 +9,10 @@ optional), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-516 (topic 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.cluster import Cluster
@@ -209,9 +209,8 @@ class FetchSender:
         if data.records is None or len(data.records) == 0:
             return 0
         assert isinstance(data.records, memoryview), "records that were decoded are a slice of their response"
-        records = data.records
-        next_offset = end_of(records)
-        if next_offset is None or next_offset <= reading.offset:
+        end = end_of(data.records)
+        if end is None or end.next_offset <= reading.offset:
             # Not even one whole batch, or nothing new: nothing is lost by asking again, a little later.
             reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(0))
             return 0
@@ -220,15 +219,15 @@ class FetchSender:
                 partition=partition,
                 fence=reading.fence,
                 offset=reading.offset,
-                next_offset=next_offset,
-                records=records,
-                size_bytes=len(records),
+                next_offset=end.next_offset,
+                records=data.records[: end.size_bytes],
+                size_bytes=end.size_bytes,
                 aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
             )
         )
-        reading.offset = next_offset
+        reading.offset = end.next_offset
         self._readings.to_back(reading)
-        return len(records)
+        return end.size_bytes
 
     def _on_error(self, reading: Reading, code: ErrorCode, now_ms: int) -> None:
         reading.preferred_node = -1
@@ -243,22 +242,27 @@ class FetchSender:
             self._on_trouble(reading.partition, BrokerError(code, during=f"reading {reading.partition}"))
 
 
-def end_of(records: memoryview) -> int | None:
-    """The offset after the last whole batch; `None` if there is no whole batch."""
-    end = None
-    for base_offset, position in _batches(records):
-        end = base_offset + _LAST_DELTA.unpack_from(records, position + _LAST_DELTA_AT)[0] + 1
-    return end
+class End(NamedTuple):
+    """Where the whole batches of an answer end; a broker cuts the last one where the limit of bytes is."""
+
+    next_offset: int
+    size_bytes: int
 
 
-def _batches(records: memoryview) -> Iterator[tuple[int, int]]:
+def end_of(records: memoryview) -> End | None:
+    """The end of the last whole batch; `None` if there is no whole batch."""
     position, size = 0, len(records)
+    last: int | None = None
     while size - position > _LAST_DELTA_AT + _LAST_DELTA.size:
-        base_offset, length = _BATCH_START.unpack_from(records, position)
+        _, length = _BATCH_START.unpack_from(records, position)
         if length < _LAST_DELTA_AT or position + _LENGTH_END + length > size:
-            return
-        yield base_offset, position
-        position += _LENGTH_END + length
+            break
+        last, position = position, position + _LENGTH_END + length
+    if last is None:
+        return None
+    base_offset, _ = _BATCH_START.unpack_from(records, last)
+    (last_delta,) = _LAST_DELTA.unpack_from(records, last + _LAST_DELTA_AT)
+    return End(base_offset + last_delta + 1, position)
 
 
 def _is_ready(reading: Reading) -> bool:

@@ -32,6 +32,8 @@ from kohort.wire.schema import Message, schema_of
 
 _LENGTH: Final = Struct(">i")
 _SCRATCH_BYTES: Final = 128 * 1024
+#: Buffers of large answers that are kept to be used again.
+_POOL_BYTES: Final = 96 * 1024 * 1024
 #: The version of ApiVersions that every broker since 2.4 reads; older ones refuse it in version 0.
 _API_VERSIONS_FIRST: Final = 3
 
@@ -40,6 +42,52 @@ Buffer = bytes | bytearray | memoryview
 
 class UnsupportedError(LocalProtocolError):
     """The broker has no version of the API that the request can use."""
+
+
+class BodyPool:
+    """Buffers for large frames, used again when nobody looks at them any more: fresh memory costs more than receiving.
+
+    >>> pool = BodyPool(limit_bytes=1 << 20)
+    >>> frame = pool.take(100_000)
+    >>> del frame
+    >>> len(pool.take(50_000)), pool.held_bytes
+    (50000, 131072)
+    """
+
+    __slots__ = ("_buffers", "_limit")
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._buffers: list[bytearray] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept for later, in use or not."""
+        return sum(map(len, self._buffers))
+
+    def take(self, size: int) -> memoryview:
+        """Writable memory of that size; it is free again when the last view of it is gone."""
+        for index, buffer in enumerate(self._buffers):
+            if len(buffer) >= size and _is_unseen(buffer):
+                # The least recently used one comes first.
+                self._buffers.append(self._buffers.pop(index))
+                return memoryview(buffer)[:size]
+        # Rounded up, since the next answer is seldom of exactly this size.
+        fresh = bytearray(-(-size // _SCRATCH_BYTES) * _SCRATCH_BYTES)
+        self._buffers.append(fresh)
+        while self.held_bytes > self._limit:
+            del self._buffers[0]
+        return memoryview(fresh)[:size]
+
+
+def _is_unseen(buffer: bytearray) -> bool:
+    """Whether no view of it exists: a byte array refuses to change its size while there is one."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True
 
 
 class FrameReceiver:
@@ -52,7 +100,7 @@ class FrameReceiver:
     [b'abc']
     """
 
-    __slots__ = ("_body", "_body_view", "_filled", "_limit", "_scratch", "_scratch_filled", "_scratch_view")
+    __slots__ = ("_body", "_filled", "_limit", "_pool", "_scratch", "_scratch_filled", "_scratch_view")
 
     def __init__(self, *, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -60,14 +108,14 @@ class FrameReceiver:
         self._scratch_view = memoryview(self._scratch)
         self._scratch_filled = 0
         #: The frame that is being received in place; `None` between frames.
-        self._body: bytearray | None = None
-        self._body_view = memoryview(b"")
+        self._body: memoryview | None = None
         self._filled = 0
+        self._pool = BodyPool(limit_bytes=_POOL_BYTES)
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the stream belong; never empty."""
         if self._body is not None:
-            return self._body_view[self._filled :]
+            return self._body[self._filled :]
         return self._scratch_view[self._scratch_filled :]
 
     def received(self, count: int) -> list[memoryview]:
@@ -78,7 +126,7 @@ class FrameReceiver:
         self._filled += count
         if self._filled < len(self._body):
             return []
-        frame, self._body, self._body_view = self._body_view, None, memoryview(b"")
+        frame, self._body = self._body, None
         return [frame]
 
     def _cut(self) -> list[memoryview]:
@@ -99,10 +147,9 @@ class FrameReceiver:
         return frames
 
     def _start_body(self, size: int, start: int) -> None:
-        body = bytearray(size)
         held = self._scratch_filled - start
-        self._body, self._body_view = body, memoryview(body)
-        self._body_view[:held] = self._scratch_view[start : self._scratch_filled]
+        self._body = self._pool.take(size)
+        self._body[:held] = self._scratch_view[start : self._scratch_filled]
         self._filled, self._scratch_filled = held, 0
 
 
