@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from kohort.errors import CorruptRecordError, LocalProtocolError
+from kohort.records.checksum import crc32c
 from kohort.records.compression import DEFAULT_LIMIT_BYTES, codec_number, compress, decompress
 from kohort.records.header import (
     CONTROL_BIT,

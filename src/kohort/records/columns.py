@@ -16,11 +16,10 @@ from functools import partial
 from itertools import repeat
 from typing import Final
 
-from crc32c import crc32c
-
 from kohort.errors import CorruptRecordError
 from kohort.records.batch import Record
 from kohort.records.binary import BinaryColumn, HeaderColumn, Headers
+from kohort.records.checksum import crc32c
 from kohort.records.choice import KernelSet, active_kernels
 from kohort.records.compression import DEFAULT_LIMIT_BYTES, decompress
 from kohort.records.header import (
@@ -31,9 +30,6 @@ from kohort.records.header import (
     LOG_APPEND_TIME_BIT,
     MIN_RECORD_SIZE,
     Buffer,
-    check_counts,
-    parse_header,
-    split_batches,
 )
 from kohort.records.layout import (
     ATTRIBUTES,
@@ -56,6 +52,7 @@ from kohort.records.layout import (
     TABLE_WIDTH,
     VALUE,
 )
+from kohort.records.table import read_table, table_field, zeros
 
 #: What one call unfolds before it stops at the end of a batch.
 DEFAULT_TOTAL_BYTES: Final = 64 * 1024 * 1024
@@ -174,8 +171,8 @@ class _Decoder:
             for region in regions
             for batch in range(region.first, region.stop)
         )
-        offsets, timestamps = _zeros("q", capacity), _zeros("q", capacity)
-        spans = _zeros("i", capacity * SPAN_WIDTH)
+        offsets, timestamps = zeros("q", capacity), zeros("q", capacity)
+        spans = zeros("i", capacity * SPAN_WIDTH)
         row = 0
         for region in regions:
             region.first_row = row
@@ -202,7 +199,7 @@ class _Decoder:
         regions: list[_Region] = []
         total = 0
         columns = (
-            _field(table, field, 0, count) for field in (POSITION, END, LAST_OFFSET, ATTRIBUTES, CRC, RECORD_COUNT)
+            table_field(table, field, 0, count) for field in (POSITION, END, LAST_OFFSET, ATTRIBUTES, CRC, RECORD_COUNT)
         )
         for batch, (begin, end, last_offset, attributes, crc, records) in enumerate(zip(*columns, strict=True)):
             if last_offset < self.start_offset:
@@ -247,8 +244,8 @@ class _Decoder:
         count = self.kernels.sum_lengths(spans, SPAN_WIDTH, HEADER_COUNT, rows)
         if count == 0:
             return None
-        row_offsets = _zeros("i", rows + 1)
-        header_spans = _zeros("i", count * HEADER_WIDTH)
+        row_offsets = zeros("i", rows + 1)
+        header_spans = zeros("i", count * HEADER_WIDTH)
         pieces = []
         for region in regions:
             data, first, stop = region.join(), region.first_row, region.stop_row
@@ -267,14 +264,14 @@ class _Decoder:
     ) -> BinaryColumn:
         """One field of all rows, out of the (region, first row, stop row) that hold them."""
         kernels = self.kernels
-        offsets = _zeros("i", rows + 1)
-        data = _zeros("B", kernels.sum_lengths(spans, width, field + 1, rows))
+        offsets = zeros("i", rows + 1)
+        data = zeros("B", kernels.sum_lengths(spans, width, field + 1, rows))
         for region, first, stop in pieces:
             kernels.gather(region, spans, width, field, first, stop, data, offsets)
         nulls = kernels.count_nulls(spans, width, field + 1, rows)
         validity = None
         if nulls:
-            validity = _zeros("B", (rows + 7) // 8)
+            validity = zeros("B", (rows + 7) // 8)
             kernels.fill_validity(spans, width, field + 1, rows, validity)
         return BinaryColumn(offsets=offsets, data=data, validity=validity, null_count=nulls)
 
@@ -321,7 +318,7 @@ def decode_columns(
         with_headers=with_headers,
     )
     view = memoryview(buffer).cast("B")[:_REGION_LIMIT]
-    table, count, fault = _index(view, kernels)
+    table, count, fault = read_table(view, kernels)
     while True:
         if fault is not None and not _is_any_wanted(table, count, start_offset):
             raise fault
@@ -329,29 +326,6 @@ def decode_columns(
             return decoder.decode(view, table, count)
         except _DamagedBatch as damaged:
             count, fault = damaged.batch, damaged.reason
-
-
-def _index(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, CorruptRecordError | None]:
-    """The batch table, how many batches it holds, and what is wrong with the one behind them."""
-    count = kernels.count_batches(view)
-    table = _zeros("q", count * TABLE_WIDTH)
-    end = kernels.index_batches(view, table, count)
-    if end < 0:
-        position = -1 - end
-        header = parse_header(view, position)
-        fault = CorruptRecordError(
-            f"the batch at offset {header.base_offset} lies in front of the end of the one before it"
-        )
-        try:
-            check_counts(header)
-        except CorruptRecordError as error:
-            fault = error
-        return table, kernels.count_batches(view[:position]), fault
-    try:
-        split_batches(view[end:])
-    except CorruptRecordError as error:
-        return table, count, error
-    return table, count, None
 
 
 def _is_any_wanted(table: memoryview, count: int, start_offset: int) -> bool:
@@ -387,20 +361,9 @@ def _bad_record(table: memoryview, region: _Region, position: int) -> _DamagedBa
 def _batch_rows(table: memoryview, regions: list[_Region]) -> tuple[tuple[int, int, int], ...]:
     rows: list[tuple[int, int, int]] = []
     for region in regions:
-        stops = _field(table, ROW_STOP, region.first, region.stop)
-        epochs = _field(table, LEADER_EPOCH, region.first, region.stop)
-        attributes = _field(table, ATTRIBUTES, region.first, region.stop)
+        stops = table_field(table, ROW_STOP, region.first, region.stop)
+        epochs = table_field(table, LEADER_EPOCH, region.first, region.stop)
+        attributes = table_field(table, ATTRIBUTES, region.first, region.stop)
         types = [1 if bits & LOG_APPEND_TIME_BIT else 0 for bits in attributes]
         rows += zip(stops, epochs, types, strict=True)
     return tuple(rows)
-
-
-def _field(table: memoryview, field: int, first: int, stop: int) -> list[int]:
-    """One column of the table, for the batches [first, stop)."""
-    return table[first * TABLE_WIDTH + field : stop * TABLE_WIDTH : TABLE_WIDTH].tolist()
-
-
-def _zeros(kind: str, count: int) -> memoryview:
-    """An array of one of the kinds q (int64), i (int32) and B (byte)."""
-    width = {"q": 8, "i": 4, "B": 1}[kind]
-    return memoryview(bytearray(count * width)).cast(kind)  # type: ignore[call-overload,no-any-return]

@@ -10,9 +10,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from kohort.errors import CorruptRecordError
+from kohort.records.checksum import crc32c
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -1,0 +1,41 @@
+"""CRC-32C, which guards every record batch.
+
+Laws: loading this module loads the compiled function and nothing else. The package `crc32c` imports the standard
+library's package metadata on its way, which takes longer than all of a broker's own start.
+Source: architecture rule 14, start-up is a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
+from typing import Final, TypeAlias
+
+Checksum: TypeAlias = Callable[[bytes | bytearray | memoryview], int]
+
+
+def _load() -> Checksum:
+    """The function straight from its extension module; through the package if that is laid out otherwise."""
+    spec = _extension_spec()
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        function: Checksum | None = getattr(module, "crc32c", None)
+        if function is not None:
+            return function
+    from crc32c import crc32c as packaged
+
+    found: Checksum = packaged
+    return found
+
+
+def _extension_spec() -> ModuleSpec | None:
+    package = PathFinder.find_spec("crc32c")
+    if package is None or package.submodule_search_locations is None:
+        return None
+    return PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+
+
+#: The CRC-32C of a buffer.
+crc32c: Final = _load()

@@ -1,0 +1,46 @@
+"""The table of a buffer's batches, as kernels fill it, and the arrays that they fill.
+
+Laws: the table holds only batches whose headers do not contradict each other; what is wrong with the one behind
+them is kept and raised by whoever comes to it.
+"""
+
+from __future__ import annotations
+
+from kohort.errors import CorruptRecordError
+from kohort.records.choice import KernelSet
+from kohort.records.header import check_counts, parse_header, split_batches
+from kohort.records.layout import TABLE_WIDTH
+
+
+def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, CorruptRecordError | None]:
+    """The batch table, how many batches it holds, and what is wrong with the one behind them."""
+    count = kernels.count_batches(view)
+    table = zeros("q", count * TABLE_WIDTH)
+    end = kernels.index_batches(view, table, count)
+    if end < 0:
+        position = -1 - end
+        header = parse_header(view, position)
+        fault = CorruptRecordError(
+            f"the batch at offset {header.base_offset} lies in front of the end of the one before it"
+        )
+        try:
+            check_counts(header)
+        except CorruptRecordError as error:
+            fault = error
+        return table, kernels.count_batches(view[:position]), fault
+    try:
+        split_batches(view[end:])
+    except CorruptRecordError as error:
+        return table, count, error
+    return table, count, None
+
+
+def table_field(table: memoryview, field: int, first: int, stop: int) -> list[int]:
+    """One column of the table, for the batches [first, stop)."""
+    return table[first * TABLE_WIDTH + field : stop * TABLE_WIDTH : TABLE_WIDTH].tolist()
+
+
+def zeros(kind: str, count: int) -> memoryview:
+    """An array of one of the kinds q (int64), i (int32) and B (byte)."""
+    width = {"q": 8, "i": 4, "B": 1}[kind]
+    return memoryview(bytearray(count * width)).cast(kind)  # type: ignore[call-overload,no-any-return]
