@@ -60,9 +60,10 @@ def rate(session: Any, source: str, bootstrap: str) -> float:
 def main(runs: int) -> None:
     from pyspark.sql import SparkSession
 
-    from kohort.spark.java import use_java
+    from kohort.spark.java import use_java, use_this_python
 
     use_java()
+    use_this_python()
     jars = fetch_jars()
     left_out = [jars] if isinstance(jars, str) else []
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")

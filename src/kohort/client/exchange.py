@@ -231,8 +231,9 @@ class Trouble:
 
     error: KohortError
     is_fatal: bool
-    #: The partition that cannot be read, if it is about one.
+    #: The partition that cannot be read, if it is about one, and the reading that failed.
     partition: TopicPartition | None = None
+    fence: Fence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

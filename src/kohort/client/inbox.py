@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from kohort.client.exchange import Chunk, Identity, Question, Recovered, Trouble
+from kohort.client.exchange import Chunk, Fence, Identity, Question, Recovered, Trouble
 from kohort.client.fetch.handler import FetchHandler
 from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition
@@ -90,8 +90,14 @@ class Inbox:
             # Each round of addresses reports anew; the last report is enough.
             self._drop(BrokersUnreachableError)
             self._trouble.append(trouble)
-        elif trouble.partition is None or trouble.partition in self._handler.assignment:
+        elif trouble.partition is None or self._is_current(trouble.partition, trouble.fence):
             self._trouble.append(trouble)
+
+    def _is_current(self, partition: TopicPartition, fence: Fence | None) -> bool:
+        # A seek that came after the failed reading has made good what was wrong with it.
+        if partition not in self._handler.assignment:
+            return False
+        return fence is None or self._handler.starts([partition])[partition].fence == fence
 
     def _drop(self, kind: type[KohortError]) -> None:
         self._trouble = deque(each for each in self._trouble if not isinstance(each.error, kind))

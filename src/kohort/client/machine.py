@@ -347,7 +347,9 @@ class ConsumerMachine:
         self.on_trouble(error, is_fatal=True)
 
     def _on_partition_trouble(self, partition: TopicPartition, error: KohortError) -> None:
-        self.on_trouble(error, is_fatal=False, partition=partition)
+        reading = self._readings.get(partition)
+        fence = None if reading is None else reading.fence
+        self._requests.deliver(Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
 
     # -- what the parts need: membership's Host, commits' Committer -------------------------------------------------
 
@@ -387,9 +389,9 @@ class ConsumerMachine:
         if self._commits is not None:
             self._commits.forget(partitions)
 
-    def on_trouble(self, error: KohortError, *, is_fatal: bool, partition: TopicPartition | None = None) -> None:
+    def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
         """Tell the application at its next poll."""
-        self._requests.deliver(Trouble(error=error, is_fatal=is_fatal, partition=partition))
+        self._requests.deliver(Trouble(error=error, is_fatal=is_fatal))
 
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
         """Go on with the classic protocol."""

@@ -69,6 +69,11 @@ def use_java() -> str:
     return home
 
 
+def use_this_python() -> None:
+    """Let Spark's workers run on the Python of this process, unless the environment names another."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
 def _home_on_path() -> str | None:
     java = shutil.which("java")
     return str(Path(java).resolve().parent.parent) if java else None

@@ -142,7 +142,7 @@ class GroupMember:
         except BaseException:
             self._land(())
             raise
-        self._land(partition for partition, span in spans.items() if span.count > 0)
+        self._land(partition for partition, span in spans.items() if span.size > 0)
         return spans
 
     def resume_batch(self, partitions: Iterable[TopicPartition]) -> None:

@@ -24,7 +24,7 @@ class Span(NamedTuple):
     end: int
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many offsets; records may be fewer where a log was compacted."""
         return self.end - self.start
 
@@ -51,11 +51,11 @@ def share_limit(available: Mapping[TopicPartition, Span], limit: int | None) -> 
 
     Source: Spark's `maxOffsetsPerTrigger`.
     """
-    total = sum(span.count for span in available.values())
+    total = sum(span.size for span in available.values())
     if limit is None or total <= limit:
         return dict(available)
     return {
-        partition: Span(span.start, min(span.end, span.start + max(1, span.count * limit // total)))
+        partition: Span(span.start, min(span.end, span.start + max(1, span.size * limit // total)))
         for partition, span in available.items()
     }
 
@@ -64,9 +64,9 @@ def split_spans(spans: Mapping[TopicPartition, Span], *, records_per_task: int) 
     """Non-empty spans in order, those longer than `records_per_task` cut into pieces of nearly equal length."""
     pieces: list[tuple[TopicPartition, Span]] = []
     for partition, span in sorted(spans.items()):
-        if span.count <= 0:
+        if span.size <= 0:
             continue
-        parts = -(-span.count // records_per_task)
-        edges = [span.start + span.count * part // parts for part in range(parts + 1)]
+        parts = -(-span.size // records_per_task)
+        edges = [span.start + span.size * part // parts for part in range(parts + 1)]
         pieces += [(partition, Span(low, high)) for low, high in pairwise(edges)]
     return pieces

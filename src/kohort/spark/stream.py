@@ -96,7 +96,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._finished = start
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         spans = ownership.plan(lambda owned: self._choose(owned, done, cap))
-        if not any(span.count for span in spans.values()):
+        if not any(span.size for span in spans.values()):
             return start
         return to_json(spans)
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kohort.spark.java import use_java
+from kohort.spark.java import use_java, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +21,7 @@ CarrierHour = tuple[str, int, int, float | None]
 def open_session() -> SparkSession:
     """A local session that says little; two threads, no web page."""
     use_java()
+    use_this_python()
     from pyspark.sql import SparkSession
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
