@@ -10,9 +10,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, TypeAlias
 
-from crc32c import crc32c
-
 from kohort.errors import CorruptRecordError, ErrorCode, Refused
+from kohort.records.checksum import crc32c
 from kohort.records.header import (
     CODEC_NAMES,
     COMPRESSION_MASK,
