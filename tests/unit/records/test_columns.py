@@ -300,6 +300,106 @@ def test_all_kernels_agree_on_noise(noise: list[bytes]) -> None:
     assert_all_agree(batch)
 
 
+def varint(value: int) -> bytes:
+    """The zigzag form of a 64-bit number."""
+    value = value << 1 ^ value >> 63
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def record_bytes(place: int, /, **parts: bytes) -> bytes:
+    """A record of a key, a value and one header, of which some parts are replaced."""
+    whole = {
+        "attributes": b"\0",
+        "time": varint(place),
+        "delta": varint(place),
+        "key_length": varint(3),
+        "key": b"key",
+        "value_length": varint(5),
+        "value": b"value",
+        "header_count": varint(1),
+        "name_length": varint(4),
+        "name": b"name",
+        "content_length": varint(7),
+        "content": b"content",
+    } | parts
+    body = b"".join(part for name, part in whole.items() if name != "length")
+    return whole.get("length", varint(len(body))) + body
+
+
+def damaged_among(count: int, at: int, /, **parts: bytes) -> bytes:
+    """A batch of `count` records, that at `at` damaged; enough of them take the vectorised way."""
+    body = b"".join(record_bytes(place, **(parts if place == at else {})) for place in range(count))
+    return with_body(build_batch([(None, None, 0, [])]), body, count=count)
+
+
+LENGTHS = ("length", "key_length", "value_length", "header_count", "name_length", "content_length")
+EXTREMES = (-1, -2, 0, 1, 63, 64, 1 << 31, -(1 << 31), 1 << 62, (1 << 63) - 1, (1 << 63) - 100, -(1 << 63))
+
+
+@pytest.mark.parametrize("field", LENGTHS)
+@pytest.mark.parametrize("length", EXTREMES)
+@pytest.mark.parametrize(("count", "at"), [(1, 0), (100, 50), (100, 99)])
+def test_all_kernels_agree_on_impossible_lengths(field: str, length: int, count: int, at: int) -> None:
+    assert_all_agree(damaged_among(count, at, **{field: varint(length)}))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"delta": varint(49)},
+        {"delta": varint(51)},
+        {"delta": varint(-1)},
+        {"delta": varint(100)},
+        {"delta": varint(1 << 62)},
+        {"time": b"\x80" * 9 + b"\1"},
+        {"time": b"\x80" * 9 + b"\2"},
+        {"time": b"\x80" * 10},
+        {"time": b"\xff" * 9 + b"\1"},
+        {"value_length": varint(-2), "value": b""},
+        {"key_length": varint(-2), "key": b""},
+        {"name_length": varint(-1), "name": b""},
+        {"content_length": varint(-2), "content": b""},
+        {"header_count": varint(-1), "name_length": b"", "name": b"", "content_length": b"", "content": b""},
+        {"content": b"conten"},
+        {"content": b"content and more"},
+    ],
+)
+def test_all_kernels_agree_on_records_that_fit_but_lie(parts: dict[str, bytes]) -> None:
+    """The record is as long as it says; what it says about its parts cannot be, or only just."""
+    assert_all_agree(damaged_among(100, 50, **parts))
+    assert_all_agree(damaged_among(1, 0, **parts))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"delta": varint(49)},
+        {"time": b"\x80" * 9 + b"\2"},
+        {"value_length": varint(-2), "value": b""},
+        {"name_length": varint(-1), "name": b""},
+        {"content": b"content and more"},
+        *({field: varint((1 << 63) - 1)} for field in LENGTHS),
+    ],
+)
+def test_a_lie_among_true_records_is_refused(kernels: KernelSet, parts: dict[str, bytes]) -> None:
+    with pytest.raises(CorruptRecordError, match="impossible record"):
+        decode_columns(damaged_among(100, 50, **parts), kernels=kernels)
+    assert len(decode_columns(damaged_among(100, 50), kernels=kernels)) == 100
+
+
+def test_time_sum_beyond_64_bits_is_refused(kernels: KernelSet) -> None:
+    for delta, base in ((1, (1 << 63) - 1), (-1, -(1 << 63)), ((1 << 63) - 1, 1)):
+        for count in (1, 100):
+            batch = bytearray(damaged_among(count, 0, time=varint(delta)))
+            pack_into(">q", batch, 27, base)
+            with pytest.raises(CorruptRecordError, match="impossible record"):
+                decode_columns(with_right_crc(batch), kernels=kernels)
+
+
 def test_many_headers_of_one_record_are_read(kernels: KernelSet) -> None:
     headers = [(f"name {i}", b"x" * (i % 5) if i % 3 else None) for i in range(500)]
     inputs = [(b"k", b"v", 0, headers if i == 50 else headers[: i % 4]) for i in range(100)]
