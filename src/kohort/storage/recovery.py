@@ -231,7 +231,7 @@ def _cut(fs: FileSystem, segments: list[Segment], damage: _Damage) -> TailCut:
     if damage.file_size > position:
         segment.release()
         segment.file.truncate(position)
-    segment.is_entry_durable = False
+    # The first sync of a segment that was not trusted covers the directory, and so the removals.
     segment.sync(directory)
     return TailCut(
         path=segment.path,

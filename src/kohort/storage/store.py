@@ -308,7 +308,8 @@ class Store:
                     self._fs.rename(f"{self.directory}/{folder}", f"{self.directory}/{target}")
         if self._catalog.deleting:
             self._fs.sync_directory(self.directory)
-            self._save(self._catalog.with_folders_freed())
+            # Written with the next change: until then going over it again does no harm.
+            self._catalog = self._catalog.with_folders_freed()
         for name in self._fs.list_directory(self.directory):
             if name.endswith(_DELETE_SUFFIX):
                 self._fs.remove(f"{self.directory}/{name}")

@@ -126,6 +126,22 @@ def test_segments_roll_and_are_read_as_one(log: PartitionLog) -> None:
     assert log.size_bytes == 40 * len(batch())
 
 
+def test_a_read_sees_what_was_appended_since_the_last_one(log: PartitionLog) -> None:
+    """The end of a file is read by a copy, which is kept until more is appended."""
+    for count in range(1, 6):
+        log.append(batch(), now_ms=5)
+        assert offsets(log.read(0, 10_000)) == list(range(count))
+
+
+def test_a_read_never_skips_a_batch_that_does_not_fit(log: PartitionLog) -> None:
+    """A smaller one behind it, in the next segment, would have fitted."""
+    log.append(batch(), now_ms=5)
+    log.append(batch(value=bytes(800)), now_ms=5)
+    log.append(batch(), now_ms=5)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert offsets(log.read(0, 3 * len(batch()))) == [0]
+
+
 def test_a_batch_larger_than_a_segment_has_one_of_its_own(log: PartitionLog) -> None:
     log.append(batch(), now_ms=5)
     log.append(batch(value=bytes(3000)), now_ms=5)
@@ -169,6 +185,20 @@ def test_records_are_found_by_time_among_many_segments(log: PartitionLog) -> Non
     for at in (0, 1, 57, 58, 150, 299):
         assert log.offset_for_timestamp(1000 + 10 * at) == (1000 + 10 * at, at)
         assert log.offset_for_timestamp(991 + 10 * at) == (1000 + 10 * at, at)
+
+
+def test_records_are_found_by_time_through_the_index() -> None:
+    """Times go up and down over many index entries of one segment."""
+    log = empty_log(MemoryFileSystem(volatile=True))
+    times = [(7919 * at) % 1000 for at in range(400)]
+    for timestamp in times:
+        log.append(batch(timestamp=timestamp, value=bytes(300)), now_ms=5)
+
+    for asked in (*range(0, 1000, 7), max(times)):
+        first = next((at for at, timestamp in enumerate(times) if timestamp >= asked), None)
+        expected = None if first is None else (times[first], first)
+        assert log.offset_for_timestamp(asked) == expected
+    assert log.max_timestamp() == (max(times), times.index(max(times)))
 
 
 def test_compressed_records_are_found_by_time(log: PartitionLog) -> None:

@@ -17,8 +17,6 @@ from kohort.storage.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
 from support.storage_logs import batch, empty_log, open_log
 
-SEGMENT_BYTES = 2500
-
 
 class MappedAt(DiskFileSystem):
     """The disk with another threshold between copying a tail and mapping it."""
@@ -87,23 +85,29 @@ appends = st.tuples(st.integers(1, 4), st.sampled_from([1, 10, 300, 3000]), st.i
 reads = st.tuples(
     st.floats(0, 1), st.sampled_from([1, 70, 80, 500, 2400, 6000, 1 << 30]), st.floats(0, 1), st.booleans()
 )
-steps = st.lists(st.one_of(appends, reads), max_size=60)
+steps = st.lists(st.one_of(appends, appends, reads), max_size=60)
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory", "volatile"])
 @settings(max_examples=60, deadline=None)
-@given(steps=steps, remap_bytes=st.sampled_from([0, 100, 1000, 65536]), reopened_at=st.integers(0, 60))
+@given(
+    steps=steps,
+    # Many segments, or many index entries in one.
+    segment_bytes=st.sampled_from([2500, 1 << 20]),
+    remap_bytes=st.sampled_from([0, 100, 1000, 65536]),
+    reopened_at=st.integers(0, 60),
+)
 def test_a_log_is_a_list_of_batches(
-    kind: str, steps: list[tuple[int, ...]], remap_bytes: int, reopened_at: int
+    kind: str, steps: list[tuple[int, ...]], segment_bytes: int, remap_bytes: int, reopened_at: int
 ) -> None:
     with place(kind, remap_bytes) as (fs, directory):
-        log = empty_log(fs, directory, segment_bytes=SEGMENT_BYTES, flush_messages=LONG_MAX)
+        log = empty_log(fs, directory, segment_bytes=segment_bytes, flush_messages=LONG_MAX)
         model = Model()
         kept: list[tuple[memoryview, bytes]] = []
         for at, step in enumerate(steps):
             if at == reopened_at:
                 log.close()
-                log = open_log(fs, directory, segment_bytes=SEGMENT_BYTES, flush_messages=LONG_MAX)
+                log = open_log(fs, directory, segment_bytes=segment_bytes, flush_messages=LONG_MAX)
             if len(step) == 3:
                 take_append(log, model, *step)
             else:

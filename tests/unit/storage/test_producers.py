@@ -117,6 +117,13 @@ def test_batches_of_an_old_epoch_are_not_repeats() -> None:
     assert producers.send(0, epoch=1) == 1
 
 
+def test_sequences_of_a_new_epoch_are_not_repeats_of_the_old_one() -> None:
+    producers = Producers()
+    for sequence in range(3):
+        producers.send(sequence)
+    assert [producers.send(sequence, epoch=1) for sequence in range(3)] == [3, 4, 5]
+
+
 def test_sequences_begin_again_behind_the_largest() -> None:
     producers = Producers()
     producers.send(INT32_MAX - 1)

@@ -153,6 +153,18 @@ def test_damage_with_records_behind_it_is_not_cut(position: int) -> None:
     assert file.size() == ends[2]
 
 
+def test_a_batch_inside_a_torn_record_is_not_taken_for_one_of_the_log() -> None:
+    """Somebody keeps fetched batches as values; theirs begin at offset 0."""
+    fs, ends = three_batches()
+    log, _ = recover(fs)
+    log.append(batch(value=bytes(batch(3)) + bytes(100)), now_ms=5)
+    fs.open(FILE).truncate(log.size_bytes - 50)
+
+    log, cut = recover(fs)
+    assert cut is not None
+    assert (log.log_end_offset, cut.position) == (6, ends[2])
+
+
 def test_damage_in_an_older_segment_is_not_cut() -> None:
     fs, _ = three_batches(segment_bytes=100)
     fs.open(FILE).truncate(50)
@@ -242,6 +254,18 @@ def test_idempotence_survives_a_kill() -> None:
     assert log.append(sequenced(4, 2), now_ms=6).duplicate
     assert log.append(sequenced(14, 2), now_ms=6) == (15, 16, -1, False)
     assert log.append(sequenced(0, 1, producer_id=8, epoch=3), now_ms=6).base_offset == 14
+
+
+def test_what_a_kill_left_is_durable_before_it_is_shown() -> None:
+    """The page cache outlives the process but not the machine."""
+    fs, _ = three_batches(segment_bytes=100)
+    fs.sync_directory("/")
+    log, _ = recover(fs)
+    assert log.high_watermark == 6
+
+    fs.crash()
+    log, cut = recover(fs)
+    assert (log.high_watermark, cut) == (6, None)
 
 
 @settings(max_examples=150, deadline=None)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import TypeAlias
 
@@ -408,6 +409,40 @@ def test_a_failed_sync_at_the_end_leaves_no_marker() -> None:
     store = Store.open("/data", fs=fs)
     assert not store.recovery.is_clean
     store.close()
+
+
+def test_a_clean_stop_is_durable() -> None:
+    """Also for topics that trust the page cache while they run."""
+    fs = MemoryFileSystem()
+    store = Store.open("/data", settings=PAGE_CACHE, fs=fs)
+    store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0].append(batch(3), now_ms=5)
+    store.close()
+    fs.crash()
+
+    store = Store.open("/data", fs=fs)
+    assert (summary(store), store.recovery.is_clean) == ({"orders": [3]}, True)
+    fs.crash()
+    assert not Store.open("/data", fs=fs).recovery.is_clean, "the marker does not come back"
+
+
+def test_folders_are_durable_before_the_catalog_names_them() -> None:
+    """Also on a file system that does not keep the order of changes."""
+
+    class Watched(MemoryFileSystem):
+        checked = 0
+
+        def rename(self, source: str, target: str) -> None:
+            if target.endswith("/kohort.catalog.json") and self.exists("/data/orders-0"):
+                other = MemoryFileSystem()
+                other._root = deepcopy(self._root)
+                other.crash()
+                assert other.exists("/data/orders-0")
+                self.checked += 1
+            super().rename(source, target)
+
+    fs = Watched()
+    Store.open("/data", fs=fs).create_topic("orders", 1, topic_id=TOPIC_ID)
+    assert fs.checked == 1
 
 
 def create(store: Store) -> None:
