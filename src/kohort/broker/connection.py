@@ -18,24 +18,16 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, cast
 
-from kohort.broker.replies import Buffer, ReplyQueue, ReplySlot, SlotState
+from kohort.broker.receivebuffer import KEPT_BYTES, ReceiveBuffer
+from kohort.broker.replies import Buffer, ReplyQueue
+from kohort.broker.request import Request
 from kohort.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kohort.broker.context import BrokerContext
-    from kohort.broker.dispatch import Route
-    from kohort.wire.schema import Message
 
 log = logging.getLogger("kohort.broker")
 
-#: Receive buffer of every connection; not counted in the budget, so bounded by max.connections.
-BASE_BUFFER_BYTES: Final = 32 * 1024
-#: A grown buffer up to this size is kept for the next request; a longer one is given back after its request.
-KEPT_BUFFER_BYTES: Final = 4 * 1024 * 1024
-#: Growth goes in steps of this size.
-BUFFER_STEP_BYTES: Final = 64 * 1024
 #: Requests handled for one connection before the others have their turn.
 REQUESTS_PER_TURN: Final = 500
 #: Answers are written at the latest when so many bytes of them are there.
@@ -52,63 +44,6 @@ _SIZE: Final = Struct(">i")
 _HEADER: Final = Struct(">hhih")
 
 
-class Request(ReplySlot):
-    """One request that was read, and the place of its answer."""
-
-    __slots__ = ("client_id", "connection", "correlation_id", "on_abandon", "route")
-
-    def __init__(self, connection: Connection, route: Route, correlation_id: int, client_id: str) -> None:
-        super().__init__()
-        self.connection = connection
-        #: The API and version, with its codecs.
-        self.route = route
-        self.correlation_id = correlation_id
-        #: What the client calls itself; empty if it does not.
-        self.client_id = client_id
-        #: Called if the connection goes before the answer: takes the request out of whatever it waits in.
-        self.on_abandon: Callable[[], None] | None = None
-
-    @property
-    def version(self) -> int:
-        """The version of the API that the client speaks."""
-        return self.route.version
-
-    @property
-    def client_host(self) -> str:
-        """The client's address as Kafka prints it."""
-        return f"/{self.connection.peer_host}"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the answer is still waited for."""
-        return self.state is SlotState.HELD
-
-    def answer(self, body: Message | bytes) -> None:
-        """The answer, which may leave at once."""
-        self.fill(self.route.frame(self.correlation_id, body))
-        self.connection.on_reply()
-
-    def answer_unsynced(self, body: Message | bytes) -> None:
-        """The answer, which waits for `release`."""
-        self.fill_unsynced(self.route.frame(self.correlation_id, body))
-
-    def release(self) -> None:
-        """What the answer tells is on disk now."""
-        self.sync()
-        self.connection.on_reply()
-
-    def skip(self) -> None:
-        """There is no answer (Produce with acks=0)."""
-        self.fill([])
-        self.connection.on_reply()
-
-    def abandon(self) -> None:
-        super().abandon()
-        if self.on_abandon is not None:
-            self.on_abandon()
-            self.on_abandon = None
-
-
 class Connection(asyncio.BufferedProtocol):
     """The broker's end of one connection."""
 
@@ -120,10 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.local_host = ""
         self.peer_host = ""
         self.peer_port = 0
-        #: Bytes received and not yet handled stand at the front: `_have` of them.
-        self._buffer = bytearray(BASE_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._have = 0
+        self._input: Final = ReceiveBuffer(context.byte_budget, context.reclaim_buffers)
         self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"])
         self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
         #: Answers that are not written yet.
@@ -172,17 +104,16 @@ class Connection(asyncio.BufferedProtocol):
             self._is_counted = False
             self._context.connection_limit.leave()
         self._replies.abandon()
-        self._have = 0
-        self._replace_buffer(0)
+        self._input.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """asyncio: where the next bytes go."""
         del sizehint
-        return self._view[self._have :]
+        return self._input.free()
 
     def buffer_updated(self, nbytes: int) -> None:
         """asyncio: `nbytes` more have come."""
-        self._have += nbytes
+        self._input.have += nbytes
         self._pump()
 
     def pause_writing(self) -> None:
@@ -217,12 +148,12 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading(False)
 
     def close(self) -> None:
-        """Write what is ready, then close; nothing further is read."""
-        if self._transport is None:
-            return
+        """Write what is ready, then close; nothing further is read, and what is unanswered stays so."""
+        self.finish()
         self._write_ready()
-        self._set_reading(False)
-        self._transport.close()
+        self._replies.abandon()
+        if self._transport is not None:
+            self._transport.close()
 
     def abort(self) -> None:
         """Close without waiting for a client that does not read."""
@@ -231,8 +162,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def release_idle_buffer(self) -> None:
         """Give a grown buffer back if nothing is in it."""
-        if self._have == 0 and not self._is_handling:
-            self._replace_buffer(BASE_BUFFER_BYTES)
+        if not self._is_handling:
+            self._input.shrink()
 
     # ---- handling
 
@@ -273,7 +204,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_buffered(self) -> bool:
         """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
-        position, have, view = 0, self._have, self._view
+        received = self._input
+        position, have, view = 0, received.have, received.view
         is_blocked = False
         needed = 0
         turns_left = REQUESTS_PER_TURN
@@ -295,12 +227,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._write_ready()
             if self._transport is None:
                 return True
-        self._discard(position)
-        if needed > len(self._buffer):
-            is_blocked = not self._grow(needed)
-        elif len(self._buffer) > KEPT_BUFFER_BYTES and self._have == 0:
-            self._replace_buffer(BASE_BUFFER_BYTES)
-        return is_blocked
+        received.discard(position)
+        if needed <= len(view):
+            received.shrink(keep_bytes=KEPT_BYTES)
+            return is_blocked
+        return not self._make_room(needed)
 
     def _handle(self, frame: memoryview) -> None:
         """Handle one request: header, body, API; keep the answer, or the place of one that comes later."""
@@ -322,8 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         request = Request(self, route, correlation_id, client_id)
         answer = route.handle(context, request, message)
         if answer is None:
-            if request.state is not SlotState.GONE:
-                self._replies.add(request)
+            self._replies.add(request)
         elif len(self._replies) or route.has_parts:
             request.fill(route.frame(correlation_id, answer))
             self._replies.add(request)
@@ -377,53 +307,20 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, reason: str) -> None:
         """Close this connection because of what its client sent; answers that are ready still leave."""
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
-        self._write_ready()
-        self._have = 0
-        if self._transport is not None:
-            self._set_reading(False)
-            self._transport.close()
+        self._input.have = 0
+        self.close()
 
-    # ---- the receive buffer
-
-    def _discard(self, size: int) -> None:
-        """The first `size` bytes are handled."""
-        if size:
-            rest = self._have - size
-            if rest:
-                self._buffer[:rest] = self._buffer[size : self._have]
-            self._have = rest
-
-    def _grow(self, needed: int) -> bool:
-        """Make room for more of a frame of `needed` bytes, at most twice what has come of it."""
-        target = min(needed, max(2 * self._have, 2 * len(self._buffer)))
-        target = -(-target // BUFFER_STEP_BYTES) * BUFFER_STEP_BYTES
-        if self._have < len(self._buffer):
+    def _make_room(self, needed: int) -> bool:
+        """Room for a request of `needed` bytes, or a call once there may be some."""
+        if self._input.make_room(needed):
+            self._waits_for_memory = False
             return True
-        budget = self._context.byte_budget
-        extra = target - max(len(self._buffer), BASE_BUFFER_BYTES)
-        if not budget.grow(extra):
-            self._context.reclaim_buffers()
-            if not budget.grow(extra):
-                self._waits_for_memory = True
-                budget.wait(self._retry_growth)
-                return False
-        self._waits_for_memory = False
-        buffer = bytearray(target)
-        buffer[: self._have] = self._view[: self._have]
-        self._buffer, self._view = buffer, memoryview(buffer)
-        return True
+        if not self._waits_for_memory:
+            self._waits_for_memory = True
+            self._context.byte_budget.wait(self._retry_growth)
+        return False
 
     def _retry_growth(self) -> None:
         if self._waits_for_memory:
             self._waits_for_memory = False
             self._schedule_turn()
-
-    def _replace_buffer(self, size: int) -> None:
-        """Swap a drained buffer for one of at most the base size, and give the difference back."""
-        assert self._have == 0
-        extra = len(self._buffer) - BASE_BUFFER_BYTES
-        if extra > 0 or size == 0:
-            self._buffer = bytearray(size)
-            self._view = memoryview(self._buffer)
-            if extra > 0:
-                self._context.byte_budget.shrink(extra)

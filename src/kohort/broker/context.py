@@ -9,11 +9,12 @@ from kohort.broker.limits import ByteBudget, ConnectionLimit
 from kohort.broker.producerids import ProducerIds
 
 if TYPE_CHECKING:
-    from kohort.broker.connection import Connection, Request
+    from kohort.broker.connection import Connection
     from kohort.broker.dispatch import Routes
     from kohort.broker.durability import Durability
     from kohort.broker.metadata import Cluster
     from kohort.broker.purgatory import Purgatory
+    from kohort.broker.request import Request
     from kohort.broker.runtime import Runtime
     from kohort.broker.settings import BrokerSettings
     from kohort.clock import Clock

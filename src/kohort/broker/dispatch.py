@@ -29,8 +29,8 @@ from kohort.wire.registry import (
 )
 
 if TYPE_CHECKING:
-    from kohort.broker.connection import Request
     from kohort.broker.context import BrokerContext
+    from kohort.broker.request import Request
     from kohort.wire.schema import Message
 
 #: Carries one request out.

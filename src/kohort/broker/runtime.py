@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
-from kohort.broker.connection import Request
 from kohort.broker.deadlines import Deadlines
 from kohort.broker.durability import Durability, is_durable
+from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import Command, GroupCommand, ReplyBody, TopicsChanged

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
 from kohort.errors import ErrorCode
 from kohort.wire.codec import encode
 from kohort.wire.messages.api_versions import (

@@ -5,10 +5,10 @@ Version 1: whether a member speaks the classic protocol or the new one (KIP-1099
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
 from kohort.broker.operations import GROUP_OPERATIONS
+from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId

@@ -6,9 +6,9 @@ Version 0: the broker makes the member id of a member that joins without one. Ve
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.memberids import new_member_id
+from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId

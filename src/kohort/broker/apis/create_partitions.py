@@ -5,8 +5,8 @@ Versions 0 to 3 are served. An assignment by hand may only name this node.
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
 from kohort.broker.topicconfigs import DEFAULT_SOURCE, TOPIC_SOURCE, check_topic_configs, topic_defaults
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID

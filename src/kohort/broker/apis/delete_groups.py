@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
+from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.broker.topicconfigs import (
     BROKER_SOURCE,

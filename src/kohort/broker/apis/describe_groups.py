@@ -6,10 +6,10 @@ earlier versions show a group in state Dead (KIP-1043).
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
 from kohort.broker.operations import GROUP_OPERATIONS
+from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

@@ -5,10 +5,10 @@ Topics come in the order of their names; the cursor names the first partition of
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.metadata import LEADER_EPOCH
 from kohort.broker.operations import TOPIC_OPERATIONS
+from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused
 from kohort.storage.catalog import check_topic_name
 from kohort.storage.store import Topic

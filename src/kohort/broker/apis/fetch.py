@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.metadata import LEADER_EPOCH
+from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.partition import PartitionLog

@@ -5,8 +5,8 @@ Version 3: static members. Version 4: flexible.
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
 from kohort.broker.topicconfigs import Resource, check_topic_configs, topic_defaults
 from kohort.config import parse_list
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError

@@ -7,8 +7,8 @@ A transactional id is refused with a code that every client reports as fatal: tr
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
 from kohort.errors import ErrorCode, StorageError
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -7,9 +7,9 @@ Version 8: the reason (KIP-800). Version 9: a leader may be told to skip the ass
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.memberids import new_member_id
+from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.ids import CauseId
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -6,8 +6,8 @@ with an error each (KIP-345). Version 5: the reason (KIP-800).
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.metadata import LEADER_EPOCH
 from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.store import Topic

@@ -6,9 +6,9 @@ partition ends, and no other epoch is known.
 
 from __future__ import annotations
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.metadata import LEADER_EPOCH
+from kohort.broker.request import Request
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.partition import PartitionLog

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kohort.broker.connection import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.durability import is_durable
+from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.storage.fs import Buffer
 from kohort.storage.partition import PartitionLog

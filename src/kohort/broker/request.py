@@ -1,0 +1,87 @@
+"""One request that was read: who asked, and where its answer goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from kohort.broker.replies import ReplySlot, SlotState
+
+if TYPE_CHECKING:
+    from kohort.broker.dispatch import Route
+    from kohort.wire.schema import Message
+
+
+class Peer(Protocol):
+    """The connection of a request, as the APIs see it."""
+
+    #: The client's address.
+    peer_host: str
+    #: The address of this host that the client connected to.
+    local_host: str
+
+    def on_reply(self) -> None:
+        """A slot of this connection has become ready."""
+        ...
+
+    def close(self) -> None:
+        """Write what is ready, then close."""
+        ...
+
+
+class Request(ReplySlot):
+    """One request, and the place of its answer in the order of its connection."""
+
+    __slots__ = ("client_id", "connection", "correlation_id", "on_abandon", "route")
+
+    def __init__(self, connection: Peer, route: Route, correlation_id: int, client_id: str) -> None:
+        super().__init__()
+        self.connection = connection
+        #: The API and version, with its codecs.
+        self.route = route
+        self.correlation_id = correlation_id
+        #: What the client calls itself; empty if it does not.
+        self.client_id = client_id
+        #: Called if the connection goes before the answer: takes the request out of whatever it waits in.
+        self.on_abandon: Callable[[], None] | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the API that the client speaks."""
+        return self.route.version
+
+    @property
+    def client_host(self) -> str:
+        """The client's address as Kafka prints it."""
+        return f"/{self.connection.peer_host}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answer is still waited for."""
+        return self.state is SlotState.HELD
+
+    def answer(self, body: Message | bytes) -> None:
+        """The answer, which may leave at once."""
+        self.fill(self.route.frame(self.correlation_id, body))
+        self.connection.on_reply()
+
+    def answer_unsynced(self, body: Message | bytes) -> None:
+        """The answer, which waits for `release`."""
+        self.fill_unsynced(self.route.frame(self.correlation_id, body))
+
+    def release(self) -> None:
+        """What the answer tells is on disk now."""
+        self.sync()
+        self.connection.on_reply()
+
+    def skip(self) -> None:
+        """There is no answer (Produce with acks=0)."""
+        self.fill([])
+        self.connection.on_reply()
+
+    def abandon(self) -> None:
+        """The connection is gone."""
+        super().abandon()
+        if self.on_abandon is not None:
+            self.on_abandon()
+            self.on_abandon = None
