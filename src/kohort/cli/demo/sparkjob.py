@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.spark.java import use_java, use_this_python
 
@@ -14,24 +15,45 @@ if TYPE_CHECKING:
 
 FLIGHT_SCHEMA = "carrier string, sched_dep_time int, dep_delay int"
 
-#: (carrier, hour, departures, mean delay in minutes or None)
-CarrierHour = tuple[str, int, int, float | None]
+#: Spark speaks on its own before a session can tell it not to; the demo's reader wants the demo's words.
+_QUIET_LOG = """status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n%ex
+"""
 
 
-def open_session() -> SparkSession:
-    """A local session that says little; two threads, no web page."""
+class CarrierHour(NamedTuple):
+    """One cell of the result; `flights` includes cancelled ones, `delay` is the mean in minutes, `None` without any."""
+
+    carrier: str
+    hour: int
+    flights: int
+    departures: int
+    delay: float | None
+
+
+def open_session(folder: Path) -> SparkSession:
+    """A local session that says little; two threads, no web page. `folder` takes its log settings."""
     use_java()
     use_this_python()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
+    settings = folder / "log4j2.properties"
+    settings.write_text(_QUIET_LOG)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     return (
         SparkSession.builder.master("local[2]")
         .appName("kohort demo")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={settings.resolve().as_uri()}")
         .getOrCreate()
     )
 
@@ -55,9 +77,7 @@ def aggregate(session: SparkSession, *, bootstrap: str, topic: str, group: str, 
         "flight.*"
     )
     hour = f.floor(f.col("sched_dep_time") / 100).cast("int").alias("hour")
-    by_hour = flight.groupBy("carrier", hour).agg(
-        f.count("*").alias("departures"), f.sum("dep_delay"), f.count("dep_delay")
-    )
+    by_hour = flight.groupBy("carrier", hour).agg(f.count("*"), f.count("dep_delay"), f.avg("dep_delay"))
     query = (
         by_hour.writeStream.format("memory")
         .queryName("departures")
@@ -68,17 +88,17 @@ def aggregate(session: SparkSession, *, bootstrap: str, topic: str, group: str, 
     )
     query.awaitTermination()
     rows = session.sql("select * from departures order by carrier, hour").collect()
-    return [(row[0], row[1], row[2], row[3] / row[4] if row[4] else None) for row in rows]
+    return [CarrierHour(*row) for row in rows]
 
 
 def by_carrier(cells: list[CarrierHour]) -> list[tuple[str, int, float]]:
     """(carrier, departures, mean delay), most departures first; the mean is weighted by departures."""
     totals: dict[str, list[float]] = {}
-    for carrier, _, departures, delay in cells:
-        total = totals.setdefault(carrier, [0, 0.0])
-        total[0] += departures
-        total[1] += departures * (delay or 0.0)
-    rows = [(carrier, int(count), minutes / count) for carrier, (count, minutes) in totals.items()]
+    for cell in cells:
+        total = totals.setdefault(cell.carrier, [0, 0.0])
+        total[0] += cell.departures
+        total[1] += cell.departures * (cell.delay or 0.0)
+    rows = [(carrier, int(count), minutes / max(count, 1)) for carrier, (count, minutes) in totals.items()]
     return sorted(rows, key=lambda row: -row[1])
 
 
@@ -90,19 +110,20 @@ def draw(cells: list[CarrierHour], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     carriers = [carrier for carrier, _, _ in by_carrier(cells)]
-    hours = list(range(min(cell[1] for cell in cells), max(cell[1] for cell in cells) + 1))
+    hours = list(range(min(cell.hour for cell in cells), max(cell.hour for cell in cells) + 1))
     counts = [[float("nan")] * len(hours) for _ in carriers]
     delays = [[float("nan")] * len(hours) for _ in carriers]
-    for carrier, hour, departures, delay in cells:
-        row, column = carriers.index(carrier), hours.index(hour)
-        counts[row][column] = departures
-        delays[row][column] = float("nan") if delay is None else delay
+    for cell in cells:
+        row, column = carriers.index(cell.carrier), hours.index(cell.hour)
+        counts[row][column] = cell.departures
+        delays[row][column] = float("nan") if cell.delay is None else cell.delay
     figure, axes = plt.subplots(1, 2, figsize=(14, 6), constrained_layout=True)
-    for axis, values, title, colours in (
-        (axes[0], counts, "departures", "viridis"),
-        (axes[1], delays, "mean departure delay, minutes", "magma"),
+    for axis, values, title, colours, most in (
+        (axes[0], counts, "departures", "viridis", None),
+        # One flight that was hours late would leave no colours for all the others.
+        (axes[1], delays, "mean departure delay, minutes (60 and above alike)", "magma", 60.0),
     ):
-        image = axis.imshow(values, aspect="auto", cmap=colours)
+        image = axis.imshow(values, aspect="auto", cmap=colours, vmax=most)
         axis.set_xticks(range(len(hours)), [str(hour) for hour in hours])
         axis.set_yticks(range(len(carriers)), carriers)
         axis.set_xlabel("scheduled hour")

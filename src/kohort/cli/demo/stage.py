@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kohort import Admin, Broker, Producer
+from kohort import Admin, Broker, Producer, TopicPartition
 from kohort.cli.demo.account import Account, MemberAccount, check, check_spark
 from kohort.cli.demo.flights import find_flights, read_flights
 from kohort.cli.demo.watch import GroupWatch
@@ -201,7 +201,7 @@ class Stage:
 
         self._say("Spark: a streaming query reads the same topic as a member of another group ...")
         began = time.monotonic()
-        session = sparkjob.open_session()
+        session = sparkjob.open_session(self._output)
         try:
             cells = sparkjob.aggregate(
                 session,
@@ -214,7 +214,7 @@ class Stage:
             session.stop()
         account.spark_seconds = time.monotonic() - began
         account.spark_rows = sparkjob.by_carrier(cells)
-        account.spark_counted = sum(departures for _, _, departures, _ in cells)
+        account.spark_counted = sum(cell.flights for cell in cells)
         account.spark_committed = sum(row.committed or 0 for row in admin.group_offsets(SPARK_GROUP))
         picture = self._output / "flights.png"
         sparkjob.draw(cells, picture)
@@ -241,7 +241,7 @@ class Stage:
         for member in list(self._members):
             row = member.account
             partitions = [] if row.fate.startswith("killed") else row.owned
-            owns = show_partitions([(TOPIC, partition) for partition in partitions])  # type: ignore[misc]
+            owns = show_partitions(TopicPartition(TOPIC, partition) for partition in partitions)
             table.add_row(row.name, f"{row.records:,}", owns.removeprefix(f"{TOPIC}:"), row.fate)
         yield table
         yield line
