@@ -282,9 +282,11 @@ class Admin:
                 codes=lambda response: [result.error_code for result in response.results],
             )
             for result in response.results:
-                code = ErrorCode.of(result.error_code)
-                text = "it still has members; stop them first" if code is ErrorCode.NON_EMPTY_GROUP else None
-                _check(result.error_code, text, during)
+                texts = {
+                    ErrorCode.NON_EMPTY_GROUP: "it still has members; stop them first",
+                    ErrorCode.GROUP_ID_NOT_FOUND: f"there is no group {name}",
+                }
+                _check(result.error_code, texts.get(ErrorCode.of(result.error_code)), during)
 
     # -- cluster --------------------------------------------------------------------------------------------------
 
@@ -377,18 +379,7 @@ class Admin:
         if ErrorCode.of(code) is ErrorCode.GROUP_ID_NOT_FOUND:
             return {}
         _check(code, None, during)
-        rows = [
-            (topic.name, row.partition_index, row.committed_offset)
-            for found in response.groups
-            for topic in found.topics
-            for row in topic.partitions
-        ]
-        rows += [
-            (topic.name, row.partition_index, row.committed_offset)
-            for topic in response.topics
-            for row in topic.partitions
-        ]
-        return {TopicPartition(name, number): offset for name, number, offset in rows if offset >= 0}
+        return shapes.committed_offsets(response)
 
     def _wait_for_leaders(self, name: str, partitions: int) -> None:
         deadline = time.monotonic() + _LEADERS_WITHIN_S

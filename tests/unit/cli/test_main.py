@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kohort import __version__
 from kohort.cli.main import DEFAULT_BOOTSTRAP, VERBS, build_parser, main, parse_pairs
 from kohort.errors import ConfigError
 
@@ -84,3 +85,30 @@ def test_verbs_with_a_cluster_have_the_same_default() -> None:
     parser = build_parser()
     for words in (["topic", "list"], ["group", "list"], ["tail", "t"], ["send", "t"]):
         assert parser.parse_args(words).bootstrap == DEFAULT_BOOTSTRAP
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        *([verb] for verb in VERBS),
+        *(["topic", action] for action in ("create", "list", "describe", "delete")),
+        *(["group", action] for action in ("list", "describe", "delete")),
+    ],
+    ids=lambda words: " ".join(words) or "kohort",
+)
+def test_every_verb_explains_itself(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([*words, "--help"])
+    assert exit_.value.code == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"usage: {' '.join(['kohort', *words])} ")
+    assert "show this help message" in out
+    assert err == ""
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"kohort {__version__}\n"

@@ -9,6 +9,7 @@ from kohort.wire import embedded
 from kohort.wire.messages.consumer_group_describe import Assignment
 from kohort.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
 from kohort.wire.messages.describe_groups import DescribedGroup as ClassicGroup
+from kohort.wire.messages.offset_fetch import OffsetFetchResponse
 
 
 def from_consumer_group(group: ConsumerGroup) -> GroupDescription:
@@ -64,6 +65,20 @@ def from_classic_group(group: ClassicGroup) -> GroupDescription:
 def is_missing(group: ClassicGroup) -> bool:
     """Whether DescribeGroups says that there is no such group: version 6 by code, older ones by the state Dead."""
     return ErrorCode.of(group.error_code) is ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == "Dead"
+
+
+def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
+    """What a group has committed; up to version 7 the topics stand in the response itself, later below the group."""
+    rows = [
+        (topic.name, row.partition_index, row.committed_offset)
+        for group in response.groups
+        for topic in group.topics
+        for row in topic.partitions
+    ]
+    rows += [
+        (topic.name, row.partition_index, row.committed_offset) for topic in response.topics for row in topic.partitions
+    ]
+    return {TopicPartition(name, number): offset for name, number, offset in rows if offset >= 0}
 
 
 def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:

@@ -1,0 +1,289 @@
+"""Every verb of `kohort` as a user types it, in processes of their own, against a broker that `kohort up` started.
+
+Source: README, "Use it".
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kohort
+from support.cli import TIMEOUT_SECONDS, Finished, environment, run_kohort, started_kohort
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with kohort.Broker(config={"group.consumer.heartbeat.interval.ms": 200}) as broker:
+        yield broker.bootstrap_servers
+
+
+def said(done: Finished) -> list[str]:
+    """The lines of a command that worked, and did not complain."""
+    assert (done.code, done.err) == (0, ""), done
+    return done.out.splitlines()
+
+
+def data(done: Finished) -> Any:
+    """The one JSON document of a command that worked."""
+    (line,) = said(done)
+    return json.loads(line)
+
+
+def start_of(line: str) -> list[str]:
+    return line.split()
+
+
+# ---- up
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_up_says_when_it_is_ready_and_stops_cleanly(signal_number: signal.Signals) -> None:
+    with started_kohort("up", "--port", "0", "--in-memory") as broker:
+        (ready,) = broker.wait_for_lines(1, start="ready ")
+        address = ready.removeprefix("ready ")
+        assert said(run_kohort("topic", "list", "--bootstrap", address)) == [
+            "no topics yet; create one with: kohort topic create NAME"
+        ]
+        assert broker.end(signal_number) == 0
+    assert broker.complaints == []
+    assert len(broker.lines) <= 8
+    assert broker.lines.count(f"ready {address}") == 1
+    assert sum(line.startswith("ready") for line in broker.lines) == 1
+
+
+def test_up_stops_while_clients_wait_for_records() -> None:
+    with started_kohort("up", "--port", "0") as broker:
+        address = broker.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")
+        said(run_kohort("topic", "create", "waiting", "--bootstrap", address))
+        with kohort.Consumer(bootstrap_servers=address, group_id="waiters") as consumer:
+            consumer.subscribe(["waiting"])
+            while not consumer.assignment():
+                consumer.poll(0.1)
+            assert broker.end() == 0
+    assert broker.complaints == []
+
+
+def test_up_keeps_topics_and_records_in_its_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    for turn in range(2):
+        with started_kohort("up", "--port", "0", "--data-dir", str(directory)) as broker:
+            address = broker.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")
+            assert str(directory) in broker.lines[0]
+            if turn == 0:
+                said(run_kohort("send", "kept", "--bootstrap", address, stdin="one\ntwo\n"))
+            assert said(
+                run_kohort("tail", "kept", "--from", "beginning", "--count", "2", "--bootstrap", address)
+            ) == ["one", "two"]  # fmt: skip
+            assert broker.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("server.properties", "# a comment\nnum.partitions=3\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={data}\n"),
+        ("broker.toml", 'listeners = "PLAINTEXT://127.0.0.1:0"\n[num]\npartitions = 3\n[log]\ndir = "{data}"\n'),
+    ],
+)
+def test_up_reads_its_configs_from_a_file(tmp_path: Path, name: str, content: str) -> None:
+    file = tmp_path / name
+    file.write_text(content.format(data=tmp_path / "data"))
+    with started_kohort("up", "--config-file", str(file), "--config", "auto.create.topics.enable=false") as broker:
+        address = broker.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")
+        assert str(tmp_path / "data") in broker.lines[0]
+        with kohort.Admin(bootstrap_servers=address) as admin:
+            admin.create_topic("given", 2)
+        refused = run_kohort("send", "made-by-sending", "--bootstrap", address, stdin="x\n")
+        assert refused.code == 1
+        assert refused.err.startswith("kohort: topic made-by-sending does not exist")
+        assert broker.end() == 0
+    assert (tmp_path / "data" / "given-1").is_dir()
+
+
+def test_up_creates_topics_with_the_partitions_of_its_config() -> None:
+    with started_kohort("up", "--port", "0", "--config", "num.partitions=5") as broker:
+        address = broker.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")
+        said(run_kohort("send", "made", "--bootstrap", address, stdin="x\n"))
+        (topic,) = data(run_kohort("topic", "list", "--json", "--bootstrap", address))
+    assert topic["partition_count"] == 5
+
+
+# ---- topic, send, tail
+
+
+def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
+    broker = ("--bootstrap", address)
+    create = run_kohort("topic", "create", "orders", "--partitions", "3", "--config", "retention.ms=1000", *broker)
+    assert said(create) == ["created orders with 3 partitions"]
+    header, row = said(run_kohort("topic", "list", *broker))
+    assert start_of(header) == ["TOPIC", "PARTITIONS", "ID"]
+    assert start_of(row)[:2] == ["orders", "3"]
+    internal = [start_of(line)[0] for line in said(run_kohort("topic", "list", "--internal", *broker))]
+    assert internal == ["TOPIC", "__consumer_offsets", "orders"]
+
+    title, header, *rows = said(run_kohort("topic", "describe", "orders", *broker))
+    assert title.startswith("orders  id ") and "retention.ms=1000" in title
+    assert [start_of(line) for line in rows] == [[str(number), "1", "0", "0", "0", "0"] for number in range(3)]
+    (described,) = data(run_kohort("topic", "describe", "orders", "--json", *broker))
+    assert described["configs"] == {"retention.ms": "1000"}
+    assert [row["partition"] for row in described["partitions"]] == [0, 1, 2]
+
+    again = run_kohort("topic", "create", "orders", *broker)
+    assert (again.code, again.out) == (1, "")
+    assert again.err.startswith("kohort: TOPIC_ALREADY_EXISTS")
+    assert said(run_kohort("topic", "delete", "orders", *broker)) == ["deleted orders"]
+    assert data(run_kohort("topic", "list", "--json", *broker)) == []
+
+
+def test_topic_commands_speak_json(address: str) -> None:
+    created = data(run_kohort("topic", "create", "json", "--json", "--bootstrap", address))
+    assert created == {"topic": "json", "partitions": 1, "created": True}
+    deleted = data(run_kohort("topic", "delete", "json", "--json", "--bootstrap", address))
+    assert deleted == {"deleted": ["json"]}
+
+
+def test_lines_become_records_and_records_lines(address: str) -> None:
+    broker = ("--bootstrap", address)
+    lines = ["first", "", "ünïcode", "with\ttab", "last without newline"]
+    sent = run_kohort("send", "plain", *broker, stdin="\n".join(lines))
+    assert said(sent) == ["sent 5 records to plain"]
+    assert said(run_kohort("tail", "plain", "--from", "beginning", "--count", "5", *broker)) == lines
+
+
+def test_keyed_lines_keep_their_keys(address: str) -> None:
+    broker = ("--bootstrap", address)
+    sent = run_kohort("send", "keyed", "--keyed", "--json", *broker, stdin="a\t1\nb\t2\na\t3\t4\n")
+    assert data(sent) == {"topic": "keyed", "sent": 3}
+    shown = run_kohort("tail", "keyed", "--from", "beginning", "--count", "3", "--keys", *broker)
+    assert said(shown) == ["a\t1", "b\t2", "a\t3\t4"]
+    rows = [
+        json.loads(line)
+        for line in said(run_kohort("tail", "keyed", "--from", "beginning", "--count", "3", "--json", *broker))
+    ]
+    assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
+        (0, "a", "1"),
+        (1, "b", "2"),
+        (2, "a", "3\t4"),
+    ]
+    assert all(row["topic"] == "keyed" and row["partition"] == 0 and row["headers"] == [] for row in rows)
+
+
+def test_a_keyed_line_without_key_is_refused(address: str) -> None:
+    refused = run_kohort("send", "keyless", "--keyed", "--bootstrap", address, stdin="a\t1\nb\n")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "kohort: line 2 has no tab between key and value, which --keyed asks for\n"
+
+
+def test_tail_shows_what_comes_until_it_is_interrupted(address: str) -> None:
+    said(run_kohort("send", "live", "--bootstrap", address, stdin="before\n"))
+    with started_kohort("tail", "live", "--from", "beginning", "--bootstrap", address) as tail:
+        tail.wait_for_lines(1)
+        said(run_kohort("send", "live", "--bootstrap", address, stdin="after\n"))
+        assert tail.wait_for_lines(2) == ["before", "after"]
+        assert tail.end() == 130, "128 + SIGINT, as shells expect it"
+    assert tail.complaints == []
+
+
+def test_tail_ends_quietly_when_its_reader_has_gone(address: str) -> None:
+    # More than a pipe holds, so that writing goes on after `head` has what it wants.
+    said(run_kohort("send", "piped", "--bootstrap", address, stdin="x" * 99 + "\n" + ("y" * 99 + "\n") * 2000))
+    tail = shlex.join([sys.executable, "-m", "kohort.cli.main", "tail", "piped", "--from", "beginning"])
+    piped = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{tail} --bootstrap {address} | head -n 1"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+        env=environment(),
+    )
+    assert (piped.returncode, piped.stdout, piped.stderr) == (0, "x" * 99 + "\n", "")
+
+
+def test_reading_leaves_no_group_behind(address: str) -> None:
+    said(run_kohort("send", "quiet", "--bootstrap", address, stdin="x\n"))
+    said(run_kohort("tail", "quiet", "--from", "beginning", "--count", "1", "--bootstrap", address))
+    assert data(run_kohort("group", "list", "--json", "--bootstrap", address)) == []
+
+
+# ---- group
+
+
+@pytest.fixture
+def group(address: str) -> Iterator[kohort.Consumer]:
+    """A member that has read two of three records of partition 0 and owns both partitions; its group is gone later."""
+    with kohort.Admin(bootstrap_servers=address) as admin, kohort.Producer(bootstrap_servers=address) as producer:
+        admin.create_topic("work", 2)
+        for value in ("a", "b", "c"):
+            producer.send("work", value, partition=0).result(10)
+        member = kohort.Consumer(bootstrap_servers=address, group_id="workers", enable_auto_commit=False)
+        try:
+            member.subscribe(["work"])
+            while len(member.assignment()) < 2:
+                member.poll(0.1)
+            member.commit({kohort.TopicPartition("work", 0): 2})
+            yield member
+        finally:
+            member.close()
+            if any(row.group_id == "workers" for row in admin.list_groups()):
+                admin.delete_groups(["workers"])
+            admin.delete_topics(["work"])
+
+
+def test_groups_are_listed_described_and_deleted(address: str, group: kohort.Consumer) -> None:
+    broker = ("--bootstrap", address)
+    header, row = said(run_kohort("group", "list", *broker))
+    assert start_of(header) == ["GROUP", "TYPE", "STATE"]
+    assert start_of(row) == ["workers", "consumer", "Stable"]
+
+    title, header, member, blank, offsets_header, *offsets = said(run_kohort("group", "describe", "workers", *broker))
+    assert title.startswith("workers: consumer, Stable, assignor uniform, epoch ")
+    assert start_of(header) == ["MEMBER", "CLIENT", "HOST", "EPOCH", "PARTITIONS"]
+    assert start_of(member)[0] == group.member_id and start_of(member)[-1] == "work:0-1"
+    assert blank == ""
+    assert start_of(offsets_header) == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"]
+    assert [start_of(line) for line in offsets] == [
+        ["work", "0", "2", "3", "1", group.member_id],
+        ["work", "1", "-", "0", "-", group.member_id],
+    ]
+
+    refused = run_kohort("group", "delete", "workers", *broker)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        "kohort: NON_EMPTY_GROUP while deleting group workers: it still has members; stop them first\n"
+    )
+    group.close()
+    assert said(run_kohort("group", "delete", "workers", *broker)) == ["deleted workers"]
+    assert said(run_kohort("group", "list", *broker)) == ["no groups yet"]
+
+
+def test_group_commands_speak_json(address: str, group: kohort.Consumer) -> None:
+    broker = ("--json", "--bootstrap", address)
+    (row,) = data(run_kohort("group", "list", *broker))
+    assert row == {"group_id": "workers", "group_type": "consumer", "state": "Stable", "protocol_type": "consumer"}
+    described = data(run_kohort("group", "describe", "workers", *broker))
+    assert described["group"]["members"][0]["member_id"] == group.member_id
+    assert described["group"]["members"][0]["assignment"] == [
+        {"topic": "work", "partition": 0},
+        {"topic": "work", "partition": 1},
+    ]
+    assert [(row["committed"], row["lag"]) for row in described["offsets"]] == [(2, 1), (None, None)]
+    group.close()
+    assert data(run_kohort("group", "delete", "workers", *broker)) == {"deleted": ["workers"]}
+
+
+def test_a_group_that_is_not_there_is_said_so(address: str) -> None:
+    for action in ("describe", "delete"):
+        refused = run_kohort("group", action, "nobody", "--bootstrap", address)
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.count("\n") == 1
+        assert "there is no group nobody" in refused.err
