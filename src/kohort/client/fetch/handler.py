@@ -21,7 +21,8 @@ from kohort.client.fetch.isolation import committed_parts
 from kohort.client.records import ConsumerRecord
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
-from kohort.records.columns import BinaryColumn, RecordColumns, decode_columns
+from kohort.records.binary import BinaryColumn
+from kohort.records.columns import RecordColumns, decode_columns
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

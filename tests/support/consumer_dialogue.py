@@ -1,0 +1,431 @@
+"""A consumer's machine in conversation with a scripted cluster and a scripted application.
+
+Metadata, FindCoordinator, ListOffsets and OffsetFetch are answered from the fields of the dialogue unless a test takes
+them over (`by_hand`); heartbeats, joins, commits and fetches are always the test's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
+from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
+from kohort.client.exchange import (
+    CallbackDone,
+    CallbackStarted,
+    Chunk,
+    CloseAsked,
+    Fence,
+    Polled,
+    Question,
+    QuestionKind,
+    Start,
+    Subscribed,
+    Trouble,
+)
+from kohort.client.machine import ConsumerMachine
+from kohort.client.membership.states import MemberState
+from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
+from kohort.errors import ErrorCode
+from kohort.ids import TopicPartition
+from kohort.records.batch import build_batch
+from kohort.wire.messages import consumer_group_heartbeat as heartbeat
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kohort.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kohort.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kohort.wire.schema import Message
+
+BROKER = Endpoint("127.0.0.1", 9092)
+ORDERS = b"orders".ljust(16, b".")
+R = TypeVar("R", bound=Message)
+
+
+def orders(*partitions: int) -> list[TopicPartition]:
+    """Partitions of the topic that these dialogues are about."""
+    return [TopicPartition("orders", partition) for partition in partitions]
+
+
+class ConsumerDialogue:
+    """The machine, its clock, what it has sent and delivered, and what the cluster would say."""
+
+    def __init__(self, **options: object) -> None:
+        values = CONSUMER_OPTIONS.parse({"group_id": "billing", "auto_offset_reset": "earliest", **options})
+        self.settings = consumer_settings(values)
+        self.machine = ConsumerMachine(client_settings(values), self.settings, member_id="m-1")
+        self.now_ms = 1_000_000
+        #: topic -> (id, number of partitions); what is missing here does not exist.
+        self.topics: dict[str, tuple[bytes, int]] = {"orders": (ORDERS, 4)}
+        self.leaders: dict[TopicPartition, int] = {}
+        self.brokers: dict[int, Endpoint] = {1: BROKER}
+        self.committed: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.log_ends: dict[TopicPartition, int] = {}
+        #: Requests of these classes are left to the test.
+        self.by_hand: set[type[Message]] = set()
+        #: Requests without an answer, in order.
+        self.open: list[Send] = []
+        self.actions: list[Action] = []
+        self.questions: list[Question] = []
+        self._fence = 0
+
+    # -- the machine ----------------------------------------------------------------------------------------------
+
+    def take(self, event: Any) -> list[Action]:
+        """Let the machine take an event, then answer what is answered by itself."""
+        actions = self.machine.handle(event, self.now_ms)
+        for action in actions:
+            self.actions.append(action)
+            if isinstance(action, Send):
+                self.open.append(action)
+            elif isinstance(action, Deliver) and isinstance(action.item, Question):
+                self.questions.append(action.item)
+            elif isinstance(action, Disconnect):
+                self._disconnect(action)
+        self._answer_by_itself()
+        return actions
+
+    def advance(self, ms: int) -> None:
+        """Time passes; each deadline on the way is reached."""
+        until = self.now_ms + ms
+        for _ in range(10_000):
+            deadline = self.machine.next_deadline()
+            if deadline is None or deadline > until:
+                break
+            self.now_ms = max(self.now_ms + 1, deadline)
+            self.take(DeadlineReached())
+        else:
+            raise AssertionError("the machine spins: its deadlines do not move on")
+        self.now_ms = max(self.now_ms, until)
+
+    def settle(self) -> None:
+        """Let everything happen that is due now."""
+        self.advance(1)
+
+    @property
+    def member(self) -> Any:
+        return self.machine._member
+
+    @property
+    def state(self) -> MemberState:
+        return self.member.state
+
+    # -- the cluster ----------------------------------------------------------------------------------------------
+
+    def find(self, kind: type[Message]) -> list[Send]:
+        """Open requests of a class."""
+        return [send for send in self.open if isinstance(send.request, kind)]
+
+    def expect(self, kind: type[R]) -> R:
+        """The one open request of a class."""
+        found = self.find(kind)
+        assert len(found) == 1, f"{len(found)} open {kind.__name__}: {[type(s.request).__name__ for s in self.open]}"
+        request = found[0].request
+        assert isinstance(request, kind)
+        return request
+
+    def answer(self, request: Message, response: Message, *, version: int = 9) -> None:
+        """Answer an open request."""
+        send = next(each for each in self.open if each.request is request)
+        self.open.remove(send)
+        self.take(ResponseReceived(token=send.token, version=version, message=response))
+
+    def fail(self, request: Message, failure: Failure, detail: str = "scripted") -> None:
+        """An open request gets no answer."""
+        send = next(each for each in self.open if each.request is request)
+        self.open.remove(send)
+        self.take(RequestFailed(token=send.token, failure=failure, detail=detail))
+
+    def _disconnect(self, action: Disconnect) -> None:
+        gone = [send for send in self.open if (send.to, send.lane) == (action.to, action.lane)]
+        # What was sent after the order to disconnect goes over the next connection.
+        last = self.actions.index(action)
+        for send in gone:
+            if self.actions.index(send) < last:
+                self.open.remove(send)
+
+    def _answer_by_itself(self) -> None:
+        for send in list(self.open):
+            request = send.request
+            if send not in self.open or type(request) in self.by_hand:
+                continue
+            match request:
+                case MetadataRequest():
+                    self.answer(request, self.metadata(request))
+                case FindCoordinatorRequest():
+                    found = Coordinator(key="billing", node_id=1, host=BROKER.host, port=BROKER.port)
+                    self.answer(request, FindCoordinatorResponse(coordinators=[found]))
+                case ListOffsetsRequest():
+                    self.answer(request, self.offsets(request))
+                case OffsetFetchRequest():
+                    self.answer(request, self.committed_offsets(request))
+                case _:
+                    pass
+
+    def metadata(self, request: MetadataRequest) -> MetadataResponse:
+        topics = []
+        for asked in request.topics or ():
+            assert asked.name is not None
+            if asked.name not in self.topics:
+                topics.append(MetadataResponseTopic(name=asked.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                continue
+            topic_id, count = self.topics[asked.name]
+            partitions = [
+                MetadataResponsePartition(
+                    partition_index=index,
+                    leader_id=self.leaders.get(TopicPartition(asked.name, index), 1),
+                    leader_epoch=3,
+                )
+                for index in range(count)
+            ]
+            topics.append(MetadataResponseTopic(name=asked.name, topic_id=topic_id, partitions=partitions))
+        brokers = [
+            MetadataResponseBroker(node_id=node, host=endpoint.host, port=endpoint.port)
+            for node, endpoint in self.brokers.items()
+        ]
+        return MetadataResponse(brokers=brokers, controller_id=1, topics=topics)
+
+    def offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            found = []
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                table = self.log_starts if each.timestamp == -2 else self.log_ends
+                found.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=each.partition_index, offset=table.get(partition, 0), timestamp=-1
+                    )
+                )
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
+        return ListOffsetsResponse(topics=topics)
+
+    def committed_offsets(self, request: OffsetFetchRequest, error: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:
+        topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=self.committed.get(TopicPartition(topic.name, index), -1),
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.groups[0].topics or ()
+        ]
+        group = OffsetFetchResponseGroup(group_id="billing", topics=[] if error else topics, error_code=error)
+        return OffsetFetchResponse(groups=[group])
+
+    # -- membership -----------------------------------------------------------------------------------------------
+
+    def subscribe(self, *topics: str) -> None:
+        self.take(Subscribed(topics=topics or ("orders",)))
+        self.settle()
+
+    def heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        """The open heartbeat."""
+        self.settle()
+        return self.expect(ConsumerGroupHeartbeatRequest)
+
+    def reply(
+        self,
+        *,
+        epoch: int = 1,
+        assigned: Mapping[bytes, Sequence[int]] | Sequence[int] | None = None,
+        error: ErrorCode = ErrorCode.NONE,
+        message: str | None = None,
+        interval_ms: int = 5_000,
+    ) -> ConsumerGroupHeartbeatRequest:
+        """Answer the open heartbeat; returns the request."""
+        request = self.heartbeat()
+        assignment = None
+        if assigned is not None:
+            by_id = assigned if isinstance(assigned, Mapping) else {ORDERS: assigned}
+            assignment = heartbeat.Assignment(
+                topic_partitions=[
+                    heartbeat.TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+                    for topic_id, partitions in by_id.items()
+                ]
+            )
+        response = ConsumerGroupHeartbeatResponse(
+            error_code=error,
+            error_message=message,
+            member_id="m-1",
+            member_epoch=epoch,
+            heartbeat_interval_ms=interval_ms,
+            assignment=assignment,
+        )
+        self.answer(request, response, version=1)
+        return request
+
+    def acknowledge(
+        self,
+        kind: QuestionKind,
+        *partitions: int,
+        consumed: Mapping[int, int] | None = None,
+        topic: str = "orders",
+    ) -> None:
+        """The application answers the oldest question, which has to be this one."""
+        question = self.questions.pop(0)
+        assert (question.kind, question.partitions) == (kind, tuple(TopicPartition(topic, p) for p in partitions))
+        starts = {}
+        if kind is QuestionKind.ASSIGNED:
+            starts = {partition: Start(fence=self.new_fence()) for partition in question.partitions}
+        done = {TopicPartition(topic, partition): offset for partition, offset in (consumed or {}).items()}
+        self.take(CallbackDone(question=question.number, consumed=done, starts=starts))
+        self.settle()
+
+    def start_callback(self) -> Question:
+        question = self.questions[0]
+        self.take(CallbackStarted(question=question.number))
+        return question
+
+    def stable(self, *partitions: int, epoch: int = 1) -> None:
+        """Join and come to rest with these partitions."""
+        self.subscribe()
+        self.reply(epoch=epoch, assigned=partitions)
+        if partitions:
+            self.acknowledge(QuestionKind.ASSIGNED, *partitions)
+            self.reply(epoch=epoch)
+        assert self.state is MemberState.STABLE
+
+    def poll(self, **consumed: int) -> None:
+        """The application polls, having returned from what is below the offsets (p0=5: partition 0, offset 5)."""
+        self.take(
+            Polled(consumed={TopicPartition("orders", int(name[1:])): offset for name, offset in consumed.items()})
+        )
+        self.settle()
+
+    def close(self, timeout_ms: int = 30_000) -> None:
+        self.take(CloseAsked(ticket="close", deadline_ms=self.now_ms + timeout_ms))
+        self.settle()
+
+    def new_fence(self) -> Fence:
+        self._fence += 1
+        return Fence(self._fence)
+
+    # -- offsets --------------------------------------------------------------------------------------------------
+
+    def commits(self) -> dict[TopicPartition, int]:
+        """What the open OffsetCommit says."""
+        return read_commit(self.expect(OffsetCommitRequest))
+
+    def accept_commit(self, error: ErrorCode = ErrorCode.NONE) -> OffsetCommitRequest:
+        """Answer the open OffsetCommit, all partitions alike."""
+        request = self.expect(OffsetCommitRequest)
+        topics = [
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        if error is ErrorCode.NONE:
+            self.committed.update(read_commit(request))
+        self.answer(request, OffsetCommitResponse(topics=topics))
+        self.settle()
+        return request
+
+    # -- fetching -------------------------------------------------------------------------------------------------
+
+    def fetching(self) -> dict[TopicPartition, int]:
+        """What the open fetches ask for: partition -> offset."""
+        self.settle()
+        return {
+            TopicPartition(topic.topic, entry.partition): entry.fetch_offset
+            for send in self.find(FetchRequest)
+            for topic in send.request.topics  # type: ignore[attr-defined]
+            for entry in topic.partitions
+        }
+
+    def serve(
+        self, records: Mapping[int, bytes] | None = None, *, errors: Mapping[int, ErrorCode] | None = None
+    ) -> FetchRequest:
+        """Answer the open fetch with these bytes, or codes, per partition of orders; the others get nothing."""
+        self.settle()
+        request = self.expect(FetchRequest)
+        data = [
+            PartitionData(
+                partition_index=entry.partition,
+                error_code=(errors or {}).get(entry.partition, ErrorCode.NONE),
+                records=memoryview((records or {}).get(entry.partition, b"")),
+            )
+            for topic in request.topics
+            for entry in topic.partitions
+        ]
+        response = FetchResponse(responses=[FetchableTopicResponse(topic_id=ORDERS, partitions=data)])
+        self.answer(request, response, version=17)
+        return request
+
+    # -- what came out --------------------------------------------------------------------------------------------
+
+    def delivered(self, kind: type[Any]) -> list[Any]:
+        """Everything of a class that was handed to the application's side."""
+        return [action.item for action in self.actions if isinstance(action, Deliver) and isinstance(action.item, kind)]
+
+    def chunks(self) -> list[Chunk]:
+        return self.delivered(Chunk)
+
+    def troubles(self) -> list[Trouble]:
+        return self.delivered(Trouble)
+
+    def warnings(self) -> list[str]:
+        return [action.text for action in self.actions if isinstance(action, Warn)]
+
+    def ended(self, ticket: object) -> Complete | Fail | None:
+        """How a ticket ended; `None` if it has not."""
+        ends = [each for each in self.actions if isinstance(each, Complete | Fail) and each.ticket == ticket]
+        assert len(ends) <= 1, f"{ticket} ended twice"
+        return ends[0] if ends else None
+
+    @property
+    def is_stopped(self) -> bool:
+        return any(isinstance(action, Stop) for action in self.actions)
+
+    def lanes(self, kind: type[Message]) -> set[Lane]:
+        """The lanes over which requests of a class went."""
+        return {each.lane for each in self.actions if isinstance(each, Send) and isinstance(each.request, kind)}
+
+
+def read_commit(request: OffsetCommitRequest) -> dict[TopicPartition, int]:
+    """What an OffsetCommit says."""
+    return {
+        TopicPartition(topic.name, each.partition_index): each.committed_offset
+        for topic in request.topics
+        for each in topic.partitions
+    }
+
+
+def batch(first: int, count: int) -> bytes:
+    """One batch of `count` records whose values are their offsets."""
+    return build_batch([(None, b"%d" % (first + i), 1_000 + i, ()) for i in range(count)], base_offset=first)
