@@ -6,14 +6,20 @@ KERNELS = ["kohort.records.kernels"]
 
 
 def extensions() -> list[Extension]:
+    """One optional extension per kernel; none where Cython is missing."""
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
     modules = [
-        Extension(name, [f"src/{name.replace('.', '/')}.py"], optional=True, extra_compile_args=["-O3"]) for name in KERNELS
+        Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3", "-g0"]) for name in KERNELS
     ]
-    return list(cythonize(modules, language_level=3))
+    # The C that Cython writes stays out of the packages: it is neither committed nor installed.
+    compiled = list(cythonize(modules, language_level=3, build_dir="build/cython"))
+    for module in compiled:
+        # Set here because cythonize makes new extensions and forgets it.
+        module.optional = True
+    return compiled
 
 
 setup(ext_modules=extensions())

@@ -55,15 +55,15 @@ cpdef Py_ssize_t gather(
     Py_ssize_t stop_row, unsigned char[::1] out, int[::1] out_offsets)
 
 @cython.locals(value=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
-cdef inline (long long, Py_ssize_t) _varint(
+cdef (long long, Py_ssize_t) _varint(
     const unsigned char[::1] region, Py_ssize_t position, Py_ssize_t end) noexcept
 
-cdef inline bint _is_sum_int64(long long base, long long delta) noexcept
+cdef bint _is_sum_int64(long long base, long long delta) noexcept
 
 @cython.locals(value=cython.int)
-cdef inline int _int16(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
+cdef int _int16(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
 
 @cython.locals(value=cython.longlong)
-cdef inline long long _int32(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
+cdef long long _int32(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
 
-cdef inline long long _int64(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
+cdef long long _int64(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
