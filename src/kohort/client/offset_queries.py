@@ -47,6 +47,8 @@ class _Query:
     #: Partitions that are being asked for now.
     asked: set[TopicPartition] = field(default_factory=set)
     due_ms: int = 0
+    #: The cluster's picture in which a leader was missing; a newer one is reason enough to look again at once.
+    looked_at_generation: int | None = None
     attempts: int = 0
     is_over: bool = False
 
@@ -84,7 +86,7 @@ class OffsetQueries:
             elif now_ms >= query.deadline_ms:
                 names = ", ".join(str(partition) for partition in sorted(query.open)[:5])
                 self._end(query, KohortTimeoutError(f"no answer about the offsets of {names} in time"), now_ms)
-            elif now_ms >= query.due_ms:
+            elif now_ms >= query.due_ms or query.looked_at_generation not in (None, self._cluster.generation):
                 self._ask_leaders(query, now_ms)
 
     def fail_all(self, error: KohortError, now_ms: int) -> None:
@@ -95,6 +97,7 @@ class OffsetQueries:
     def _ask_leaders(self, query: _Query, now_ms: int) -> None:
         by_leader: dict[Endpoint, list[TopicPartition]] = {}
         waiting = False
+        query.looked_at_generation = None
         for partition in sorted(query.open.keys() - query.asked):
             leader = self._cluster.leader_of(partition)
             if leader is not None:
@@ -107,6 +110,7 @@ class OffsetQueries:
         for leader, partitions in by_leader.items():
             self._send(query, leader, partitions, now_ms)
         if waiting:
+            query.looked_at_generation = self._cluster.generation
             self._cluster.refresh_soon(now_ms)
             self._pause(query, now_ms)
 

@@ -180,7 +180,8 @@ class Readings:
         wanted = []
         for reading in readings:
             reading.is_asked = False
-            if self._table.get(reading.partition) is reading and reading.offset is None:
+            is_current = self._table.get(reading.partition) is reading and not reading.is_stuck
+            if is_current and reading.offset is None:
                 wanted.append(reading)
         return wanted
 
