@@ -29,8 +29,10 @@ def decide_topics_changed(
     records: list[Record] = [TopicImageReplaced(group_id="", image=image)]
     effects: list[Effect] = []
     changed = _changed_names(groups.image, image)
+    # After a restart there is nothing to compare with: a topic that vanished meanwhile shows in the hash alone.
+    is_first = not groups.image.version
     for group_id, group in groups.consumer.items():
-        if not group.members or changed.isdisjoint(group.topic_subscribers):
+        if not group.members or (not is_first and changed.isdisjoint(group.topic_subscribers)):
             continue
         metadata_hash = hash_topics(image, group.topic_subscribers)
         if metadata_hash == group.metadata_hash:

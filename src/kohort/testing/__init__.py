@@ -1,1 +1,58 @@
+"""Test with kohort: the pytest fixture `kohort_broker`, and the simulation that kohort itself is tested with.
 
+>>> from kohort.testing import World
+>>> World(seed=7).run().seed
+7
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.testing.broker import SimulatedBroker
+    from kohort.testing.checkers import Checkers
+    from kohort.testing.clock import VirtualClock
+    from kohort.testing.network import NetworkQuality, SimulatedNetwork
+    from kohort.testing.scenario import GroupPlan, Scenario
+    from kohort.testing.story import Story
+    from kohort.testing.world import Report, World
+
+__all__ = [
+    "World",
+    "Report",
+    "Scenario",
+    "GroupPlan",
+    "VirtualClock",
+    "SimulatedNetwork",
+    "NetworkQuality",
+    "SimulatedBroker",
+    "Checkers",
+    "Story",
+]
+
+_HOMES = {
+    "World": "kohort.testing.world",
+    "Report": "kohort.testing.world",
+    "Scenario": "kohort.testing.scenario",
+    "GroupPlan": "kohort.testing.scenario",
+    "VirtualClock": "kohort.testing.clock",
+    "SimulatedNetwork": "kohort.testing.network",
+    "NetworkQuality": "kohort.testing.network",
+    "SimulatedBroker": "kohort.testing.broker",
+    "Checkers": "kohort.testing.checkers",
+    "Story": "kohort.testing.story",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # pytest loads this package in every run; the simulation is loaded only by those who use it.
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

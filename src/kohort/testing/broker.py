@@ -1,0 +1,333 @@
+"""The coordinator's runtime in virtual time: shards, their logs, a disk that syncs late, crashes and stalls.
+
+It does what the broker's own runtime does: decide, append, apply, answer once the append is durable, each connection in
+the order of its requests. What was not synced when the process dies may be lost, from some batch on.
+
+Laws: each request is answered at most once. A crash forgets everything but the log.
+Source: architecture rules 2 to 4 and 17.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Protocol
+
+from kohort.coordinator import recordcodec
+from kohort.coordinator.commands import Command, GroupCommand, ReplyBody, TopicsChanged
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import InvariantViolation
+from kohort.ids import CauseId, RequestToken, coordinator_partition
+from kohort.testing.clock import VirtualClock
+from kohort.testing.network import Connection, SimulatedNetwork
+from kohort.testing.story import Story
+
+#: Key and value of a record, as they are stored.
+Entry = tuple[bytes, bytes | None]
+#: A loop that stood still longer than this shifts its deadlines.
+GAP_MS = 500
+
+
+class Observer(Protocol):
+    """Who looks at every step of the broker."""
+
+    def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
+        """A decision is made and not applied."""
+        ...
+
+    def after_step(self, home: Home, decision: Decision) -> None:
+        """It is applied."""
+        ...
+
+    def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
+        """An answer leaves the broker."""
+        ...
+
+    def on_restart(self, home: Home) -> None:
+        """A shard was rebuilt from its log."""
+        ...
+
+
+class Home:
+    """One shard and its log."""
+
+    def __init__(self, index: int, shard: Shard, mirror: Shard) -> None:
+        self.index = index
+        #: What decides.
+        self.shard = shard
+        #: A shard that only ever saw the bytes of the log: the fold that the living one is compared with.
+        self.mirror = mirror
+        #: One entry per decision that wrote something.
+        self.log: list[list[Entry]] = []
+        #: How many batches are on disk.
+        self.durable = 0
+        #: (batches that have to be on disk, command, answer), in the order of the decisions.
+        self.waiting: deque[tuple[int, GroupCommand, ReplyBody]] = deque()
+        #: Whether a sync is under way.
+        self.is_syncing = False
+
+    def entries(self) -> list[Entry]:
+        """The log without its batches."""
+        return [entry for batch in self.log for entry in batch]
+
+
+def fold(
+    entries: Sequence[Entry], settings: GroupSettings, *, build: Callable[[GroupSettings], Shard] = Shard
+) -> Shard:
+    """A shard that has read a log."""
+    shard = build(settings)
+    for key, value in entries:
+        record = recordcodec.decode(key, value)
+        assert record is not None, "the log has records that nobody knows"
+        shard.apply(record)
+    return shard
+
+
+def compact(entries: Sequence[Entry]) -> list[Entry]:
+    """Only the latest record of each key, as Kafka's cleaner leaves a log."""
+    last = {key: position for position, (key, _) in enumerate(entries)}
+    return [entry for position, entry in enumerate(entries) if last[entry[0]] == position]
+
+
+class SimulatedBroker:
+    """One broker process.
+
+    Args:
+        build_shard: makes the shards; a test that plants a bug gives its own.
+    """
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        network: SimulatedNetwork,
+        story: Story,
+        observer: Observer,
+        *,
+        random: Random,
+        settings: GroupSettings,
+        shard_count: int,
+        build_shard: Callable[[GroupSettings], Shard] = Shard,
+    ) -> None:
+        self.homes = [Home(index, build_shard(settings), Shard(settings)) for index in range(shard_count)]
+        self.is_up = True
+        self.sync_ms = 5
+        self.answered = 0
+        self._clock = clock
+        self._network = network
+        self._story = story
+        self._observer = observer
+        self._random = random
+        self._settings = settings
+        self._build_shard = build_shard
+        self._image = TopicImage()
+        self._last_number = 0
+        #: Number of the process: what was planned for an earlier one does not happen.
+        self._life = 0
+        #: Until when the loop stands still, 0 if it does not; what arrives meanwhile waits.
+        self._stalled_since_ms = 0
+        self._unread: deque[tuple[Connection, Command]] = deque()
+        #: Token -> connection and command of each request that is not answered.
+        self._open: dict[RequestToken, tuple[Connection | None, GroupCommand]] = {}
+        #: Connection -> its requests in order, and the answers that have to wait for older ones.
+        self._slots: dict[Connection, deque[tuple[RequestToken, list[ReplyBody]]]] = {}
+        self._wake_ms: int | None = None
+        network.server = self
+
+    # What arrives.
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        """A request has come in; while the loop stands still nobody reads it."""
+        if self._stalled_since_ms:
+            self._unread.append((connection, command))
+        elif self.is_up:
+            self._handle(connection, command)
+
+    def on_disconnected(self, connection: Connection) -> None:
+        """Nobody waits for these answers any more; the requests are carried out all the same."""
+        self._slots.pop(connection, None)
+
+    def topics_changed(self, image: TopicImage) -> None:
+        """The topics are now these."""
+        self._image = image
+        if self.is_up:
+            for home in self.homes:
+                self._tell_topics(home)
+
+    def home_of(self, group_id: str) -> Home:
+        """The shard that coordinates a group."""
+        return self.homes[coordinator_partition(group_id, len(self.homes))]
+
+    @property
+    def unanswered(self) -> list[GroupCommand]:
+        """Requests that have no answer yet."""
+        return [command for _, command in self._open.values()]
+
+    # What goes wrong.
+
+    def crash(self) -> None:
+        """The process dies: memory is gone, and so is some of what was not synced."""
+        lost = 0
+        for home in self.homes:
+            kept = self._random.randint(home.durable, len(home.log))
+            lost += len(home.log) - kept
+            del home.log[kept:]
+        self._story.tell("broker", f"dies; {lost} batches that were not synced are lost")
+        self.is_up = False
+        self._network.is_server_up = False
+        self._life += 1
+        self._open.clear()
+        self._slots.clear()
+        self._unread.clear()
+        self._stalled_since_ms = 0
+        self._wake_ms = None
+        self._network.break_all()
+
+    def restart(self) -> None:
+        """A new process reads the logs."""
+        assert not self.is_up
+        self.is_up = True
+        self._network.is_server_up = True
+        for index, old in enumerate(self.homes):
+            entries = old.entries()
+            home = Home(index, fold(entries, self._settings, build=self._build_shard), fold(entries, self._settings))
+            home.log = old.log
+            home.durable = len(home.log)
+            self.homes[index] = home
+            self._observer.on_restart(home)
+        self._story.tell("broker", "is back", [len(home.log) for home in self.homes])
+        for home in self.homes:
+            home.shard.on_loaded(self._clock.now_ms())
+            self._tell_topics(home)
+
+    def stall(self, for_ms: int) -> None:
+        """The loop stands still, as in a long garbage collection or a suspended machine."""
+        if not self.is_up or self._stalled_since_ms:
+            return
+        self._story.tell("broker", f"stands still for {for_ms} ms")
+        self._stalled_since_ms = self._clock.now_ms()
+        self._clock.after(for_ms, self._in_this_life(self._go_on))
+
+    def _go_on(self) -> None:
+        gap_ms = self._clock.now_ms() - self._stalled_since_ms
+        self._stalled_since_ms = 0
+        self._story.tell("broker", "goes on")
+        if gap_ms > GAP_MS:
+            for home in self.homes:
+                home.shard.timers.shift(gap_ms)
+        # Every readable socket is read before a deadline fires.
+        unread, self._unread = self._unread, deque()
+        for connection, command in unread:
+            if connection.is_open:
+                self._handle(connection, command)
+        self._wake_ms = None
+        self._watch()
+
+    # What it does.
+
+    def _handle(self, connection: Connection, command: Command) -> None:
+        assert isinstance(command, GroupCommand)
+        numbered = replace(command, request=RequestToken(self._number()), cause=CauseId(self._last_number))
+        self._open[numbered.request] = (connection, numbered)
+        self._slots.setdefault(connection, deque()).append((numbered.request, []))
+        home = self.home_of(numbered.group_id)
+        self._story.tell("broker", f"reads from {connection.client.name}:", numbered, group_id=numbered.group_id)
+        self._commit(home, numbered, home.shard.handle(numbered, now_ms=self._clock.now_ms()))
+
+    def _tell_topics(self, home: Home) -> None:
+        command = TopicsChanged(cause=CauseId(self._number()), image=self._image)
+        self._commit(home, command, home.shard.handle(command, now_ms=self._clock.now_ms()))
+
+    def _commit(self, home: Home, command: Command | None, decision: Decision) -> None:
+        self._observer.before_step(home, command, decision)
+        entries = recordcodec.encode_durable(decision.records)
+        if entries:
+            home.log.append(entries)
+            for key, value in entries:
+                record = recordcodec.decode(key, value)
+                assert record is not None
+                home.mirror.apply(record)
+            self._sync(home)
+        for record in decision.records:
+            self._story.tell("broker", "notes", record, group_id=record.group_id)
+        for reply in home.shard.commit(decision, now_ms=self._clock.now_ms()):
+            self._reply(home, reply.request, reply.body)
+        self._observer.after_step(home, decision)
+        self._watch()
+
+    def _reply(self, home: Home, request: RequestToken, body: ReplyBody) -> None:
+        found = self._open.get(request)
+        if found is None:
+            raise InvariantViolation(f"request {request} is answered, and nobody waits for it: {body}")
+        home.waiting.append((len(home.log), found[1], body))
+        self._release(home)
+
+    def _release(self, home: Home) -> None:
+        """Let the answers go whose records are on disk; one that reads waits for all that was written before it."""
+        while home.waiting and home.waiting[0][0] <= home.durable:
+            _, command, body = home.waiting.popleft()
+            self._answer(command, body)
+
+    def _answer(self, command: GroupCommand, body: ReplyBody) -> None:
+        connection, _ = self._open.pop(command.request)
+        self.answered += 1
+        self._story.tell("broker", "answers", body, group_id=command.group_id)
+        self._observer.on_answer(command, body)
+        slots = self._slots.get(connection) if connection is not None else None
+        if connection is None or slots is None:
+            return
+        next(answers for request, answers in slots if request == command.request).append(body)
+        while slots and slots[0][1]:
+            connection.send_back(slots.popleft()[1][0])
+
+    def _sync(self, home: Home) -> None:
+        if home.is_syncing:
+            return
+        home.is_syncing = True
+        covered = len(home.log)
+
+        def finish() -> None:
+            home.is_syncing = False
+            home.durable = covered
+            self._release(home)
+            if home.durable < len(home.log):
+                self._sync(home)
+
+        self._clock.after(self._random.randint(0, self.sync_ms), self._in_this_life(finish))
+
+    def _watch(self) -> None:
+        """See to it that the earliest deadline of all shards fires."""
+        deadlines = [due for home in self.homes if (due := home.shard.next_deadline()) is not None]
+        if not deadlines or (self._wake_ms is not None and self._wake_ms <= min(deadlines)):
+            return
+        self._wake_ms = wake_ms = min(deadlines)
+
+        def fire() -> None:
+            if self._wake_ms == wake_ms and not self._stalled_since_ms:
+                self._fire()
+
+        self._clock.at(wake_ms, self._in_this_life(fire))
+
+    def _fire(self) -> None:
+        for home in self.homes:
+            while (decision := home.shard.expire(self._clock.now_ms())) is not None:
+                self._commit(home, None, decision)
+        self._wake_ms = None
+        self._watch()
+
+    def _number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def _in_this_life(self, action: Callable[[], None]) -> Callable[[], None]:
+        life = self._life
+
+        def act() -> None:
+            if self._life == life:
+                action()
+
+        return act

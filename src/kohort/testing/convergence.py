@@ -1,0 +1,88 @@
+"""Whether a group has come to rest: everybody who lives is in, and every partition has exactly one owner.
+
+Laws: looks at the coordinator's state and at what the members believe, which have to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.consumer.describe import state_of
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.testing.members.classic import ClassicMember
+from kohort.testing.members.consumer import ConsumerMember
+from kohort.testing.members.process import MemberProcess, Owned
+from kohort.testing.topics import TopicShelf, name_of
+
+
+def why_not_at_rest(
+    groups: GroupsState, group_id: str, processes: Sequence[MemberProcess], topics: TopicShelf
+) -> str | None:
+    """What is missing, in words; `None` if the group is at rest.
+
+    Args:
+        processes: the living members of the group.
+    """
+    consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+    if not processes:
+        left = [*(consumer.members if consumer else ()), *(classic.members if classic else ())]
+        return f"{left} are dead and still members" if left else None
+    if isinstance(processes[0], ConsumerMember):
+        reason = _why_consumer_is_not(consumer, processes, topics)
+    else:
+        reason = _why_classic_is_not(classic, processes)
+    return reason or _why_not_shared_out(processes, topics)
+
+
+def progress_of(groups: GroupsState, group_id: str) -> int:
+    """Group epoch or generation: it rises with every rebalance."""
+    consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+    return consumer.epoch if consumer is not None else classic.generation if classic is not None else 0
+
+
+def _why_consumer_is_not(
+    group: ConsumerGroup | None, processes: Sequence[MemberProcess], topics: TopicShelf
+) -> str | None:
+    if group is None or sorted(group.members) != sorted(process.member_id for process in processes):
+        return f"the members are {sorted(group.members) if group is not None else 'none'}"
+    if state_of(group) != "Stable":
+        return f"the group is {state_of(group)}"
+    for process in processes:
+        assert isinstance(process, ConsumerMember)
+        member = group.members[process.member_id]
+        if process.member_epoch != member.member_epoch:
+            return f"{process.name} does not know its epoch"
+        assigned = {
+            (topics.label_of(topic_id), number) for topic_id, grants in member.assigned.items() for number in grants
+        }
+        if process.owned != assigned:
+            return f"{process.name} believes to own {sorted(process.owned)}, and is assigned {sorted(assigned)}"
+    return None
+
+
+def _why_classic_is_not(group: ClassicGroup | None, processes: Sequence[MemberProcess]) -> str | None:
+    if group is None or sorted(group.members) != sorted(process.member_id for process in processes):
+        return f"the members are {sorted(group.members) if group is not None else 'none'}"
+    if group.state is not ClassicGroupState.STABLE:
+        return f"the group is {group.state.value}"
+    for process in processes:
+        assert isinstance(process, ClassicMember)
+        if process.is_rejoining or process.generation != group.generation:
+            return f"{process.name} is rejoining or in generation {process.generation}"
+    return None
+
+
+def _why_not_shared_out(processes: Sequence[MemberProcess], topics: TopicShelf) -> str | None:
+    owners: dict[Owned, list[str]] = {}
+    for process in processes:
+        for label, number in process.owned:
+            owners.setdefault((name_of(label), number), []).append(process.name)
+        unknown = process.owned - process.positions.keys()
+        if unknown:
+            return f"{process.name} does not know where to begin with {sorted(unknown)}"
+    wanted = topics.partitions_of(tuple(dict.fromkeys(name for process in processes for name in process.topics)))
+    if sorted(owners) != sorted(wanted):
+        return f"owned are {sorted(owners)}, and there are {sorted(wanted)}"
+    double = {partition: names for partition, names in owners.items() if len(names) > 1}
+    return f"several own {double}" if double else None

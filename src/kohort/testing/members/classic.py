@@ -1,0 +1,310 @@
+"""A classic member as Java's, librdkafka's and kafka-python's consumers behave, eager or cooperative.
+
+Eager: everything is given up before JoinGroup. Cooperative: JoinGroup says what is owned, the member goes on with it,
+gives up what the new assignment lacks, and joins once more so that others get it. The leader plans.
+
+Source: Java's `ConsumerCoordinator` and `AbstractCoordinator`; KIP-394, KIP-429.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import ReplyBody
+from kohort.errors import ErrorCode
+from kohort.testing.members.leader import Partition, plan_cooperative, plan_eager
+from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
+from kohort.testing.story import LawBroken
+from kohort.wire.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
+
+if TYPE_CHECKING:
+    from kohort.testing.world import World
+
+
+class ClassicMember(MemberProcess):
+    """One process with one classic member."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        group_id: str,
+        *,
+        topics: tuple[str, ...],
+        settings: MemberSettings,
+        is_cooperative: bool,
+        requires_known_member_id: bool,
+    ) -> None:
+        super().__init__(world, name, group_id, topics=topics, settings=settings)
+        self.is_cooperative = is_cooperative
+        self._requires_known_member_id = requires_known_member_id
+        self.generation = -1
+        self.is_leader = False
+        #: Between the first thought of rejoining and the new assignment.
+        self.is_rejoining = False
+        #: Number of the latest join; what belongs to an older one is void.
+        self._round = 0
+        #: Number of the chain of heartbeats; an older one ends.
+        self._chain = 0
+        #: What the leader planned with: the topics that somebody wants, and their partitions as it knew them.
+        self._planned_topics: tuple[str, ...] = ()
+        self._planned_with: list[Partition] = []
+        self._ids_made = 0
+
+    def start(self) -> None:
+        """Also looks at the topics now and then."""
+        super().start()
+        self.later(1_000, self._refresh_metadata)
+
+    def join(self) -> None:
+        """Give up what has to be given up, then ask to join."""
+        self._round += 1
+        number = self._round
+        self.is_rejoining = True
+        if self.is_cooperative or not self.owned:
+            self._send_join(number)
+            return
+        delay_ms = self.draw_callback_ms()
+        self.tell(f"revokes everything, which takes {delay_ms} ms")
+        self.commit(self.owned)
+
+        def done() -> None:
+            if self._round == number:
+                self.give_up(set(self.owned))
+                self._send_join(number)
+
+        self.later(delay_ms, done)
+
+    def leave(self) -> None:
+        """Commit, give everything up, say so once, end."""
+        self.tell("closes")
+        self.commit(self.owned)
+        self.give_up(set(self.owned))
+        self.is_leaving = True
+        self._round += 1
+        self._chain += 1
+        if not self.member_id:
+            self.end()
+            return
+        leaving = asked.LeavingMember(member_id=self.member_id)
+        command = asked.LeaveGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, members=(leaving,))
+        self.ask(command, lambda _: self.end(), self.end)
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """The application wants other topics: the member rejoins."""
+        self.tell("subscribes to", topics)
+        self.topics = topics
+        self.join()
+
+    def can_commit(self) -> bool:
+        """Only with a generation."""
+        return self.generation >= 0
+
+    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
+        """OffsetFetch before version 9 names no member."""
+        return asked.FetchOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, partitions=partitions)
+
+    def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
+        """OffsetCommit with the generation."""
+        return asked.CommitOffsets(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=self.group_id,
+            member_id=self.member_id,
+            generation_or_member_epoch=self.generation,
+            offsets=offsets,
+            is_member_epoch_aware=False,
+        )
+
+    def on_commit_refused(self, code: ErrorCode) -> None:
+        """A commit of who is no member any more says so first."""
+        if not self.is_rejoining and not self.is_leaving:
+            self._on_error(code)
+
+    def patience_ms(self) -> int:
+        """Answers come in the order of the requests: while JoinGroup is parked, so are those behind it."""
+        usual_ms = self.settings.request_timeout_ms
+        return usual_ms + self.settings.rebalance_timeout_ms if self.is_rejoining else usual_ms
+
+    # Join.
+
+    def _send_join(self, number: int) -> None:
+        self._chain += 1
+        owned: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.owned):
+            owned.setdefault(topic, []).append(partition)
+        metadata = encode_subscription(self.topics, owned_partitions=owned, generation_id=self.generation)
+        names = ("cooperative-sticky",) if self.is_cooperative else ("range", "roundrobin")
+        self._ids_made += 1
+        command = asked.JoinGroup(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=self.group_id,
+            member_id=self.member_id,
+            fresh_member_id=f"{self.name}-{self._ids_made}",
+            client_id=self.name,
+            client_host="/10.0.0.1",
+            session_timeout_ms=self.settings.session_timeout_ms,
+            rebalance_timeout_ms=self.settings.rebalance_timeout_ms,
+            protocol_type="consumer",
+            protocols=tuple((name, metadata) for name in names),
+            requires_known_member_id=self._requires_known_member_id,
+        )
+        self.ask(
+            command,
+            lambda body: self._on_joined(number, body),
+            lambda: self._again(number),
+            timeout_ms=self.settings.rebalance_timeout_ms + 5_000,
+        )
+
+    def _again(self, number: int) -> None:
+        """The same round once more: the connection broke."""
+        if self._round == number:
+            self.join()
+
+    def _on_joined(self, number: int, body: ReplyBody) -> None:
+        if self._round != number:
+            return
+        if isinstance(body, asked.Refusal):
+            self._on_error(body.code)
+            return
+        assert isinstance(body, asked.JoinGroupReply), body
+        if body.error == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = body.member_id
+            self._send_join(number)
+        elif body.error != ErrorCode.NONE:
+            self._on_error(body.error)
+        else:
+            self.member_id = body.member_id
+            self.generation = body.generation_id
+            self.is_leader = body.leader == body.member_id
+            self._send_sync(number, self._plan(body) if self.is_leader else {})
+
+    def _plan(self, reply: asked.JoinGroupReply) -> dict[str, bytes]:
+        subscriptions = {member.member_id: decode_subscription(member.metadata) for member in reply.members}
+        self._planned_topics = tuple({topic for found in subscriptions.values() for topic in found.topics})
+        self._planned_with = self.world.topics.partitions_of(self._planned_topics)
+        build = plan_cooperative if self.is_cooperative else plan_eager
+        plan = build(subscriptions, self._planned_with)
+        self.tell("plans", plan)
+        blobs: dict[str, bytes] = {}
+        for member_id, partitions in plan.items():
+            by_topic: dict[str, list[int]] = {}
+            for topic, partition in partitions:
+                by_topic.setdefault(topic, []).append(partition)
+            blobs[member_id] = encode_assignment(by_topic)
+        return blobs
+
+    # Sync.
+
+    def _send_sync(self, number: int, assignments: dict[str, bytes]) -> None:
+        command = asked.SyncGroup(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            assignments=assignments,
+        )
+        self.ask(
+            command,
+            lambda body: self._on_synced(number, body),
+            lambda: self._again(number),
+            timeout_ms=self.settings.rebalance_timeout_ms + 5_000,
+        )
+
+    def _on_synced(self, number: int, body: ReplyBody) -> None:
+        if self._round != number:
+            return
+        if isinstance(body, asked.Refusal):
+            self._on_error(body.code)
+            return
+        assert isinstance(body, asked.SyncGroupReply), body
+        if body.error != ErrorCode.NONE:
+            self._on_error(body.error)
+            return
+        found = decode_assignment(body.assignment).partitions
+        assigned = {(topic, partition) for topic, partitions in found.items() for partition in partitions}
+        self.is_rejoining = False
+        self._chain += 1
+        chain = self._chain
+        self.later(self.settings.heartbeat_interval_ms, lambda: self._heartbeat(chain))
+        revoked = self.owned - assigned
+        if not revoked:
+            self.gain(assigned - self.owned)
+            return
+        assert self.is_cooperative, "an eager member owns nothing while it joins"
+        self._revoke(number, revoked, assigned)
+
+    def _revoke(self, number: int, revoked: set[Owned], assigned: set[Owned]) -> None:
+        delay_ms = self.draw_callback_ms()
+        self.tell(f"revokes, which takes {delay_ms} ms:", revoked)
+        self.is_rejoining = True
+        self.commit(revoked)
+
+        def done() -> None:
+            if self._round == number:
+                self.give_up(revoked)
+                self.gain(assigned - self.owned)
+                self.join()
+
+        self.later(delay_ms, done)
+
+    # Staying.
+
+    def _heartbeat(self, chain: int) -> None:
+        if self._chain != chain:
+            return
+        command = asked.Heartbeat(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+        )
+
+        def again() -> None:
+            self._heartbeat(chain)
+
+        def on_reply(body: ReplyBody) -> None:
+            if self._chain != chain:
+                return
+            code = body.code if isinstance(body, asked.Refusal) else ErrorCode.NONE
+            # While the application gives partitions up the member stays alive, and knows already.
+            is_known = code == ErrorCode.REBALANCE_IN_PROGRESS and self.is_rejoining
+            if code == ErrorCode.NONE or is_known:
+                self.later(self.settings.heartbeat_interval_ms, again)
+            else:
+                self._on_error(code)
+
+        self.ask(command, on_reply, again)
+
+    def _on_error(self, code: ErrorCode) -> None:
+        self.tell("is refused:", code)
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self.generation = -1
+            self._round += 1
+            self._chain += 1
+            self.lose_all()
+            self.join()
+        elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.join()
+        elif code.retriable:
+            self._round += 1
+            number = self._round
+            self.later(self.settings.retry_backoff_ms, lambda: self._again(number))
+        else:
+            raise LawBroken(f"{self.name} gets {code.name}, which ends a stock client", group_id=self.group_id)
+
+    def _refresh_metadata(self) -> None:
+        """The leader rejoins when the topics are not those that it planned with."""
+        if self.is_leader and not self.is_rejoining and not self.is_leaving:
+            topics = (*self._planned_topics, *self.topics)
+            if self.world.topics.partitions_of(tuple(dict.fromkeys(topics))) != self._planned_with:
+                self.tell("sees that topics changed")
+                self.join()
+        self.later(1_000, self._refresh_metadata)

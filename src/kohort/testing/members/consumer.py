@@ -1,0 +1,235 @@
+"""A KIP-848 member as Java's and librdkafka's consumers behave.
+
+It heartbeats by interval, and at once when it has something to acknowledge; after any failure it says everything it
+knows ("full request"); it gives partitions up only after the application's callback, and takes new ones after that.
+Fenced, it gives up all and joins again with epoch 0.
+
+Source: KIP-848 (client side); Java's `AbstractMembershipManager`, librdkafka's `rdkafka_cgrp.c`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import Partitions, ReplyBody
+from kohort.errors import ErrorCode
+from kohort.ids import TopicId
+from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
+from kohort.testing.story import LawBroken
+
+if TYPE_CHECKING:
+    from kohort.testing.world import World
+
+
+class ConsumerMember(MemberProcess):
+    """One process with one KIP-848 member, whose id it makes itself."""
+
+    def __init__(
+        self, world: World, name: str, group_id: str, *, topics: tuple[str, ...], settings: MemberSettings
+    ) -> None:
+        super().__init__(world, name, group_id, topics=topics, settings=settings)
+        self.member_id = name
+        #: 0 before the first answer; what the coordinator said last.
+        self.member_epoch = 0
+        #: What the coordinator said last that this member shall have, `None` before that.
+        self.target: set[Owned] | None = None
+        self._is_asking = False
+        self._says_everything = True
+        self._has_to_acknowledge = False
+        self._has_new_topics = False
+        #: Number of the callback that runs, 0 if none does; a fenced member's callback counts for nothing.
+        self._callback = 0
+        self._callbacks = 0
+        #: Number of the plan to heartbeat; older plans are void.
+        self._plan = 0
+
+    def join(self) -> None:
+        """The first heartbeat, with epoch 0."""
+        self.member_epoch = 0
+        self.target = None
+        self._says_everything = True
+        self._has_to_acknowledge = False
+        self._heartbeat()
+
+    def leave(self) -> None:
+        """Commit, give everything up, say so once, end."""
+        self.tell("closes")
+        self.commit(self.owned)
+        self._forget_callbacks()
+        self.give_up(set(self.owned))
+        self.is_leaving = True
+        if self.member_epoch <= 0:
+            self.end()
+            return
+        self.ask(self._build(-1), lambda _: self.end(), self.end)
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """The application wants other topics."""
+        self.tell("subscribes to", topics)
+        self.topics = topics
+        self._has_new_topics = True
+        self._heartbeat_at_once()
+
+    def can_commit(self) -> bool:
+        """Only with an epoch."""
+        return self.member_epoch > 0
+
+    def topic_id_of(self, label: str) -> TopicId:
+        """Version 10 of OffsetCommit names topics by id."""
+        return self.world.topics.id_of(label)
+
+    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
+        """OffsetFetch with member id and epoch."""
+        return asked.FetchOffsets(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=self.group_id,
+            partitions=partitions,
+            member_id=self.member_id,
+            member_epoch=self.member_epoch,
+        )
+
+    def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
+        """OffsetCommit with the member epoch."""
+        return asked.CommitOffsets(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=self.group_id,
+            member_id=self.member_id,
+            generation_or_member_epoch=self.member_epoch,
+            offsets=offsets,
+        )
+
+    def _forget_callbacks(self) -> None:
+        self._callback = 0
+
+    # Heartbeats.
+
+    def _heartbeat_at_once(self) -> None:
+        """As soon as no heartbeat is under way."""
+        self._has_to_acknowledge = True
+        if not self._is_asking:
+            self._heartbeat()
+
+    def _heartbeat(self) -> None:
+        assert not self._is_asking
+        self._plan += 1
+        self._is_asking = True
+        self._has_to_acknowledge = False
+        self.ask(self._build(self.member_epoch), self._on_answer, self._on_failure)
+
+    def _plan_heartbeat(self, delay_ms: int) -> None:
+        self._plan += 1
+        plan = self._plan
+
+        def act() -> None:
+            if self._plan == plan and not self._is_asking and not self.is_leaving:
+                self._heartbeat()
+
+        self.later(delay_ms, act)
+
+    def _build(self, epoch: int) -> asked.ConsumerGroupHeartbeat:
+        is_full = epoch == 0 or (self._says_everything and epoch > 0)
+        says_topics = is_full or self._has_new_topics
+        says_owned = is_full or self._acknowledges
+        self._acknowledges = False
+        self._has_new_topics = False
+        return asked.ConsumerGroupHeartbeat(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            client_id=self.name,
+            client_host="/10.0.0.1",
+            rebalance_timeout_ms=self.settings.rebalance_timeout_ms if is_full else -1,
+            subscribed_topic_names=self.topics if says_topics else None,
+            topic_partitions=self._owned_by_id() if says_owned else None,
+        )
+
+    #: The next heartbeat lists what is owned.
+    _acknowledges = False
+
+    def _owned_by_id(self) -> Partitions:
+        found: dict[TopicId, list[int]] = {}
+        for label, number in sorted(self.owned):
+            found.setdefault(self.world.topics.id_of(label), []).append(number)
+        return {topic_id: tuple(numbers) for topic_id, numbers in found.items()}
+
+    def _on_failure(self) -> None:
+        self._is_asking = False
+        if self.is_leaving:
+            return
+        self._says_everything = True
+        self._heartbeat()
+
+    def _on_answer(self, body: ReplyBody) -> None:
+        self._is_asking = False
+        if self.is_leaving:
+            return
+        if isinstance(body, asked.Refusal):
+            self._on_refused(body.code)
+            return
+        assert isinstance(body, asked.ConsumerGroupHeartbeatReply), body
+        if body.member_epoch < self.member_epoch:
+            raise LawBroken(
+                f"{self.name} is told epoch {body.member_epoch} after epoch {self.member_epoch}",
+                group_id=self.group_id,
+            )
+        self.member_epoch = body.member_epoch
+        self._says_everything = False
+        if body.assignment is not None:
+            labels = ((self.world.topics.label_of(topic_id), found) for topic_id, found in body.assignment.items())
+            self.target = {(label, number) for label, found in labels for number in found}
+        self._reconcile()
+        if self._is_asking:
+            return
+        if self._has_to_acknowledge or self._has_new_topics:
+            self._heartbeat()
+        else:
+            self._plan_heartbeat(self.settings.heartbeat_interval_ms)
+
+    def _on_refused(self, code: ErrorCode) -> None:
+        self.tell("is refused:", code)
+        if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+            self.lose_all()
+            self.join()
+        elif code.retriable:
+            self._says_everything = True
+            self._plan_heartbeat(self.settings.retry_backoff_ms)
+        else:
+            raise LawBroken(f"{self.name} gets {code.name}, which ends a stock client", group_id=self.group_id)
+
+    # Reconciliation.
+
+    def _reconcile(self) -> None:
+        """Go towards the target: first the callback about what is given up, then take what is new."""
+        if self._callback or self.target is None or self.target == self.owned:
+            return
+        revoked = self.owned - self.target
+        if not revoked:
+            self._finish(set(self.target))
+            return
+        self._callbacks += 1
+        self._callback = number = self._callbacks
+        delay_ms = self.draw_callback_ms()
+        self.tell(f"revokes, which takes {delay_ms} ms:", revoked)
+        self.commit(revoked)
+        target = set(self.target)
+
+        def done() -> None:
+            if self._callback == number:
+                self._callback = 0
+                self.give_up(self.owned - target)
+                self._finish(target)
+
+        self.later(delay_ms, done)
+
+    def _finish(self, target: set[Owned]) -> None:
+        self.gain(target - self.owned)
+        self._acknowledges = True
+        self._heartbeat_at_once()
+        # The coordinator may have said something newer while the callback ran.
+        if self.target != target:
+            self._reconcile()

@@ -1,0 +1,332 @@
+"""What every simulated member does, whatever protocol it speaks: connect, ask, process, commit, pause, die.
+
+A member processes the partitions that it owns, from the committed offset on, and commits what it has done. Requests
+go over one connection, one at a time but for commits; a connection that does not answer in time is given up.
+
+Laws: a member holds a partition in `owned` from when it was told of it until it has given it up. A dead process owns
+nothing; one that is paused still believes what it believed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.errors import ErrorCode
+from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
+from kohort.testing.network import Connection
+from kohort.testing.topics import name_of
+
+if TYPE_CHECKING:
+    from kohort.testing.world import World
+
+#: What a member asks before the broker gives it a number.
+NO_CAUSE = CauseId(0)
+NO_REQUEST = RequestToken(0)
+#: A partition as its owner calls it: by the topic's name or label (`TopicShelf`), and number.
+Owned = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """How a member is configured and how it behaves; times in milliseconds."""
+
+    session_timeout_ms: int = 6_000
+    rebalance_timeout_ms: int = 8_000
+    heartbeat_interval_ms: int = 1_000
+    request_timeout_ms: int = 3_000
+    retry_backoff_ms: int = 100
+    commit_interval_ms: int = 1_500
+    process_interval_ms: int = 700
+    #: A callback takes up to that long.
+    callback_ms: int = 200
+
+
+class Exchange:
+    """One request under way and what to do with its answer."""
+
+    __slots__ = ("on_failure", "on_reply")
+
+    def __init__(self, on_reply: Callable[[ReplyBody], None], on_failure: Callable[[], None]) -> None:
+        self.on_reply = on_reply
+        self.on_failure = on_failure
+
+
+class MemberProcess:
+    """The process around a group member; subclasses speak the protocol."""
+
+    def __init__(
+        self, world: World, name: str, group_id: str, *, topics: tuple[str, ...], settings: MemberSettings
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.group_id = group_id
+        self.topics = topics
+        self.settings = settings
+        self.random: Random = world.random
+        #: The id that the coordinator knows it by; empty before the first answer of a classic coordinator.
+        self.member_id = ""
+        #: Partitions that the application may work on, and those that it is just giving up.
+        self.owned: set[Owned] = set()
+        #: Partition -> the next offset to process, for partitions whose committed offset is known.
+        self.positions: dict[Owned, int] = {}
+        self.is_alive = False
+        self.is_paused = False
+        #: It has said, or is saying, that it leaves; nothing else is begun.
+        self.is_leaving = False
+        #: The next callback takes this long, 0 as usual.
+        self.slow_callback_ms = 0
+        self._connection: Connection | None = None
+        self._exchanges: deque[Exchange] = deque()
+        #: Number of this life; what was planned in an earlier one is not done any more.
+        self._life = 0
+        #: What came in while the process was paused.
+        self._missed: list[Callable[[], None]] = []
+
+    # Life.
+
+    def start(self) -> None:
+        """The process begins."""
+        self.is_alive = True
+        self.tell("starts", self.topics)
+        self.later(self.settings.process_interval_ms, self._process)
+        self.later(self.settings.commit_interval_ms, self._commit_regularly)
+        self.join()
+
+    def join(self) -> None:
+        """Begin to be a member."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Close in good order, then end."""
+        raise NotImplementedError
+
+    def die(self) -> None:
+        """The process ends at once, as by SIGKILL."""
+        self.tell("is killed")
+        self.end()
+
+    def end(self) -> None:
+        """Nothing is planned or owned any more."""
+        self.is_alive = False
+        self.is_paused = False
+        self._missed = []
+        self._life += 1
+        self._set_owned(set())
+        self._hang_up()
+
+    def pause(self) -> None:
+        """The process stands still, as by SIGSTOP."""
+        self.tell("stands still")
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """It goes on: timers that passed and answers that came are dealt with now."""
+        if not self.is_paused:
+            return
+        self.tell("goes on")
+        self.is_paused = False
+        missed, self._missed = self._missed, []
+        for action in missed:
+            self._act(action)
+
+    # Plans.
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Do something later in this life; a paused process does it when it goes on."""
+        life = self._life
+
+        def act() -> None:
+            if self._life == life:
+                self._act(action)
+
+        self.world.clock.after(delay_ms, act)
+
+    def _act(self, action: Callable[[], None]) -> None:
+        if self.is_paused:
+            self._missed.append(action)
+        elif self.is_alive:
+            action()
+
+    def draw_callback_ms(self) -> int:
+        """How long the next callback of the application takes."""
+        if self.slow_callback_ms:
+            slow_ms, self.slow_callback_ms = self.slow_callback_ms, 0
+            return slow_ms
+        return self.random.randint(0, self.settings.callback_ms)
+
+    # Talking to the coordinator.
+
+    def ask(
+        self,
+        command: GroupCommand,
+        on_reply: Callable[[ReplyBody], None],
+        on_failure: Callable[[], None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send a request; exactly one of the two is called, unless the process ends."""
+        if self._connection is None:
+            self._connection = self.world.network.connect(self)
+        connection = self._connection
+        if connection is None:
+            self.later(self.settings.retry_backoff_ms, on_failure)
+            return
+        exchange = Exchange(on_reply, on_failure)
+        self._exchanges.append(exchange)
+        self.tell("sends", command)
+        connection.send(command)
+
+        def expire() -> None:
+            if exchange in self._exchanges:
+                self.tell("waits no longer for an answer")
+                self._hang_up()
+
+        self.later(timeout_ms or self.settings.request_timeout_ms, expire)
+
+    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
+        """The network delivers an answer."""
+
+        def read() -> None:
+            if connection is self._connection and self._exchanges:
+                self._exchanges.popleft().on_reply(body)
+
+        self._act(read)
+
+    def on_broken(self, connection: Connection) -> None:
+        """The network says that a connection is gone."""
+
+        def read() -> None:
+            if connection is self._connection:
+                self._hang_up()
+
+        self._act(read)
+
+    def lose_connection(self) -> None:
+        """The network resets the connection."""
+        if self._connection is not None:
+            self.world.network.break_one(self._connection)
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """The application wants other topics."""
+        raise NotImplementedError
+
+    def _hang_up(self) -> None:
+        """Give the connection up: no request on it will be answered."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        failed, self._exchanges = self._exchanges, deque()
+        for exchange in failed:
+            if self.is_alive:
+                self.later(self.random.randint(1, self.settings.retry_backoff_ms), exchange.on_failure)
+
+    # Owning partitions.
+
+    def gain(self, partitions: set[Owned]) -> None:
+        """The coordinator gave these: look up where to go on."""
+        if not partitions:
+            return
+        self.tell("now owns also", partitions)
+        self._set_owned(self.owned | partitions)
+        self._look_up(sorted(partitions))
+
+    def give_up(self, partitions: set[Owned]) -> None:
+        """The application is done with these."""
+        if partitions & self.owned:
+            self.tell("no longer owns", partitions & self.owned)
+            self._set_owned(self.owned - partitions)
+
+    def lose_all(self) -> None:
+        """The member was fenced: nothing that it believed to own is its any more."""
+        self._forget_callbacks()
+        self.give_up(set(self.owned))
+
+    def _forget_callbacks(self) -> None:
+        """Callbacks that run are about partitions that are gone; subclasses forget them."""
+
+    def _set_owned(self, owned: set[Owned]) -> None:
+        self.owned = owned
+        self.positions = {found: offset for found, offset in self.positions.items() if found in owned}
+        self.world.on_ownership_changed(self)
+
+    def _look_up(self, partitions: list[Owned]) -> None:
+        command = self.build_fetch(tuple((name_of(label), number) for label, number in partitions))
+
+        def on_reply(body: ReplyBody) -> None:
+            if isinstance(body, asked.FetchOffsetsReply):
+                for wanted, found in zip(partitions, body.offsets, strict=True):
+                    if wanted in self.owned and wanted not in self.positions:
+                        self.positions[wanted] = max(found.offset, 0)
+                return
+            # A member whose epoch is not current is told so; it learns the rest by its heartbeat.
+            again()
+
+        def again() -> None:
+            left = [found for found in partitions if found in self.owned and found not in self.positions]
+            if left and not self.is_leaving:
+                self.later(self.settings.retry_backoff_ms * 5, lambda: self._look_up(left))
+
+        self.ask(command, on_reply, again, timeout_ms=self.patience_ms())
+
+    def patience_ms(self) -> int:
+        """How long to wait for the answer of a commit or fetch of offsets, which may come behind others."""
+        return self.settings.request_timeout_ms
+
+    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
+        """OffsetFetch in this member's name, by topic name."""
+        raise NotImplementedError
+
+    def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
+        """OffsetCommit in this member's name."""
+        raise NotImplementedError
+
+    def on_commit_refused(self, code: ErrorCode) -> None:
+        """A commit as a whole was refused; subclasses may rejoin."""
+
+    def _process(self) -> None:
+        for partition in sorted(self.positions):
+            self.positions[partition] += self.random.randint(0, 5)
+        self.later(self.settings.process_interval_ms, self._process)
+
+    def _commit_regularly(self) -> None:
+        if not self.is_leaving:
+            self.commit(self.owned)
+        self.later(self.settings.commit_interval_ms, self._commit_regularly)
+
+    def commit(self, partitions: set[Owned]) -> None:
+        """Commit what was processed of some partitions, without waiting for the answer."""
+        offsets = tuple(
+            asked.OffsetToCommit(
+                topic=name_of(label),
+                topic_id=self.topic_id_of(label),
+                partition=number,
+                offset=self.positions[label, number],
+            )
+            for label, number in sorted(partitions & self.positions.keys())
+        )
+        if not offsets or not self.can_commit():
+            return
+
+        def on_reply(body: ReplyBody) -> None:
+            if isinstance(body, asked.Refusal):
+                self.on_commit_refused(body.code)
+
+        self.ask(self.build_commit(offsets), on_reply, lambda: None, timeout_ms=self.patience_ms())
+
+    def can_commit(self) -> bool:
+        """Whether there is an identity to commit with."""
+        return bool(self.member_id)
+
+    def topic_id_of(self, label: str) -> TopicId:
+        """The id to commit with; zero where the protocol names topics only."""
+        return ZERO_TOPIC_ID
+
+    def tell(self, what: str, *about: object) -> None:
+        """Add to the story."""
+        self.world.story.tell(self.name, what, *about, group_id=self.group_id)

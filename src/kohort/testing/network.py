@@ -1,0 +1,185 @@
+"""A network between clients and one broker: it delays, loses and cuts, but each connection keeps its order.
+
+What is lost on TCP is a connection: requests and answers that are under way on it are gone with it, and the client
+learns of it at once, a little later, or only by its own timeout. A request that is sent again therefore comes on a new
+connection, and the broker may see it twice.
+
+Laws: a connection delivers in order, each message at most once, and nothing after it is broken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from kohort.coordinator.commands import Command, ReplyBody
+from kohort.testing.clock import VirtualClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkQuality:
+    """How bad it is; times in milliseconds, chances per message.
+
+    `usual_delay_ms`: most messages take up to that long. `long_delay_ms`: the others, up to that.
+    `loss`: chance that a message breaks its connection instead of arriving; half of the time nobody is told.
+    """
+
+    usual_delay_ms: int = 10
+    long_delay_ms: int = 10
+    long_delay_chance: float = 0.0
+    loss: float = 0.0
+
+
+#: A network that does its work.
+GOOD = NetworkQuality()
+
+
+class Server(Protocol):
+    """What answers at the other end."""
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        """A request has arrived."""
+        ...
+
+    def on_disconnected(self, connection: Connection) -> None:
+        """Nothing more will come on this connection, and nothing more arrives there."""
+        ...
+
+
+class Client(Protocol):
+    """Who holds a connection."""
+
+    name: str
+
+    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
+        """The oldest request that is not answered is answered."""
+        ...
+
+    def on_broken(self, connection: Connection) -> None:
+        """The connection is known to be gone."""
+        ...
+
+
+class Connection:
+    """One TCP connection as both ends see it."""
+
+    __slots__ = ("_last_ms", "_network", "client", "is_open", "is_silent")
+
+    def __init__(self, network: SimulatedNetwork, client: Client) -> None:
+        self._network = network
+        self.client = client
+        #: Whether it can deliver; a closed one never opens again.
+        self.is_open = True
+        #: It swallows everything, and neither end knows.
+        self.is_silent = False
+        #: When the latest message arrives, by direction: to the server, to the client.
+        self._last_ms = [0, 0]
+
+    def send(self, command: Command) -> None:
+        """From the client to the server."""
+        network = self._network
+        if not network.passes(self):
+            return
+        network.deliver(self, self._arrival_ms(0), lambda: network.server.on_request(self, command))
+
+    def send_back(self, body: ReplyBody) -> None:
+        """From the server to the client."""
+        network = self._network
+        if not self.is_open or not network.passes(self):
+            return
+        network.deliver(self, self._arrival_ms(1), lambda: self.client.on_reply(self, body))
+
+    def close(self) -> None:
+        """The client gives the connection up; what is under way is gone."""
+        if self.is_open:
+            self.is_open = False
+            self._network.server.on_disconnected(self)
+
+    def _arrival_ms(self, direction: int) -> int:
+        arrival_ms = max(self._network.clock.now_ms() + self._network.draw_delay_ms(), self._last_ms[direction])
+        self._last_ms[direction] = arrival_ms
+        return arrival_ms
+
+
+class SimulatedNetwork:
+    """Every connection to one server."""
+
+    def __init__(self, clock: VirtualClock, random: Random) -> None:
+        self.clock = clock
+        self.server: Server
+        self.quality = GOOD
+        self.is_server_up = True
+        self._random = random
+        self._open: list[Connection] = []
+        #: Clients that cannot reach the server at all.
+        self._cut_off: dict[str, None] = {}
+
+    def connect(self, client: Client) -> Connection | None:
+        """Open a connection; `None` if nobody answers."""
+        if not self.is_server_up or client.name in self._cut_off:
+            return None
+        connection = Connection(self, client)
+        self._open = [other for other in self._open if other.is_open]
+        self._open.append(connection)
+        return connection
+
+    def cut_off(self, client_name: str) -> None:
+        """From now on this client reaches nobody; its connections go silent."""
+        self._cut_off[client_name] = None
+        for connection in self._open:
+            if connection.client.name == client_name:
+                connection.is_silent = True
+
+    def restore(self, client_name: str) -> None:
+        """The client may connect again."""
+        self._cut_off.pop(client_name, None)
+
+    def heal(self) -> None:
+        """From now on everything arrives; connections that swallow messages are reset."""
+        self.quality = GOOD
+        self._cut_off.clear()
+        for connection in [other for other in self._open if other.is_silent]:
+            self.break_one(connection)
+
+    def break_all(self) -> None:
+        """The server died: every connection is gone, and most clients notice soon."""
+        for connection in [other for other in self._open if other.is_open]:
+            self.break_one(connection)
+
+    def break_one(self, connection: Connection) -> None:
+        """Cut one connection; the client is told after a while."""
+        if not connection.is_open:
+            return
+        connection.is_open = False
+        self.server.on_disconnected(connection)
+        self.clock.after(self._random.randint(0, 200), lambda: connection.client.on_broken(connection))
+
+    def passes(self, connection: Connection) -> bool:
+        """Whether a message gets through; if not, the connection may die of it."""
+        if not connection.is_open or connection.is_silent:
+            return False
+        if self.quality.loss and self._random.random() < self.quality.loss:
+            if self._random.random() < 0.5:
+                connection.is_silent = True
+            else:
+                self.break_one(connection)
+            return False
+        return True
+
+    def draw_delay_ms(self) -> int:
+        """How long the next message takes."""
+        quality = self.quality
+        if quality.long_delay_chance and self._random.random() < quality.long_delay_chance:
+            return self._random.randint(quality.usual_delay_ms, quality.long_delay_ms)
+        return self._random.randint(1, quality.usual_delay_ms)
+
+    def deliver(self, connection: Connection, arrival_ms: int, action: object) -> None:
+        """Let a message arrive, unless the connection is gone by then."""
+        assert callable(action)
+
+        def arrive() -> None:
+            if connection.is_open and not connection.is_silent:
+                action()
+
+        self.clock.at(arrival_ms, arrive)

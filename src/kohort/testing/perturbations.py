@@ -1,0 +1,193 @@
+"""What goes wrong in a world: members come, go, stand still; the broker dies; topics change; the network fails.
+
+Laws: every perturbation can be healed, and `heal` heals all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kohort.testing.members.process import MemberProcess
+from kohort.testing.scenario import QUALITIES, TOPIC_NAMES
+
+if TYPE_CHECKING:
+    from kohort.testing.world import World
+
+#: A group does not get more members than this.
+MEMBERS_AT_MOST = 6
+#: A topic does not get more partitions than this.
+PARTITIONS_AT_MOST = 8
+#: How long a callback takes that outlasts the rebalance timeout, or nearly does.
+SLOW_CALLBACK_MS = (4_000, 12_000)
+USUAL_SYNC_MS = 5
+SLOW_SYNC_MS = 1_500
+
+
+class Perturbations:
+    """Draws what goes wrong next, until it is told to stop."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        self._until_ms = 0
+        self._is_healed = False
+        weights = {name: weight for name, weight in world.scenario.weights.items() if weight}
+        self._actions: list[Callable[[], None]] = [getattr(self, name) for name in weights]
+        self._weights = list(weights.values())
+
+    def begin(self) -> None:
+        """From now on, for as long as the scenario says."""
+        self._until_ms = self._world.clock.now_ms() + self._world.scenario.perturbed_ms
+        self._plan_next()
+
+    def heal(self) -> None:
+        """Everything works again; who is dead stays dead."""
+        world = self._world
+        self._is_healed = True
+        world.story.tell("world", "is healed")
+        world.network.heal()
+        world.broker.sync_ms = USUAL_SYNC_MS
+        for process in world.members.values():
+            process.slow_callback_ms = 0
+            process.resume()
+        if not world.broker.is_up:
+            world.restart_broker()
+
+    def _plan_next(self) -> None:
+        delay_ms = self._random.randint(*self._world.scenario.pause_between_ms)
+        if self._actions and self._world.clock.now_ms() + delay_ms < self._until_ms:
+            self._world.clock.after(delay_ms, self._perturb)
+
+    def _perturb(self) -> None:
+        self._random.choices(self._actions, self._weights)[0]()
+        for plan in self._world.scenario.groups:
+            # A group that nobody is in tests nothing; it stays so only for a moment.
+            if not any(member.group_id == plan.group_id and member.is_alive for member in self._world.members.values()):
+                self._world.start_member(plan)
+        self._plan_next()
+
+    def _pick(self) -> MemberProcess | None:
+        """Some member that is at work."""
+        members = [member for member in self._world.members.values() if _is_at_work(member)]
+        return self._random.choice(members) if members else None
+
+    def _pick_to_go(self) -> MemberProcess | None:
+        """Some member that may go: the last of a group does so only sometimes."""
+        member = self._pick()
+        if member is None:
+            return None
+        others = [o for o in self._world.members.values() if o.group_id == member.group_id and _is_at_work(o)]
+        return member if len(others) > 1 or self._random.random() < 0.2 else None
+
+    # Members.
+
+    def join(self) -> None:
+        """Another member of some group."""
+        plan = self._random.choice(self._world.scenario.groups)
+        alive = [p for p in self._world.members.values() if p.group_id == plan.group_id and p.is_alive]
+        if len(alive) < MEMBERS_AT_MOST:
+            self._world.start_member(plan)
+
+    def leave(self) -> None:
+        """A member closes."""
+        if (process := self._pick_to_go()) is not None:
+            process.leave()
+
+    def kill(self) -> None:
+        """A member dies."""
+        if (process := self._pick_to_go()) is not None:
+            process.die()
+
+    def pause(self) -> None:
+        """A member stands still for a while, shorter or longer than its session."""
+        if (process := self._pick()) is not None:
+            process.pause()
+            self._later(self._random.randint(500, 12_000), process.resume)
+
+    def slow_callback(self) -> None:
+        """The next callback of a member takes long."""
+        if (process := self._pick()) is not None:
+            process.slow_callback_ms = self._random.randint(*SLOW_CALLBACK_MS)
+
+    def subscribe(self) -> None:
+        """A member wants other topics."""
+        if (process := self._pick()) is not None:
+            process.subscribe(self._world.draw_topics())
+
+    # Network.
+
+    def break_connection(self) -> None:
+        """A connection is reset."""
+        if (process := self._pick()) is not None:
+            self._world.story.tell("network", f"breaks the connection of {process.name}", group_id=process.group_id)
+            process.lose_connection()
+
+    def cut_off(self) -> None:
+        """A member cannot reach the broker for a while."""
+        if (process := self._pick()) is not None:
+            self._world.story.tell("network", f"cuts {process.name} off", group_id=process.group_id)
+            self._world.network.cut_off(process.name)
+            self._later(self._random.randint(500, 10_000), lambda: self._world.network.restore(process.name))
+
+    def change_network(self) -> None:
+        """It gets better or worse."""
+        self._world.network.quality = self._random.choice(QUALITIES)
+        self._world.story.tell("network", "is now", self._world.network.quality)
+
+    # Broker.
+
+    def crash_broker(self) -> None:
+        """The process dies and comes back."""
+        if self._world.broker.is_up:
+            self._world.broker.crash()
+            self._later(self._random.randint(50, 4_000), self._world.restart_broker)
+
+    def stall_broker(self) -> None:
+        """The process stands still."""
+        self._world.broker.stall(self._random.randint(300, 8_000))
+
+    def slow_disk(self) -> None:
+        """Syncs take long from now on, or no longer."""
+        broker = self._world.broker
+        broker.sync_ms = SLOW_SYNC_MS if broker.sync_ms == USUAL_SYNC_MS else USUAL_SYNC_MS
+        self._world.story.tell("disk", f"syncs within {broker.sync_ms} ms")
+
+    # Topics.
+
+    def grow_topic(self) -> None:
+        """A topic gets more partitions."""
+        names = list(self._world.topics.image.by_name)
+        if names:
+            name = self._random.choice(names)
+            count = self._world.topics.image.by_name[name].partition_count + self._random.randint(1, 2)
+            if count <= PARTITIONS_AT_MOST:
+                self._world.topics.grow(name, count)
+                self._world.announce_topics(f"topic {name} grows to {count} partitions")
+
+    def create_topic(self) -> None:
+        """A topic that was not there, or not any more."""
+        names = [name for name in TOPIC_NAMES if name not in self._world.topics.image.by_name]
+        if names:
+            self._world.create_topic(self._random.choice(names), self._random.randint(1, 4))
+
+    def delete_topic(self) -> None:
+        """A topic is gone."""
+        names = list(self._world.topics.image.by_name)
+        if names:
+            name = self._random.choice(names)
+            self._world.topics.delete(name)
+            self._world.announce_topics(f"topic {name} is deleted")
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """The end of a perturbation; `heal` comes first to all that are still on."""
+
+        def act() -> None:
+            if not self._is_healed:
+                action()
+
+        self._world.clock.after(delay_ms, act)
+
+
+def _is_at_work(member: MemberProcess) -> bool:
+    return member.is_alive and not member.is_paused and not member.is_leaving

@@ -1,0 +1,103 @@
+"""What a seed stands for: which groups there are, how bad the network is, what goes wrong and when.
+
+Laws: everything is drawn from the seed and from nothing else, in one order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from kohort.coordinator.settings import GroupSettings
+from kohort.testing.members.process import MemberSettings
+from kohort.testing.network import GOOD, NetworkQuality
+
+Kind = Literal["consumer", "eager", "cooperative"]
+
+#: Topics that a world knows; some exist from the beginning.
+TOPIC_NAMES = ("t", "u", "v")
+
+QUALITIES = (
+    GOOD,
+    NetworkQuality(usual_delay_ms=40, long_delay_ms=1_500, long_delay_chance=0.05),
+    NetworkQuality(usual_delay_ms=20, long_delay_ms=20, loss=0.01),
+    NetworkQuality(usual_delay_ms=100, long_delay_ms=4_000, long_delay_chance=0.05, loss=0.02),
+)
+
+#: What can go wrong, by how often; the names are methods of `Perturbations`.
+WEIGHTS = {
+    "join": 4,
+    "leave": 2,
+    "kill": 2,
+    "pause": 2,
+    "slow_callback": 2,
+    "break_connection": 2,
+    "cut_off": 1,
+    "crash_broker": 2,
+    "stall_broker": 1,
+    "slow_disk": 1,
+    "grow_topic": 1,
+    "create_topic": 1,
+    "delete_topic": 1,
+    "subscribe": 1,
+    "change_network": 1,
+}
+
+
+def build_settings(*, initial_delay_ms: int = 0, assignment_interval_ms: int = 0) -> GroupSettings:
+    """Limits that let groups react within seconds."""
+    return GroupSettings(
+        group_min_session_timeout_ms=1_000,
+        group_initial_rebalance_delay_ms=initial_delay_ms,
+        group_consumer_session_timeout_ms=5_000,
+        group_consumer_heartbeat_interval_ms=1_000,
+        group_consumer_assignment_interval_ms=assignment_interval_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """One group at the beginning."""
+
+    group_id: str
+    kind: Kind
+    member_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """How a world begins and how it is perturbed; times in milliseconds."""
+
+    groups: tuple[GroupPlan, ...]
+    topics: dict[str, int]
+    quality: NetworkQuality = GOOD
+    perturbed_ms: int = 40_000
+    pause_between_ms: tuple[int, int] = (100, 3_500)
+    weights: dict[str, int] = field(default_factory=lambda: dict(WEIGHTS))
+    shard_count: int = 2
+    settings: GroupSettings = field(default_factory=build_settings)
+    members: MemberSettings = field(default_factory=MemberSettings)
+
+
+def draw_scenario(random: Random) -> Scenario:
+    """One of many worlds."""
+    kinds: list[Kind] = ["consumer", "consumer", "eager", "cooperative"]
+    groups = tuple(
+        GroupPlan(group_id=group_id, kind=random.choice(kinds), member_count=random.randint(2, 4))
+        for group_id in ("blue", "red")[: random.randint(1, 2)]
+    )
+    topics = {"t": random.randint(1, 6)}
+    if random.random() < 0.5:
+        topics["u"] = random.randint(1, 4)
+    return Scenario(
+        groups=groups,
+        topics=topics,
+        quality=random.choice(QUALITIES),
+        perturbed_ms=random.randint(20_000, 80_000),
+        weights={name: weight * random.choice((0, 1, 1, 3)) for name, weight in WEIGHTS.items()} | {"join": 6},
+        shard_count=random.randint(1, 3),
+        settings=build_settings(
+            initial_delay_ms=random.choice((0, 0, 1_500)), assignment_interval_ms=random.choice((0, 0, 700))
+        ),
+    )

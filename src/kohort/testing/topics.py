@@ -1,0 +1,71 @@
+"""The topics of a simulated world: they are made, grow, vanish, and come back under the same name as others.
+
+Laws: a topic that is made again has another id, and another label: labels tell in a story which one is meant.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.topics import TopicFacts, TopicImage
+from kohort.ids import TopicId
+
+
+def name_of(label: str) -> str:
+    """The name of the topic that a label means."""
+    return label.partition("'")[0]
+
+
+class TopicShelf:
+    """Every topic that is, and the labels of those that were.
+
+    >>> shelf = TopicShelf()
+    >>> shelf.create("t", 2)
+    >>> shelf.delete("t")
+    >>> shelf.create("t", 3)
+    >>> [shelf.label_of(facts.topic_id) for facts in shelf.image.by_name.values()]
+    ["t'1"]
+    """
+
+    def __init__(self) -> None:
+        self.image = TopicImage()
+        self._created: dict[str, int] = {}
+        self._labels: dict[TopicId, str] = {}
+        self._ids: dict[str, TopicId] = {}
+
+    def create(self, name: str, partition_count: int) -> None:
+        """A topic of a name that is free."""
+        assert name not in self.image.by_name
+        number = self._created.get(name, 0)
+        self._created[name] = number + 1
+        topic_id = TopicId(len(self._labels).to_bytes(8, "big") + name.encode()[:8].ljust(8, b"."))
+        label = f"{name}'{number}" if number else name
+        self._labels[topic_id] = label
+        self._ids[label] = topic_id
+        self._replace(TopicFacts(name=name, topic_id=topic_id, partition_count=partition_count))
+
+    def grow(self, name: str, partition_count: int) -> None:
+        """More partitions."""
+        facts = self.image.by_name[name]
+        assert partition_count > facts.partition_count
+        self._replace(TopicFacts(name=name, topic_id=facts.topic_id, partition_count=partition_count))
+
+    def delete(self, name: str) -> None:
+        """The topic is gone; its name is free."""
+        left = [facts for facts in self.image.by_name.values() if facts.name != name]
+        self.image = TopicImage.of(left, version=self.image.version + 1)
+
+    def label_of(self, topic_id: TopicId) -> str:
+        """What a story calls a topic, also one that is gone."""
+        return self._labels[topic_id]
+
+    def id_of(self, label: str) -> TopicId:
+        """The id that a label means."""
+        return self._ids[label]
+
+    def partitions_of(self, names: tuple[str, ...]) -> list[tuple[str, int]]:
+        """(name, number) of every partition that somebody who subscribes to `names` can get."""
+        found = (self.image.by_name[name] for name in sorted(names) if name in self.image.by_name)
+        return [(facts.name, number) for facts in found for number in range(facts.partition_count)]
+
+    def _replace(self, facts: TopicFacts) -> None:
+        others = [other for other in self.image.by_name.values() if other.name != facts.name]
+        self.image = TopicImage.of([*others, facts], version=self.image.version + 1)

@@ -1,0 +1,256 @@
+"""A world in a seed: one broker, a network, groups of members, and everything that goes wrong between them.
+
+A run is: members start; for a while things go wrong; then everything is healed and the groups have to come to rest
+within bounded time and stay at rest; then all members die, and everything that waits has to be answered by timers.
+After each step the checkers look. A law that is broken raises `InvariantViolation` with the story of its group.
+
+Laws: a seed says everything; nothing reads a clock or draws from elsewhere, so that a failure happens again.
+Source: architecture rules 10 and 11; reliability: FoundationDB's and TigerBeetle's way of testing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.shard import Shard
+from kohort.errors import InvariantViolation
+from kohort.testing.broker import SimulatedBroker, compact, fold
+from kohort.testing.checkers import Checkers
+from kohort.testing.clock import VirtualClock
+from kohort.testing.convergence import progress_of, why_not_at_rest
+from kohort.testing.members.classic import ClassicMember
+from kohort.testing.members.consumer import ConsumerMember
+from kohort.testing.members.process import MemberProcess
+from kohort.testing.network import SimulatedNetwork
+from kohort.testing.perturbations import Perturbations
+from kohort.testing.scenario import TOPIC_NAMES, GroupPlan, Scenario, draw_scenario
+from kohort.testing.story import LawBroken, Story
+from kohort.testing.topics import TopicShelf
+
+#: After everything is healed a group is at rest within this time: a few rebalances that each wait for the dead.
+REST_WITHIN_MS = 120_000
+#: And stays at rest for as long as this.
+REST_FOR_MS = 5_000
+LOOK_EVERY_MS = 500
+#: What was under way when the world was healed has arrived by then, and may still have fenced somebody.
+AFTERMATH_MS = 6_000
+#: After the last member died, every deadline has passed within this time.
+SILENCE_WITHIN_MS = 900_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a run was: how much happened in how much virtual time."""
+
+    seed: int
+    scenario: Scenario
+    steps: int
+    answers: int
+    virtual_ms: int
+    #: From the end of the perturbations to rest, milliseconds.
+    rest_after_ms: int
+
+
+class World:
+    """One seed.
+
+    Args:
+        seed: decides everything.
+        scenario: what to play instead of what the seed draws.
+        build_shard: makes the broker's shards, for tests that plant a bug.
+        broker_class: the same for the runtime around them.
+
+    >>> World(seed=1).run().answers > 100
+    True
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        scenario: Scenario | None = None,
+        build_shard: Callable[[GroupSettings], Shard] = Shard,
+        broker_class: type[SimulatedBroker] = SimulatedBroker,
+    ) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.scenario = draw_scenario(self.random) if scenario is None else scenario
+        self.clock = VirtualClock()
+        self.story = Story(self.clock)
+        self.topics = TopicShelf()
+        self.members: dict[str, MemberProcess] = {}
+        self.network = SimulatedNetwork(self.clock, self.random)
+        self.checkers = Checkers(
+            self.topics.label_of, self.members, home_of=lambda group_id: self.broker.home_of(group_id).index
+        )
+        self.broker = broker_class(
+            self.clock,
+            self.network,
+            self.story,
+            self.checkers,
+            random=self.random,
+            settings=self.scenario.settings,
+            shard_count=self.scenario.shard_count,
+            build_shard=build_shard,
+        )
+        self._perturbations = Perturbations(self)
+        self._member_counts: dict[str, int] = {}
+
+    def run(self) -> Report:
+        """Play the whole story.
+
+        Raises:
+            InvariantViolation: a law was broken; carries the story.
+        """
+        try:
+            return self._play()
+        except Exception as error:
+            raise self._with_story(error) from error
+
+    # What perturbations do.
+
+    def create_topic(self, name: str, partition_count: int) -> None:
+        """A topic from now on."""
+        self.topics.create(name, partition_count)
+        facts = self.topics.image.by_name[name]
+        self.story.topic_names[facts.topic_id] = self.topics.label_of(facts.topic_id)
+        self.announce_topics(f"topic {self.topics.label_of(facts.topic_id)} has {partition_count} partitions")
+
+    def announce_topics(self, what: str) -> None:
+        """The broker learns of the topics as they are now."""
+        self.story.tell("world", what)
+        self.broker.topics_changed(self.topics.image)
+
+    def start_member(self, plan: GroupPlan) -> None:
+        """One more process in a group."""
+        number = self._member_counts[plan.group_id] = self._member_counts.get(plan.group_id, 0) + 1
+        name = f"{plan.group_id}-{number}"
+        topics, settings = self.draw_topics(), self.scenario.members
+        if plan.kind == "consumer":
+            member: MemberProcess = ConsumerMember(self, name, plan.group_id, topics=topics, settings=settings)
+        else:
+            member = ClassicMember(
+                self,
+                name,
+                plan.group_id,
+                topics=topics,
+                settings=settings,
+                is_cooperative=plan.kind == "cooperative",
+                requires_known_member_id=self.random.random() < 0.8,
+            )
+        self.members[name] = member
+        member.start()
+
+    def draw_topics(self) -> tuple[str, ...]:
+        """What a member subscribes to: mostly what the others do."""
+        if self.random.random() < 0.6:
+            return ("t", "u")
+        return tuple(sorted(self.random.sample(TOPIC_NAMES, self.random.randint(1, 3))))
+
+    def restart_broker(self) -> None:
+        """A new process; nobody believes more than its log says."""
+        self.broker.restart()
+        for plan in self.scenario.groups:
+            self.checkers.check_owners(self.broker.home_of(plan.group_id), plan.group_id)
+
+    def on_ownership_changed(self, process: MemberProcess) -> None:
+        """A member believes something else than before."""
+        if self.broker.is_up:
+            self.checkers.check_owners(self.broker.home_of(process.group_id), process.group_id)
+
+    # The run.
+
+    def _play(self) -> Report:
+        scenario = self.scenario
+        self.network.quality = scenario.quality
+        for name, count in scenario.topics.items():
+            self.create_topic(name, count)
+        for plan in scenario.groups:
+            for _ in range(plan.member_count):
+                self.clock.after(self.random.randint(0, 3_000), lambda plan=plan: self.start_member(plan))  # type: ignore[misc]
+        self._perturbations.begin()
+        self.clock.run_until(self.clock.now_ms() + scenario.perturbed_ms)
+        self._perturbations.heal()
+        rest_after_ms = self._come_to_rest()
+        self._stay_at_rest()
+        self._fall_silent()
+        self._check_logs()
+        return Report(
+            seed=self.seed,
+            scenario=scenario,
+            steps=self.checkers.steps,
+            answers=self.broker.answered,
+            virtual_ms=self.clock.now_ms() - self.clock.start_ms,
+            rest_after_ms=rest_after_ms,
+        )
+
+    def _come_to_rest(self) -> int:
+        begun_ms = self.clock.now_ms()
+        self.clock.run_until(begun_ms + AFTERMATH_MS)
+        while (unrest := self._unrest()) is not None:
+            if self.clock.now_ms() - begun_ms > REST_WITHIN_MS:
+                group_id, reason = unrest
+                raise LawBroken(
+                    f"is not at rest {REST_WITHIN_MS} ms after everything was healed: {reason}", group_id=group_id
+                )
+            self.clock.run_until(self.clock.now_ms() + LOOK_EVERY_MS)
+        return self.clock.now_ms() - begun_ms
+
+    def _stay_at_rest(self) -> None:
+        before = {plan.group_id: self._progress(plan.group_id) for plan in self.scenario.groups}
+        self.clock.run_until(self.clock.now_ms() + REST_FOR_MS)
+        for group_id, progress in before.items():
+            if self._progress(group_id) != progress:
+                raise LawBroken("rebalanced although nothing happened", group_id=group_id)
+        unrest = self._unrest()
+        if unrest is not None:
+            raise LawBroken(f"did not stay at rest: {unrest[1]}", group_id=unrest[0])
+
+    def _fall_silent(self) -> None:
+        """Everybody dies: sessions end, groups empty themselves, and nothing waits for an answer."""
+        for process in self.members.values():
+            if process.is_alive:
+                process.die()
+        self.clock.run_until(self.clock.now_ms() + SILENCE_WITHIN_MS)
+        for plan in self.scenario.groups:
+            reason = why_not_at_rest(self.broker.home_of(plan.group_id).shard.groups, plan.group_id, [], self.topics)
+            if reason is not None:
+                raise LawBroken(f"{reason}, although every session has ended", group_id=plan.group_id)
+        if self.broker.unanswered:
+            command = self.broker.unanswered[0]
+            raise LawBroken(f"a request was never answered: {command}", group_id=command.group_id)
+        armed = [home.shard.next_deadline() for home in self.broker.homes]
+        if any(deadline is not None for deadline in armed):
+            raise InvariantViolation("deadlines are left although nobody is there")
+
+    def _check_logs(self) -> None:
+        for home in self.broker.homes:
+            entries, settings = home.entries(), self.scenario.settings
+            whole = fold(entries, settings).state_digest()
+            if whole != home.shard.state_digest():
+                raise InvariantViolation("the log does not give the living state in the end")
+            if fold(compact(entries), settings).state_digest() != whole:
+                raise InvariantViolation("the compacted log does not give what the whole one does")
+
+    def _unrest(self) -> tuple[str, str] | None:
+        for plan in self.scenario.groups:
+            living = [p for p in self.members.values() if p.group_id == plan.group_id and p.is_alive]
+            if any(process.is_leaving for process in living):
+                return plan.group_id, "a member is still closing"
+            groups = self.broker.home_of(plan.group_id).shard.groups
+            reason = why_not_at_rest(groups, plan.group_id, living, self.topics)
+            if reason is not None:
+                return plan.group_id, reason
+        return None
+
+    def _progress(self, group_id: str) -> int:
+        return progress_of(self.broker.home_of(group_id).shard.groups, group_id)
+
+    def _with_story(self, error: Exception) -> InvariantViolation:
+        law = error.law if isinstance(error, InvariantViolation) else f"{type(error).__name__}: {error}"
+        detail = list(error.story) if isinstance(error, InvariantViolation) else []
+        rows = self.story.of(getattr(error, "group_id", ""))
+        return InvariantViolation(f"{law}\n  again with: make seed SEED={self.seed}", [*detail, *rows])
