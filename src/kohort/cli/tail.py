@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.cli.main import add_bootstrap, add_json
 from kohort.cli.output import print_json, text
-from kohort.errors import UnknownTopicError
+from kohort.errors import ConfigError, UnknownTopicError
 
 if TYPE_CHECKING:
     from kohort import ConsumerRecord
@@ -31,6 +31,8 @@ def run(options: argparse.Namespace) -> int:
     """Read without a group, so that nothing is committed and nobody is disturbed."""
     from kohort import Consumer, TopicPartition
 
+    if options.count < 0:
+        raise ConfigError(f"--count {options.count} cannot be: 0 (no end) or more is expected")
     shown = 0
     reset = "earliest" if options.start == "beginning" else "latest"
     with Consumer(bootstrap_servers=options.bootstrap, auto_offset_reset=reset) as consumer:
