@@ -36,6 +36,8 @@ _UINT32: Final = Struct(">I")
 _CRC_POSITION: Final = 17
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_LIMIT: Final = 1 << 63
+#: Lengths, offsets and times below this are encoded once.
+_KEPT_VARINTS: Final = 8192
 _UINT64_LIMIT: Final = 1 << 64
 
 
@@ -75,10 +77,8 @@ def build_batch(
     if not records:
         raise LocalProtocolError("a batch needs at least one record")
     base_timestamp = records[0][2]
-    body = bytearray()
-    for delta, record in enumerate(records):
-        _append_record(body, base_timestamp, delta, record)
-    payload: Buffer = body if compression == "none" else compress(compression, body)
+    body = _encode_records(records, base_timestamp)
+    payload = body if compression == "none" else compress(compression, body)
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
     if length > _INT32_MAX:
         raise LocalProtocolError(f"a batch of {length} bytes is more than the protocol can carry; send fewer records")
@@ -219,47 +219,51 @@ def _read_varint(body: bytes, position: int) -> tuple[int, int]:
     raise CorruptRecordError("a number of a record has more than 64 bits")
 
 
-def _varint(value: int) -> bytes:
-    """A number in zigzag form, seven bits a byte, lowest first."""
-    value = (value << 1) ^ (value >> 63)
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+class _Varints(dict[int, bytes]):
+    """Numbers in zigzag form, seven bits a byte, lowest first; those that come up often are kept."""
+
+    def __missing__(self, value: int) -> bytes:
+        rest = (value << 1) ^ (value >> 63)
+        out = bytearray()
+        while rest > 0x7F:
+            out.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        out.append(rest)
+        encoded = bytes(out)
+        if 0 <= value < _KEPT_VARINTS:
+            self[value] = encoded
+        return encoded
 
 
-_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
+_VARINTS: Final = _Varints()
 
 
-def _append_record(
-    out: bytearray,
-    base_timestamp: int,
-    offset_delta: int,
-    record: RecordInput,
-) -> None:
-    key, value, timestamp, headers = record
-    parts: list[Buffer] = [b"\x00", _varint(timestamp - base_timestamp), _varint(offset_delta)]
-    _append_bytes(parts, key)
-    _append_bytes(parts, value)
-    named = tuple(headers)
-    parts.append(_varint(len(named)))
-    for name, content in named:
-        _append_bytes(parts, name.encode("utf-8"))
-        _append_bytes(parts, content)
-    encoded = b"".join(parts)
-    if len(encoded) > _INT32_MAX:
-        raise LocalProtocolError(f"a record of {len(encoded)} bytes is more than the protocol can carry")
-    out += _varint(len(encoded))
-    out += encoded
+def _encode_records(records: Sequence[RecordInput], base_timestamp: int) -> bytes:
+    """The records behind each other; pieces are joined once, which costs less than growing a buffer."""
+    varints = _VARINTS
+    pieces: list[Buffer] = []
+    for delta, (key, value, timestamp, headers) in enumerate(records):
+        time, place = varints[timestamp - base_timestamp], varints[delta]
+        key_length = b"\x01" if key is None else varints[len(key)]
+        value_length = b"\x01" if value is None else varints[len(value)]
+        key_bytes, value_bytes = key or b"", value or b""
+        tail = _encode_headers(headers) if headers else b"\x00"
+        size = 1 + len(time) + len(place) + len(key_length) + len(key_bytes) + len(value_length)
+        size += len(value_bytes) + len(tail)
+        if size > _INT32_MAX:
+            raise LocalProtocolError(f"a record of {size} bytes is more than the protocol can carry")
+        pieces += (varints[size], b"\x00", time, place, key_length, key_bytes, value_length, value_bytes, tail)
+    return b"".join(pieces)
 
 
-def _append_bytes(parts: list[Buffer], content: Buffer | None) -> None:
-    if content is None:
-        parts.append(b"\x01")
-    else:
-        parts.append(_varint(len(content)))
-        parts.append(content)
+def _encode_headers(headers: Iterable[tuple[str, Buffer | None]]) -> bytes:
+    varints = _VARINTS
+    pieces: list[Buffer] = [b""]
+    count = 0
+    for name, content in headers:
+        encoded = name.encode("utf-8")
+        pieces += (varints[len(encoded)], encoded)
+        pieces += (b"\x01", b"") if content is None else (varints[len(content)], content)
+        count += 1
+    pieces[0] = varints[count]
+    return b"".join(pieces)
