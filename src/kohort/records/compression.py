@@ -40,6 +40,9 @@ _LZ4_STORED: Final = 0x8000_0000
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_LEVEL: Final = 3
+#: Blocks of a frame that are counted before its bound is taken to be the limit: a walk in Python must end soon.
+_MOST_BLOCKS: Final = 65_536
+_UNKNOWN_BOUND: Final = 1 << 62
 #: A decoder must be ready for windows of 8 MiB (RFC 8878); a larger one must fit the caller's limit.
 _ZSTD_FREE_WINDOW_BYTES: Final = 8 * 1024 * 1024
 
@@ -186,7 +189,7 @@ def _lz4_bound(data: memoryview) -> int:
     block_checksum = 4 if flags & 0x10 else 0
     position = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
     bound = 0
-    while True:
+    for _ in range(_MOST_BLOCKS):
         if len(data) - position < 4:
             raise CorruptRecordError("an lz4 batch is cut")
         size = _LITTLE_UINT32.unpack_from(data, position)[0] & ~_LZ4_STORED
@@ -196,6 +199,8 @@ def _lz4_bound(data: memoryview) -> int:
         # No sequence of LZ4 makes more than 255 bytes out of one.
         bound += min(block_limit, 255 * size)
         position += size + block_checksum
+    else:
+        return _UNKNOWN_BOUND
     if len(data) - position != (4 if flags & 0x04 else 0):
         raise CorruptRecordError("an lz4 batch is cut, or has bytes behind its end")
     return bound
@@ -236,15 +241,18 @@ def _zstd_bound(data: memoryview, limit_bytes: int) -> int:
 
 def _zstd_blocks_bound(data: memoryview, position: int, *, checksum: bool) -> int:
     bound = 0
-    last = False
-    while not last:
+    for _ in range(_MOST_BLOCKS):
         if len(data) - position < 3:
             raise CorruptRecordError("a zstd batch is cut")
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
-        last, kind, size = bool(block & 1), block >> 1 & 0x03, block >> 3
+        kind, size = block >> 1 & 0x03, block >> 3
         # Raw and run-length blocks name their output; a compressed one is bounded by the format.
         bound += min(size, _ZSTD_BLOCK_BYTES) if kind < 2 else _ZSTD_BLOCK_BYTES
         position += 3 + (1 if kind == 1 else size)
+        if block & 1:
+            break
+    else:
+        return _UNKNOWN_BOUND
     if len(data) - position != (4 if checksum else 0):
         raise CorruptRecordError("a zstd batch is cut, or has bytes behind its end")
     return bound

@@ -96,6 +96,19 @@ def test_a_bomb_does_not_go_off(codec: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("codec", "packed"),
+    [
+        ("lz4", b"\x04\x22\x4d\x18\x60\x40\x82" + b"\1\0\0\x80x" * 100_000 + bytes(4)),
+        ("zstd", b"\x28\xb5\x2f\xfd\x00\x58" + b"\x08\0\0x" * 99_999 + b"\x09\0\0x"),
+    ],
+)
+def test_frames_of_very_many_blocks_are_read_within_the_limit(codec: str, packed: bytes) -> None:
+    assert bytes(decompress(codec, packed, limit_bytes=1 << 20)) == b"x" * 100_000
+    with pytest.raises(CorruptRecordError, match="more than the 99999 bytes"):
+        decompress(codec, packed, limit_bytes=99_999)
+
+
+@pytest.mark.parametrize(
     ("codec", "packed", "says"),
     [
         ("snappy", b"\xff\xff\xff\xff\x07", "claims to unfold to 2147483647"),
