@@ -1,0 +1,30 @@
+"""A broker in this process, and connections to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kohort.broker.embedded import Broker
+from support.broker_wire import RawClient
+
+
+@pytest.fixture
+def broker_config() -> dict[str, object]:
+    """Broker configs; a test module may override them."""
+    return {}
+
+
+@pytest.fixture
+def broker(broker_config: dict[str, object]) -> Iterator[Broker]:
+    """A broker in memory."""
+    with Broker(config=broker_config) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[RawClient]:
+    """A connection to it."""
+    with RawClient(broker.port) as client:
+        yield client

@@ -1,0 +1,127 @@
+"""Broker configs: Kafka's names, checked once, from Python or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings, load_config_file
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ConfigError, UnknownOptionError
+
+
+def test_defaults_are_the_coordinators_own() -> None:
+    settings = BrokerSettings.of()
+    assert settings.groups == GroupSettings()
+    assert (settings.host, settings.port, settings.data_dir, settings.node_id) == ("127.0.0.1", 9092, None, 1)
+    assert settings.topic_defaults()["flush.messages"] == "1"
+
+
+@pytest.mark.parametrize("name", ["num.partitions", "num_partitions"])
+def test_dotted_names_and_keywords_mean_the_same(name: str) -> None:
+    assert BrokerSettings.of({name: "3"}).values["num.partitions"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("num.partition", "num.partitions"), ("group.consumer.sesion.timeout.ms", "group.consumer.session.timeout.ms")],
+)
+def test_a_misspelt_name_is_an_error_that_tells_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(UnknownOptionError, match=f"unknown broker option {name}; did you mean {nearest}"):
+        BrokerSettings.of({name: 1})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"num.partitions": "many"}, "num.partitions cannot be 'many': a whole number is expected"),
+        ({"num.partitions": 0}, "num.partitions cannot be 0: at least 1 is expected"),
+        ({"default.replication.factor": 3}, "at most 1 is expected"),
+        ({"listeners": "SSL://localhost:9092"}, "only PLAINTEXT:// is supported"),
+        ({"listeners": "PLAINTEXT://localhost"}, "PLAINTEXT://HOST:PORT is expected"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "exactly one PLAINTEXT listener"),
+        ({"log.dirs": "/a,/b"}, "exactly one directory"),
+        ({"group.consumer.assignors": "range"}, "group.consumer.assignors"),
+        ({"group.consumer.heartbeat.interval.ms": 45_000}, "has to be below"),
+    ],
+)
+def test_a_bad_value_is_one_clear_sentence(config: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        BrokerSettings.of(config)
+    assert message in str(raised.value)
+
+
+def test_a_port_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ConfigError, match="port cannot be 70000"):
+        BrokerSettings.of(port=70_000)
+
+
+def test_group_options_reach_the_coordinator() -> None:
+    settings = BrokerSettings.of(
+        {
+            "group.min.session.timeout.ms": 250,
+            "group.consumer.heartbeat.interval.ms": "300",
+            "offset.metadata.max.bytes": 7,
+        }
+    )
+    assert settings.groups.group_min_session_timeout_ms == 250
+    assert settings.groups.group_consumer_heartbeat_interval_ms == 300
+    assert settings.groups.offset_metadata_max_bytes == 7
+
+
+def test_listeners_and_advertised_listeners_are_taken_apart() -> None:
+    settings = BrokerSettings.of(
+        {"listeners": "PLAINTEXT://:7000", "advertised.listeners": "PLAINTEXT://[::1]:7001", "log.dir": "/data"}
+    )
+    assert (settings.host, settings.port) == ("0.0.0.0", 7000)
+    assert (settings.advertised_host, settings.advertised_port) == ("::1", 7001)
+    assert settings.data_dir == "/data"
+
+
+def test_arguments_win_over_options() -> None:
+    settings = BrokerSettings.of({"listeners": "PLAINTEXT://h:7000", "log.dir": "/a"}, host="i", port=0, data_dir="/b")
+    assert (settings.host, settings.port, settings.data_dir) == ("i", 0, "/b")
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    assert all(option.doc.endswith((".", ")")) for option in BROKER_OPTIONS)
+
+
+def test_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# comment\n! another\n\nnum.partitions = 3\nnode.id:7\nlisteners=PLAINTEXT://\\\n  :0\n")
+    assert load_config_file(str(file)) == {
+        "num.partitions": "3",
+        "node.id": "7",
+        "listeners": "PLAINTEXT://:0",
+    }
+
+
+def test_toml_may_nest_or_quote_the_names(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('"num.partitions" = 3\nnode.id = 7\n[group.consumer]\nassignors = ["uniform"]\n')
+    assert BrokerSettings.of(load_config_file(str(file))).node_id == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.properties", b"num.partitions\n", "line 1: NAME=VALUE is expected"),
+        ("a.toml", b"= 3", "is not valid TOML"),
+        ("a.properties", b"\xff\xfe", "is not UTF-8 text"),
+        ("a.properties", b"#" * (2 << 20), "is longer than"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as raised:
+        load_config_file(str(file))
+    assert message in str(raised.value)
+    assert name in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_config_file(str(tmp_path / "none.properties"))
