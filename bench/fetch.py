@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from kohort.wire.registry import ApiKey
-
 from load import RawConnection, frame
 from report import Row, alternate, compare, show
 from servers import KohortServer, apache_server

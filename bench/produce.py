@@ -10,7 +10,6 @@ from typing import Any
 from uuid import uuid4
 
 from kohort.wire.registry import ApiKey
-
 from load import RawConnection, frame
 from report import Row, alternate, compare, show
 from servers import KohortServer, apache_server
@@ -41,7 +40,9 @@ def main(runs: int) -> None:
                 batch = batch_of(records, b"x" * 100)
                 requests = int(count * share)
 
-                def rate(server: Any, batch: bytes = batch, requests: int = requests, unit: str = unit) -> float:
+                def rate(
+                    server: Any, batch: bytes = batch, requests: int = requests, unit: str = unit, flush: str = flush
+                ) -> float:
                     connection = RawConnection(server.port)
                     topic = f"produce-{uuid4().hex[:8]}"
                     create_topic(connection, topic, 1, {"flush.messages": flush})

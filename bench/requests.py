@@ -5,15 +5,16 @@ Peer: Apache Kafka 4.3.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
-from kohort.wire.registry import ApiKey
-
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.registry import ApiKey
 from load import RawConnection, frame
 from report import Row, alternate, compare, show
 from servers import KohortServer, apache_server
@@ -28,14 +29,20 @@ def api_versions() -> bytes:
     return frame(ApiKey.API_VERSIONS, 3, request)
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """A broker that has just started needs a moment for its first group."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the broker did not get ready for groups"
+        time.sleep(0.05)
+
+
 def settled_heartbeat(connection: RawConnection) -> bytes:
     """Join a group of one and return the heartbeat that it sends from then on."""
     group = f"bench-{uuid4().hex[:8]}"
     create_topic(connection, group, 4)
-    for _ in range(100):
-        found = connection.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
-        if found.coordinators[0].error_code == 0:
-            break
+    find = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+    until(lambda: connection.ask(ApiKey.FIND_COORDINATOR, 4, find).coordinators[0].error_code == 0)
     member = str(uuid4())
     join = ConsumerGroupHeartbeatRequest(
         group_id=group,
@@ -45,11 +52,14 @@ def settled_heartbeat(connection: RawConnection) -> bytes:
         subscribed_topic_names=[group],
         topic_partitions=[],
     )
-    for _ in range(200):
-        answer = connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join)
-        if answer.error_code == 0 and answer.assignment and answer.assignment.topic_partitions:
-            break
-    assert answer.error_code == 0, answer
+    answers = []
+
+    def is_assigned() -> bool:
+        answers.append(connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join))
+        return bool(answers[-1].assignment and answers[-1].assignment.topic_partitions)
+
+    until(is_assigned)
+    answer = answers[-1]
     epoch = answer.member_epoch
     owned = ConsumerGroupHeartbeatRequest(
         group_id=group,

@@ -20,7 +20,7 @@ def main() -> int:
     unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
         parser.error(f"unknown bench {unknown[0]}; known: {', '.join(BENCHES)}")
-    from kohort.records.kernels import kernel_name
+    from kohort.records.choice import kernel_name
 
     if kernel_name() != "c":
         print("the compiled kernel is missing: install a C compiler and run: pip install -e .", file=sys.stderr)

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kohort.wire.registry import ApiKey
-
 from kohort.wire.messages.metadata import MetadataRequest
+from kohort.wire.registry import ApiKey
 from load import RawConnection
 from report import alternate, compare, show
 from servers import KohortServer, apache_server, resident_mb

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from kohort.wire.registry import ApiKey
-
 from kohort.records.batch import build_batch
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kohort.wire.registry import ApiKey
 from load import RawConnection
 
 PAGE_CACHE = str(2**63 - 1)
