@@ -225,6 +225,14 @@ class Chunk:
     aborted: Sequence[tuple[int, int]]
 
 
+def empty_chunk(partition: TopicPartition, fence: Fence, offset: int) -> Chunk:
+    """No data, but where it goes on: auto.offset.reset has sent this reading there."""
+    nothing = memoryview(b"")
+    return Chunk(
+        partition=partition, fence=fence, offset=offset, next_offset=offset, records=nothing, size_bytes=0, aborted=()
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """An error for the next `poll`; a fatal one is raised by every `poll` until the subscription changes."""

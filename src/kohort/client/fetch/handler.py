@@ -49,6 +49,8 @@ class _Piece:
     columns: RecordColumns | None = None
     #: First row of `columns` that is not handed out.
     row: int = 0
+    #: The application's position has come to it.
+    is_begun: bool = False
 
 
 class FetchHandler:
@@ -166,7 +168,7 @@ class FetchHandler:
                 fence=chunk.fence,
                 offset=chunk.offset,
                 next_offset=chunk.next_offset,
-                parts=deque(parts),
+                parts=deque(part for part in parts if len(part)),
                 size_bytes=chunk.size_bytes,
             )
         )
@@ -217,6 +219,11 @@ class FetchHandler:
     ) -> bool:
         """Have rows ready in `piece.columns`; `False` if the piece is used up, and removed."""
         held = self._held[piece.partition]
+        if not piece.is_begun:
+            piece.is_begun = True
+            if held.position not in (None, piece.offset):
+                # Its offset did not exist: auto.offset.reset has sent it elsewhere, back perhaps.
+                self._move(piece.partition, piece.offset)
         while piece.columns is None:
             if not piece.parts:
                 self._finish(piece, held)

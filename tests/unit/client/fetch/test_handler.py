@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kohort.client.exchange import Chunk, Fence
+from kohort.client.exchange import Chunk, Fence, empty_chunk
 from kohort.client.fetch.handler import FetchHandler
 from kohort.client.fetch.sender import end_of
 from kohort.errors import CorruptRecordError
@@ -78,6 +78,19 @@ def test_batch_that_begins_before_the_position_is_cut(handler: FetchHandler) -> 
     handler.add(chunk(handler, 0, batch(5, 5), offset=7))
 
     assert offsets(handler) == [(0, 7), (0, 8), (0, 9)]
+
+
+def test_reading_that_was_sent_back_is_handed_out_from_there(handler: FetchHandler) -> None:
+    """auto.offset.reset after an offset that did not exist: what lies before the old position is new to nobody else."""
+    partition = orders(0)[0]
+    fence = handler.seek(partition, 100)
+    handler.add(empty_chunk(partition, fence, 0))
+
+    assert offsets(handler) == []
+    assert handler.position(partition) == 0
+    handler.add(chunk(handler, 0, batch(0, 2), offset=0))
+    assert offsets(handler) == [(0, 0), (0, 1)]
+    assert handler.position(partition) == 2
 
 
 def test_memory_is_reported_when_a_piece_is_used_up(handler: FetchHandler) -> None:
