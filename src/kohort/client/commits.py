@@ -1,10 +1,9 @@
-"""The group's offsets: committing what was consumed, and asking what was committed.
+"""Committing the group's offsets, when asked and automatically.
 
 Laws: one commit is under way at a time, so a later one is never overtaken by an earlier one; automatic commits contain
-only what the application has returned from; a stale epoch is never read as "no offset", it is asked again with the
-epoch of then (platformatic/kafka #267), after a pause (KAFKA-20765); a commit that is tried again leaves out partitions
-that were given up meanwhile, since they may belong to others.
-Source: Kafka's OffsetCommit and OffsetFetch APIs; KIP-848, offsets.
+only what the application has returned from; a commit that is tried again leaves out partitions that were given up
+meanwhile, since they may belong to others, and never takes an offset back behind a later commit.
+Source: Kafka's OffsetCommit API; KIP-848, offsets.
 """
 
 from __future__ import annotations
@@ -26,18 +25,11 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from kohort.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
 
-#: Both requests go by topic name up to this version.
+#: The request goes by topic name up to this version.
 _BY_NAME: Final = 9
 #: The member is not one, or not the one it takes itself for.
-_NO_MEMBER: Final = frozenset(
+NO_MEMBER: Final = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -48,9 +40,8 @@ _NO_MEMBER: Final = frozenset(
 )
 
 Offsets = Mapping[TopicPartition, int]
-#: The end of a commit (`None` is good) or of a question.
+#: The end of a commit; `None` is a good one.
 CommitThen = Callable[[KohortError | None, int], None]
-FetchThen = Callable[[Mapping[TopicPartition, int | None] | KohortError, int], None]
 
 
 class Committer(Protocol):
@@ -75,19 +66,8 @@ class _Commit:
     epoch: int | None = None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Question:
-    partitions: tuple[TopicPartition, ...]
-    then: FetchThen
-    deadline_ms: int
-    is_asked: bool = False
-    is_over: bool = False
-    due_ms: int = 0
-    attempts: int = 0
-
-
 class Commits:
-    """Everything about the offsets of one group.
+    """Everything that is committed for one group.
 
     Args:
         auto_interval_ms: pause between automatic commits; `None` switches them off.
@@ -112,12 +92,15 @@ class Commits:
         #: partition -> offset below which the application has returned, where that is not committed yet.
         self._consumed: dict[TopicPartition, int] = {}
         self._auto_due_ms: int | None = None
+        self._is_auto_open = False
+        #: partition -> number of the last commit that contained it.
+        self._newest: dict[TopicPartition, int] = {}
+        self._count = 0
         self._queue: deque[_Commit] = deque()
         #: The commit that is under way or waits for its next attempt; the head of the queue.
         self._is_sent = False
         self._due_ms = 0
         self._attempts = 0
-        self._questions: list[_Question] = []
 
     # -- what the application has done ------------------------------------------------------------------------------
 
@@ -138,6 +121,8 @@ class Commits:
 
     def commit(self, offsets: Offsets, then: CommitThen, *, deadline_ms: int) -> None:
         """Commit these offsets after those that were asked for before."""
+        self._count += 1
+        self._newest.update(dict.fromkeys(offsets, self._count))
         self._queue.append(_Commit(offsets=dict(offsets), then=then, deadline_ms=deadline_ms))
 
     def commit_consumed(
@@ -159,38 +144,44 @@ class Commits:
     def _commit_automatically(self, now_ms: int) -> None:
         assert self._auto_interval_ms is not None
         self._auto_due_ms = None
+        if self._is_auto_open:
+            # One at a time: two that fail and are made up for must not change places.
+            self._auto_due_ms = now_ms + self._auto_interval_ms
+            return
         offsets, self._consumed = self._consumed, {}
+        if not offsets:
+            return
+        number = self._count + 1
+        self._is_auto_open = True
 
         def ended(error: KohortError | None, now_ms: int) -> None:
+            self._is_auto_open = False
             if error is None:
                 return
             if error.retriable:
-                held = {each: offset for each, offset in offsets.items() if self._committer.holds(each)}
-                self.on_consumed({**held, **self._consumed}, now_ms)
+                self._make_up_for(offsets, number, now_ms)
             self._requests.warn(f"automatic commit of group {self._group_id} failed: {error}")
 
-        if offsets:
-            self.commit(offsets, ended, deadline_ms=now_ms + self._requests.request_timeout_ms)
+        self.commit(offsets, ended, deadline_ms=now_ms + self._requests.request_timeout_ms)
 
-    # -- asking -----------------------------------------------------------------------------------------------------
-
-    def ask(self, partitions: Iterable[TopicPartition], then: FetchThen, *, deadline_ms: int, now_ms: int) -> None:
-        """Find the committed offsets; `None` for a partition without one."""
-        question = _Question(partitions=tuple(partitions), then=then, deadline_ms=deadline_ms, due_ms=now_ms)
-        self._questions.append(question)
+    def _make_up_for(self, offsets: Offsets, number: int, now_ms: int) -> None:
+        """Commit these again next time, but for what is not ours any more or was committed anew meanwhile."""
+        ours = {
+            each: offset
+            for each, offset in offsets.items()
+            if self._newest[each] == number and self._committer.holds(each)
+        }
+        self.on_consumed({**ours, **self._consumed}, now_ms)
 
     # -- time -------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """When `on_tick` has something to do."""
         deadlines = [commit.deadline_ms for commit in self._queue]
-        deadlines += [question.deadline_ms for question in self._questions]
         if self._auto_due_ms is not None:
             deadlines.append(self._auto_due_ms)
-        if self._lookup.endpoint is not None:
-            if self._queue and not self._is_sent:
-                deadlines.append(self._due_ms)
-            deadlines += [question.due_ms for question in self._questions if not question.is_asked]
+        if self._lookup.endpoint is not None and self._queue and not self._is_sent:
+            deadlines.append(self._due_ms)
         return min(deadlines, default=None)
 
     def on_tick(self, now_ms: int) -> None:
@@ -202,11 +193,6 @@ class Commits:
             endpoint = self._lookup.need(now_ms)
             if endpoint is not None:
                 self._send_commit(endpoint, now_ms)
-        for question in list(self._questions):
-            if not question.is_asked and now_ms >= question.due_ms:
-                endpoint = self._lookup.need(now_ms)
-                if endpoint is not None:
-                    self._send_question(question, endpoint)
 
     def fail_all(self, error: KohortError, now_ms: int) -> None:
         """End everything that has not been sent with that error."""
@@ -214,8 +200,6 @@ class Commits:
         failed, self._queue = list(self._queue), deque(kept)
         for commit in failed:
             commit.then(error, now_ms)
-        for question in list(self._questions):
-            self._end_question(question, error, now_ms)
 
     def _drop_late(self, now_ms: int) -> None:
         head = self._queue[0] if self._is_sent and self._queue else None
@@ -227,9 +211,6 @@ class Commits:
             # Its answer may still come, and the next commit waits for that; whoever waits for this one need not.
             then, head.then, head.deadline_ms = head.then, _nobody, now_ms + self._requests.request_timeout_ms
             then(KohortTimeoutError(f"the commit of group {self._group_id} was not answered in time"), now_ms)
-        for question in [each for each in self._questions if now_ms >= each.deadline_ms]:
-            error = KohortTimeoutError(f"the committed offsets of group {self._group_id} were not found in time")
-            self._end_question(question, error, now_ms)
 
     # -- commits on the wire ----------------------------------------------------------------------------------------
 
@@ -284,7 +265,7 @@ class Commits:
             self._end_commit(None, now_ms)
             return
         partition, code = next(iter(bad.items()))
-        if code in _NO_MEMBER:
+        if code in NO_MEMBER:
             self._end_commit(self._fenced(code), now_ms)
         elif code in MOVED:
             self._lookup.lost(endpoint, now_ms)
@@ -307,90 +288,6 @@ class Commits:
     def _end_commit(self, error: KohortError | None, now_ms: int) -> None:
         self._attempts, self._due_ms = 0, now_ms
         self._queue.popleft().then(error, now_ms)
-
-    # -- questions on the wire --------------------------------------------------------------------------------------
-
-    def _send_question(self, question: _Question, endpoint: Endpoint) -> None:
-        # Who is no member at present may still ask, unchecked.
-        member_id, epoch = self._committer.identity() or ("", -1)
-        topics: dict[str, list[int]] = {}
-        for topic, partition in question.partitions:
-            topics.setdefault(topic, []).append(partition)
-        group = OffsetFetchRequestGroup(
-            group_id=self._group_id,
-            member_id=member_id or None,
-            member_epoch=epoch if member_id else -1,
-            topics=[OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()],
-        )
-        request = OffsetFetchRequest(
-            group_id=self._group_id,
-            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in topics.items()],
-            groups=[group],
-            # An offset of a transaction that may yet be aborted must not be read past.
-            require_stable=True,
-        )
-        question.is_asked = True
-
-        def then(answer: Answer, now_ms: int) -> None:
-            question.is_asked = False
-            if not question.is_over:
-                self._on_question_answer(question, answer, endpoint, now_ms)
-
-        self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=_BY_NAME)
-
-    def _on_question_answer(self, question: _Question, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
-        response = message_of(answer, OffsetFetchResponse)
-        if response is None:
-            self._lookup.lost(endpoint, now_ms)
-            self._ask_again(question, now_ms)
-            return
-        code, found = _read_offsets(response)
-        if code is ErrorCode.NONE:
-            self._lookup.works()
-            self._end_question(question, {each: found.get(each) for each in question.partitions}, now_ms)
-        elif code in MOVED:
-            self._lookup.lost(endpoint, now_ms)
-            self._ask_again(question, now_ms)
-        elif code is ErrorCode.STALE_MEMBER_EPOCH or code in _NO_MEMBER or code.retriable:
-            # The membership is changing: its heartbeat brings the epoch with which to ask.
-            self._ask_again(question, now_ms)
-        else:
-            during = f"asking for the committed offsets of group {self._group_id}"
-            self._end_question(question, BrokerError(code, during=during), now_ms)
-
-    def _ask_again(self, question: _Question, now_ms: int) -> None:
-        question.due_ms = now_ms + max(1, self._retry.delay_ms(question.attempts))
-        question.attempts += 1
-
-    def _end_question(
-        self, question: _Question, result: Mapping[TopicPartition, int | None] | KohortError, now_ms: int
-    ) -> None:
-        question.is_over = True
-        self._questions.remove(question)
-        question.then(result, now_ms)
-
-
-def _read_offsets(response: OffsetFetchResponse) -> tuple[ErrorCode, dict[TopicPartition, int | None]]:
-    """The first error, or the offsets; -1 on the wire means that there is none."""
-    found: dict[TopicPartition, int | None] = {}
-    if response.groups:
-        group = response.groups[0]
-        entries = [(topic.name, each) for topic in group.topics for each in topic.partitions]
-        code = ErrorCode.of(group.error_code)
-        for name, each in entries:
-            code = code if code is not ErrorCode.NONE else ErrorCode.of(each.error_code)
-            found[TopicPartition(name, each.partition_index)] = (
-                each.committed_offset if each.committed_offset >= 0 else None
-            )
-        return code, found
-    code = ErrorCode.of(response.error_code)
-    for topic in response.topics:
-        for old in topic.partitions:
-            code = code if code is not ErrorCode.NONE else ErrorCode.of(old.error_code)
-            found[TopicPartition(topic.name, old.partition_index)] = (
-                old.committed_offset if old.committed_offset >= 0 else None
-            )
-    return code, found
 
 
 def _nobody(_: KohortError | None, __: int) -> None:

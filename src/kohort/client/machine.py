@@ -12,8 +12,6 @@ from typing import assert_never
 
 from kohort.client.actions import Action, Stop
 from kohort.client.cluster import Cluster
-from kohort.client.commits import Commits
-from kohort.client.coordinator_lookup import CoordinatorLookup
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
 from kohort.client.exchange import (
     CallbackDone,
@@ -37,6 +35,7 @@ from kohort.client.exchange import (
     Unsubscribed,
 )
 from kohort.client.fetch.sender import FetchSender
+from kohort.client.group import Group
 from kohort.client.membership.classic import ClassicMember
 from kohort.client.membership.consumer import ConsumerMember
 from kohort.client.membership.member import Later, Member
@@ -76,15 +75,23 @@ class ConsumerMachine:
         self._queries = OffsetQueries(
             self._requests, self._cluster, is_read_committed=settings.is_read_committed, retry=client.retry
         )
-        self._lookup: CoordinatorLookup | None = None
-        self._commits: Commits | None = None
+        self._group: Group | None = None
         if settings.group_id is not None:
-            self._lookup, self._commits = self._build_group(settings.group_id)
+            self._group = Group(
+                self._requests,
+                self._cluster,
+                self,
+                settings,
+                retry=client.retry,
+                on_refused=self._on_group_refused,
+            )
+        committed = None if self._group is None else self._group.committed
         self._readings = Readings(
             self._queries,
-            commits=self._commits,
+            committed=committed,
             reset=settings.auto_offset_reset,
             on_trouble=self._on_partition_trouble,
+            deliver=self._requests.deliver,
         )
         self._sender = FetchSender(
             self._requests,
@@ -94,30 +101,12 @@ class ConsumerMachine:
             retry=client.retry,
             on_trouble=self._on_partition_trouble,
         )
-        self._questions = Questions(self._requests, self._cluster, self._queries, self._readings, self._commits)
+        self._questions = Questions(self._requests, self._cluster, self._queries, self._readings, committed)
         self._member: Member | None = None
         self._subscription = Subscription(self._requests, self._cluster, may_create=settings.allow_auto_create_topics)
         self._is_unreachable = False
         self._closing: CloseAsked | None = None
         self._is_over = False
-
-    def _build_group(self, group_id: str) -> tuple[CoordinatorLookup, Commits]:
-        lookup = CoordinatorLookup(
-            self._requests,
-            self._cluster,
-            group_id=group_id,
-            retry=self._client.retry,
-            on_refused=self._on_group_refused,
-        )
-        commits = Commits(
-            self._requests,
-            lookup,
-            self,
-            group_id=group_id,
-            auto_interval_ms=self._settings.auto_commit_interval_ms if self._settings.enable_auto_commit else None,
-            retry=self._client.retry,
-        )
-        return lookup, commits
 
     # -- the driver -------------------------------------------------------------------------------------------------
 
@@ -152,8 +141,7 @@ class ConsumerMachine:
         deadlines = [
             None if self._closing is None else self._closing.deadline_ms,
             None if self._member is None else self._member.next_deadline(),
-            None if self._commits is None else self._commits.next_deadline(),
-            None if self._lookup is None else self._lookup.next_deadline(),
+            None if self._group is None else self._group.next_deadline(),
             self._queries.next_deadline(),
             self._questions.next_deadline(),
             self._sender.next_deadline(),
@@ -172,12 +160,10 @@ class ConsumerMachine:
         self._readings.on_tick(now_ms)
         self._follow_topics(now_ms)
         self._queries.on_tick(now_ms)
-        if self._commits is not None:
-            self._commits.on_tick(now_ms)
         self._sender.on_tick(now_ms)
         self._questions.on_tick(now_ms)
-        if self._lookup is not None:
-            self._lookup.on_tick(now_ms)
+        if self._group is not None:
+            self._group.on_tick(now_ms)
         self._cluster.on_tick(now_ms)
         if self._member is not None:
             self._member.tell_identity()
@@ -244,13 +230,13 @@ class ConsumerMachine:
         self._member.subscribe(topics, now_ms)
 
     def _build_member(self, *, is_classic: bool) -> Member:
-        assert self._lookup is not None
+        assert self._group is not None
         build = ClassicMember if is_classic else ConsumerMember
         return build(
             self,
             self._requests,
             self._cluster,
-            self._lookup,
+            self._group.lookup,
             self._settings,
             member_id="" if is_classic else self._member_id,
             retry=self._client.retry,
@@ -258,9 +244,9 @@ class ConsumerMachine:
 
     def _assign(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
         gone = [reading.partition for reading in self._readings.all() if reading.partition not in starts]
-        if self._commits is not None:
+        if self._group is not None:
             deadline_ms = now_ms + self._requests.request_timeout_ms
-            self._commits.commit_consumed(gone, lambda _: None, deadline_ms=deadline_ms, now_ms=now_ms)
+            self._group.commits.commit_consumed(gone, lambda _: None, deadline_ms=deadline_ms, now_ms=now_ms)
         self._subscription.replace(())
         self._readings.stop(gone)
         self._readings.start(starts)
@@ -285,16 +271,12 @@ class ConsumerMachine:
         if self._is_over or self._closing is None:
             return
         self._is_over = True
-        closed = StateError("this consumer is closed")
-        self._queries.fail_all(closed, now_ms)
-        if self._commits is not None:
-            self._commits.fail_all(closed, now_ms)
-        self._questions.fail_all(closed)
+        self._fail_all(StateError("this consumer is closed"), now_ms)
         self._requests.complete(self._closing.ticket)
         self._requests.add(Stop())
 
     def _commit(self, event: CommitAsked) -> None:
-        if self._commits is None:
+        if self._group is None:
             self._requests.fail(event.ticket, StateError("offsets cannot be committed without group_id"))
             return
 
@@ -304,12 +286,12 @@ class ConsumerMachine:
             else:
                 self._requests.fail(event.ticket, error)
 
-        self._commits.commit(event.offsets, then, deadline_ms=event.deadline_ms)
+        self._group.commits.commit(event.offsets, then, deadline_ms=event.deadline_ms)
 
     def _note_consumed(self, consumed: Mapping[TopicPartition, int], now_ms: int) -> None:
-        if self._commits is not None:
+        if self._group is not None:
             mine = {each: offset for each, offset in consumed.items() if self.holds(each)}
-            self._commits.on_consumed(mine, now_ms)
+            self._group.commits.on_consumed(mine, now_ms)
 
     # -- the cluster --------------------------------------------------------------------------------------------------
 
@@ -317,7 +299,7 @@ class ConsumerMachine:
         wanted = {reading.partition.topic for reading in self._readings.all()} | self._questions.topics()
         if self._member is not None:
             wanted |= self._member.followed_topics()
-        if wanted or self._lookup is not None:
+        if wanted or self._group is not None:
             self._subscription.follow(wanted, now_ms)
 
     def _on_cluster_change(self, now_ms: int) -> None:
@@ -333,18 +315,21 @@ class ConsumerMachine:
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
         self._is_unreachable = True
-        self._queries.fail_all(error, now_ms)
-        if self._commits is not None:
-            self._commits.fail_all(error, now_ms)
-        self._questions.fail_all(error)
+        self._fail_all(error, now_ms)
         self.on_trouble(error, is_fatal=False)
         if self._closing is not None:
             self._finish(now_ms)
 
     def _on_group_refused(self, error: KohortError, now_ms: int) -> None:
-        if self._commits is not None:
-            self._commits.fail_all(error, now_ms)
+        self._fail_all(error, now_ms)
         self.on_trouble(error, is_fatal=True)
+
+    def _fail_all(self, error: KohortError, now_ms: int) -> None:
+        """End everything that the application waits for."""
+        self._queries.fail_all(error, now_ms)
+        if self._group is not None:
+            self._group.fail_all(error, now_ms)
+        self._questions.fail_all(error)
 
     def _on_partition_trouble(self, partition: TopicPartition, error: KohortError) -> None:
         reading = self._readings.get(partition)
@@ -379,15 +364,15 @@ class ConsumerMachine:
         self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
     ) -> None:
         """Commit what was consumed of these partitions; `then` follows in any case."""
-        if self._commits is None:
+        if self._group is None:
             then(now_ms)
             return
-        self._commits.commit_consumed(partitions, then, deadline_ms=deadline_ms, now_ms=now_ms)
+        self._group.commits.commit_consumed(partitions, then, deadline_ms=deadline_ms, now_ms=now_ms)
 
     def forget_consumed(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing of these is committed any more."""
-        if self._commits is not None:
-            self._commits.forget(partitions)
+        if self._group is not None:
+            self._group.commits.forget(partitions)
 
     def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
         """Tell the application at its next poll."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.client.commits import Commits
-from kohort.client.exchange import Fence, Start
+from kohort.client.committed_offsets import CommittedOffsets
+from kohort.client.exchange import Chunk, Fence, Start, empty_chunk
 from kohort.client.offset_queries import EARLIEST, LATEST, OffsetQueries, Result
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from kohort.ids import TopicPartition
@@ -32,6 +32,8 @@ class Reading:
     is_paused: bool
     #: The committed offset counts no more: start where `auto.offset.reset` says.
     must_reset: bool = False
+    #: It was read already when it was reset: the application has to hear of its new offset.
+    is_sent_elsewhere: bool = False
     #: It cannot be read until the application seeks.
     is_stuck: bool = False
     #: A look-up of its first offset is under way.
@@ -49,23 +51,26 @@ class Readings:
     """The partitions that are being read.
 
     Args:
-        commits: asked for committed offsets; `None` without a group.
+        committed: asked for committed offsets; `None` without a group.
         reset: `earliest`, `latest` or `none`.
         on_trouble: told of a partition for which no first offset can be found.
+        deliver: takes to the application's side where a reading goes on whose offset did not exist.
     """
 
     def __init__(
         self,
         queries: OffsetQueries,
         *,
-        commits: Commits | None,
+        committed: CommittedOffsets | None,
         reset: str,
         on_trouble: Callable[[TopicPartition, KohortError], None],
+        deliver: Callable[[Chunk], None],
     ) -> None:
         self._queries = queries
-        self._commits = commits
+        self._committed = committed
         self._reset: Final = reset
         self._on_trouble = on_trouble
+        self._deliver = deliver
         self._table: dict[TopicPartition, Reading] = {}
 
     def __contains__(self, partition: object) -> bool:
@@ -115,6 +120,7 @@ class Readings:
         if self._reset == "none":
             self._give_up(reading, f"{why}, and auto.offset.reset is none: seek to an offset that exists")
         else:
+            reading.is_sent_elsewhere = reading.is_sent_elsewhere or reading.offset is not None
             reading.offset = None
             reading.must_reset = True
 
@@ -129,15 +135,15 @@ class Readings:
         ]
         if not idle:
             return
-        if self._commits is not None:
+        if self._committed is not None:
             uncommitted = [reading for reading in idle if not reading.must_reset]
             if uncommitted:
-                self._ask_committed(self._commits, uncommitted, now_ms)
+                self._ask_committed(self._committed, uncommitted, now_ms)
             idle = [reading for reading in idle if reading.must_reset]
         if idle:
             self._ask_reset(idle, now_ms)
 
-    def _ask_committed(self, commits: Commits, readings: list[Reading], now_ms: int) -> None:
+    def _ask_committed(self, committed: CommittedOffsets, readings: list[Reading], now_ms: int) -> None:
         for reading in readings:
             reading.is_asked = True
 
@@ -150,7 +156,9 @@ class Readings:
                 else:
                     self.reset(reading, f"{reading.partition} has no committed offset")
 
-        commits.ask([reading.partition for reading in readings], then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms)
+        committed.ask(
+            [reading.partition for reading in readings], then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms
+        )
 
     def _ask_reset(self, readings: list[Reading], now_ms: int) -> None:
         if self._reset == "none":
@@ -171,6 +179,9 @@ class Readings:
                 # Nothing is below 0; an answer without an offset can only mean an empty log.
                 reading.offset = 0 if found is None else found[0]
                 reading.must_reset = False
+                if reading.is_sent_elsewhere:
+                    reading.is_sent_elsewhere = False
+                    self._deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
 
         timestamp = EARLIEST if self._reset == "earliest" else LATEST
         wanted = {reading.partition: timestamp for reading in readings}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kohort.client.cluster import Cluster
-from kohort.client.commits import Commits
+from kohort.client.committed_offsets import CommittedOffsets
 from kohort.client.exchange import CommittedAsked, OffsetsAsked, PartitionsAsked, PositionAsked
 from kohort.client.offset_queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries, Result
 from kohort.client.positions import Readings
@@ -29,13 +29,13 @@ class Questions:
         cluster: Cluster,
         queries: OffsetQueries,
         readings: Readings,
-        commits: Commits | None,
+        committed: CommittedOffsets | None,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
         self._queries = queries
         self._readings = readings
-        self._commits = commits
+        self._committed = committed
         self._positions: list[PositionAsked] = []
         #: With the instant at which it was asked.
         self._partitions: list[tuple[PartitionsAsked, int]] = []
@@ -54,14 +54,14 @@ class Questions:
 
     def on_committed(self, asked: CommittedAsked, now_ms: int) -> None:
         """Ask the coordinator."""
-        if self._commits is None:
+        if self._committed is None:
             self._requests.fail(asked.ticket, StateError("there are no committed offsets without group_id"))
             return
 
         def then(result: Mapping[TopicPartition, int | None] | KohortError, _: int) -> None:
             self._settle(asked.ticket, result)
 
-        self._commits.ask(asked.partitions, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
+        self._committed.ask(asked.partitions, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
 
     def on_position(self, asked: PositionAsked) -> None:
         """Wait until the first offset is found."""
