@@ -15,7 +15,7 @@ _SEQUENCES = 1 << 31
 class Identity:
     """Producer id, epoch and sequence numbers; `producer_id` -1 means that none is known."""
 
-    __slots__ = ("_next", "epoch", "is_spoilt", "is_wanted", "producer_id")
+    __slots__ = ("_known", "_next", "epoch", "is_spoilt", "is_wanted", "producer_id")
 
     def __init__(self, *, is_wanted: bool) -> None:
         #: Whether this producer is idempotent at all.
@@ -26,6 +26,8 @@ class Identity:
         self.is_spoilt = False
         #: partition -> sequence number of its next record; 0 where missing.
         self._next: dict[TopicPartition, int] = {}
+        #: Partitions whose broker has taken a batch under this identity.
+        self._known: set[TopicPartition] = set()
 
     @property
     def is_ready(self) -> bool:
@@ -38,10 +40,23 @@ class Identity:
         self.epoch = epoch
         self.is_spoilt = False
         self._next.clear()
+        self._known.clear()
 
     def spoil(self) -> None:
         """A sequence number was used up in vain."""
         self.is_spoilt = self.is_wanted
+
+    def may_pipeline(self, partition: TopicPartition) -> bool:
+        """Whether a batch may be sent before the one ahead of it is acknowledged.
+
+        A broker that knows nothing of this producer takes any sequence number as the first: if it then refused the
+        first batch, for instance because it is not the leader yet, it would take the second, and the first never.
+        """
+        return not self.is_wanted or partition in self._known
+
+    def acknowledge(self, partition: TopicPartition) -> None:
+        """The broker has taken a batch: from now on it notices a gap."""
+        self._known.add(partition)
 
     def number(self, partition: TopicPartition, count: int) -> int:
         """The sequence number of the first of `count` records; they are used up with that."""

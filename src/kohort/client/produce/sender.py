@@ -100,7 +100,7 @@ class Sender:
         sizes: dict[Endpoint, int] = {}
         for partition in list(self._accumulator.queues):
             batch = self._accumulator.ready(partition, now_ms)
-            if batch is None:
+            if batch is None or not self._may_go(batch):
                 continue
             leader = self._cluster.leader_of(partition)
             if leader is None:
@@ -116,6 +116,10 @@ class Sender:
         for leader, batches in loads.items():
             self._send(leader, batches)
         return bool(loads)
+
+    def _may_go(self, batch: Batch) -> bool:
+        is_first = self._accumulator.queues[batch.partition][0] is batch
+        return is_first or self._identity.may_pipeline(batch.partition)
 
     def _send(self, leader: Endpoint, batches: Sequence[Batch]) -> None:
         topics: dict[str, TopicProduceData] = {}
@@ -206,8 +210,7 @@ class Sender:
         error = BrokerError(code, outcome.error_message, during=f"producing to {batch.partition}")
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
             self.fail(batch, UnknownTopicError(batch.partition.topic))
-        elif code in _GAPS and self._accumulator.queues[batch.partition][0] is not batch:
-            # Only because an earlier batch has to be sent again; then this one follows.
+        elif code in _GAPS and self._is_behind_another(batch):
             self._try_again(batch, error, now_ms)
         elif code.retriable and code is not ErrorCode.MESSAGE_TOO_LARGE:
             if code.invalidates_metadata:
@@ -215,6 +218,10 @@ class Sender:
             self._try_again(batch, error, now_ms)
         else:
             self.fail(batch, error)
+
+    def _is_behind_another(self, batch: Batch) -> bool:
+        """Whether an earlier batch makes the gap: one that is to be sent again, or that has failed for good."""
+        return self._identity.is_spoilt or self._accumulator.queues[batch.partition][0] is not batch
 
     def _try_again(self, batch: Batch, error: KohortError, now_ms: int) -> None:
         is_late = now_ms - batch.created_ms >= self._settings.delivery_timeout_ms
@@ -231,6 +238,7 @@ class Sender:
     def succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         """Give every record of a batch its offset; -1 where the broker was not asked."""
         topic, number = batch.partition
+        self._identity.acknowledge(batch.partition)
         for index, record in enumerate(batch.records):
             offset = -1 if base_offset < 0 else base_offset + index
             timestamp = record.body[2] if append_time_ms < 0 else append_time_ms

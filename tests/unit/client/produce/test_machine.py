@@ -236,6 +236,39 @@ def test_refused_batch_fails_its_records_and_numbering_begins_anew() -> None:
     assert later.result(0).offset == 5
 
 
+def test_batches_behind_a_refused_one_are_not_refused_with_it() -> None:
+    """The gap that a refusal leaves is not theirs: they are sent again under the new identity."""
+    dialogue = Dialogue().ready()
+    refused, later = dialogue.submit(b"1"), dialogue.submit(b"2")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.MESSAGE_TOO_LARGE)
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert refused.done() and not later.done()
+    dialogue.answer_identity(producer_id=8)
+    dialogue.advance(400)
+    produce = dialogue.next(ProduceRequest)
+    assert (values_of(produce), sequence_of(produce)) == ([b"2"], 0)
+    dialogue.answer_produce(produce, offset=5)
+    assert later.result(0).offset == 5
+
+
+def test_first_batch_of_a_partition_goes_alone() -> None:
+    """A broker that has seen nothing of a producer would take its second batch without the first."""
+    dialogue = Dialogue(batch_bytes=100)
+    first, second = dialogue.submit(b"1"), dialogue.submit(b"2", partition=1)
+    third = dialogue.submit(b"3")
+    dialogue.answer_metadata(partitions=3)
+    dialogue.answer_identity()
+    one = dialogue.next(ProduceRequest)
+    assert not dialogue.unanswered(ProduceRequest), "the third waits for the first"
+    dialogue.answer_produce(one, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.answer_metadata(partitions=3)
+    dialogue.advance(400)
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=0)
+    assert first.done() and second.done() and not third.done()
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=1)
+    assert third.result(0).offset == 1
+
+
 def test_leader_that_moved_is_looked_up_again() -> None:
     """NOT_LEADER_OR_FOLLOWER is nobody's error."""
     dialogue = Dialogue().ready()
