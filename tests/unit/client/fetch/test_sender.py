@@ -352,6 +352,7 @@ def test_offset_out_of_range_is_reset(reset: str, offset: int) -> None:
     consumer.advance(500)
 
     assert consumer.fetching() == {partition(0): offset}
+    assert consumer.chunks()[-1].offset == offset, "the application's side is told"
 
 
 def test_offset_out_of_range_is_an_error_if_the_application_wants_to_know() -> None:
