@@ -305,21 +305,19 @@ class Connection(asyncio.BufferedProtocol):
     def _on_frame(self, frame: memoryview) -> None:
         if not self._in_flight:
             raise RemoteProtocolError("an answer that nobody asked for")
-        waiting = self._in_flight.popleft()
+        # It stays in flight until its answer is whole: if that is broken, it has to fail with the connection.
+        waiting = self._in_flight[0]
         header, position = decode(ResponseHeader, response_header_version(waiting.key, waiting.version), frame)
         if header.correlation_id != waiting.correlation_id:
-            self._in_flight.appendleft(waiting)
             raise RemoteProtocolError(
                 f"answer {header.correlation_id} came in place of {waiting.correlation_id} ({waiting.key.name})"
             )
         if waiting.send is None:
+            self._in_flight.popleft()
             self._on_versions(frame, position, waiting.version)
             return
-        try:
-            message, _ = decode(response_class(waiting.key), waiting.version, frame, position)
-        except ProtocolError:
-            self._in_flight.appendleft(waiting)
-            raise
+        message, _ = decode(response_class(waiting.key), waiting.version, frame, position)
+        self._in_flight.popleft()
         self._on_response(waiting.send.token, waiting.version, message)
 
     def _on_versions(self, frame: memoryview, position: int, version: int) -> None:

@@ -1,0 +1,365 @@
+"""The driver and its thread against a broker on a real socket: versions, order, timeouts, ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop
+from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
+from kohort.client.io.thread import IoThread
+from kohort.client.options import CONSUMER_OPTIONS, client_settings
+from kohort.errors import KohortTimeoutError, StateError
+from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
+from kohort.wire.registry import VERSIONS, ApiKey
+from kohort.wire.schema import Message
+from support.scripted_broker import ScriptedBroker, frame
+
+WAIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Do:
+    """Tells the machine of these tests what to return."""
+
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True)
+class Break:
+    """Makes the machine of these tests fail."""
+
+
+class Puppet:
+    """A machine that does what it is told and hands on what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: Queue[DriverEvent] = Queue()
+        self.deadline: int | None = None
+        self.threads: set[int] = set()
+
+    def handle(self, event: Do | Break | DriverEvent, now_ms: int) -> list[Action]:
+        self.threads.add(threading.get_ident())
+        match event:
+            case Do(actions=actions):
+                return list(actions)
+            case Break():
+                raise AssertionError("scripted bug")
+            case DeadlineReached():
+                self.deadline = None
+                self.heard.put(event)
+                return []
+            case _:
+                self.heard.put(event)
+                return []
+
+    def next_deadline(self) -> int | None:
+        return self.deadline
+
+
+class Rig:
+    """A puppet on its I/O thread."""
+
+    def __init__(self, **options: object) -> None:
+        settings = client_settings(CONSUMER_OPTIONS.parse({"client_id": "rig", "reconnect_backoff_ms": 1, **options}))
+        self.machine = Puppet()
+        self.delivered: Queue[object] = Queue()
+        self.crashed = threading.Event()
+        self.thread: IoThread[Do | Break] = IoThread(
+            self.machine, settings, deliver=self.delivered.put, what="rig", on_crash=self.crashed.set
+        )
+        self._token = 0
+
+    def do(self, *actions: Action) -> None:
+        self.thread.post(Do(actions))
+
+    def send(
+        self, to: Endpoint, request: Message, *, timeout_ms: int = 5_000, lane: Lane = Lane.CONTROL, **more: Any
+    ) -> int:
+        self._token += 1
+        wanted = {"min_version": None, "max_version": None, "has_response": True, **more}
+        self.do(Send(token=self._token, to=to, lane=lane, request=request, timeout_ms=timeout_ms, **wanted))
+        return self._token
+
+    def events(self, count: int) -> list[Any]:
+        """The next events, in the order in which they came."""
+        return [self.machine.heard.get(timeout=WAIT_S) for _ in range(count)]
+
+    def response(self) -> ResponseReceived:
+        event = self.machine.heard.get(timeout=WAIT_S)
+        assert isinstance(event, ResponseReceived), event
+        return event
+
+    def failure(self) -> RequestFailed:
+        event = self.machine.heard.get(timeout=WAIT_S)
+        assert isinstance(event, RequestFailed), event
+        return event
+
+
+@pytest.fixture
+def rig() -> Any:
+    made = Rig()
+    yield made
+    made.thread.stop()
+
+
+def echo(api: ApiKey, version: int, request: Message) -> Message:
+    """Answers a heartbeat with its generation as the throttle time, and metadata with nothing."""
+    if isinstance(request, HeartbeatRequest):
+        return HeartbeatResponse(throttle_time_ms=request.generation_id)
+    return MetadataResponse(cluster_id=f"v{version}")
+
+
+def test_versions_are_agreed_and_answers_keep_their_order(rig: Rig) -> None:
+    """Pipelined requests of one connection: each answer finds its request."""
+    with ScriptedBroker(echo) as broker:
+        tokens = [rig.send(broker.endpoint, HeartbeatRequest(group_id="g", generation_id=n)) for n in range(20)]
+        answers = [rig.response() for _ in tokens]
+
+    assert [answer.token for answer in answers] == tokens
+    assert [answer.message.throttle_time_ms for answer in answers] == list(range(20))  # type: ignore[attr-defined]
+    assert {answer.version for answer in answers} == {VERSIONS[ApiKey.HEARTBEAT][1]}
+    assert broker.client_ids == {"rig"}
+    assert broker.connection_count == 1
+
+
+def test_version_is_bounded_by_the_request(rig: Rig) -> None:
+    """`max_version`, for requests that a later version cannot carry."""
+    with ScriptedBroker(echo) as broker:
+        rig.send(broker.endpoint, MetadataRequest(topics=[]), max_version=7)
+
+        assert rig.response().version == 7
+
+
+def test_old_broker_steps_api_versions_down(rig: Rig) -> None:
+    """KIP-511: a broker that does not know the version answers in version 0 and says what it knows."""
+    with ScriptedBroker(echo, newest_api_versions=1) as broker:
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g"))
+        rig.response()
+
+        asked = [version for _, api, version, _ in broker.requests if api is ApiKey.API_VERSIONS]
+        assert asked == [3, 1]
+
+
+def test_missing_api_is_told_without_a_request(rig: Rig) -> None:
+    """So that a machine can fall back; other requests of the connection go on."""
+    versions = {ApiKey.API_VERSIONS: (0, 4), ApiKey.METADATA: (0, 4)}
+    with ScriptedBroker(echo, versions=versions) as broker:
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g"))
+        rig.send(broker.endpoint, MetadataRequest(topics=[]))
+        rig.send(broker.endpoint, MetadataRequest(topics=[]), min_version=5)
+
+        ends: dict[int, Any] = {event.token: event for event in rig.events(3)}
+
+        assert (ends[1].failure, ends[3].failure) == (Failure.UNSUPPORTED, Failure.UNSUPPORTED)
+        assert ends[2].version == 4
+
+
+def test_value_that_cannot_be_encoded_fails_alone(rig: Rig) -> None:
+    """A bug of one request must not cost the connection."""
+    with ScriptedBroker(echo) as broker:
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g", generation_id=1 << 40))
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g", generation_id=3))
+
+        assert rig.failure().failure is Failure.UNENCODABLE
+        assert rig.response().message == HeartbeatResponse(throttle_time_ms=3)
+
+
+def test_lanes_are_connections_of_their_own(rig: Rig) -> None:
+    """A fetch that waits must not hold up a heartbeat."""
+
+    def handler(api: ApiKey, version: int, request: Message) -> Message | None:
+        return None if isinstance(request, MetadataRequest) else echo(api, version, request)
+
+    with ScriptedBroker(handler) as broker:
+        rig.send(broker.endpoint, MetadataRequest(topics=[]), lane=Lane.FETCH)
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g"), lane=Lane.COORDINATOR)
+
+        assert isinstance(rig.response().message, HeartbeatResponse)
+        assert broker.connection_count == 2
+
+
+def test_refused_connection_names_the_reason(rig: Rig) -> None:
+    """At once, and once per request."""
+    with ScriptedBroker(echo) as broker:
+        nowhere = broker.endpoint
+    rig.send(nowhere, HeartbeatRequest(group_id="g"))
+
+    failed = rig.failure()
+
+    assert (failed.failure, failed.detail) == (Failure.UNREACHABLE, "Connection refused")
+
+
+def test_unknown_host_is_unreachable(rig: Rig) -> None:
+    """A name that does not resolve."""
+    rig.send(Endpoint("no-such-host.invalid", 9092), HeartbeatRequest(group_id="g"))
+
+    assert rig.failure().failure is Failure.UNREACHABLE
+
+
+def test_connection_is_opened_again_when_it_is_needed(rig: Rig) -> None:
+    """A broker that restarts."""
+    with ScriptedBroker(echo) as broker:
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g"))
+        rig.response()
+        broker.drop_connections()
+        answered = 0
+        # The first one may meet the broken connection before its end is noticed.
+        for _ in range(3):
+            rig.send(broker.endpoint, HeartbeatRequest(group_id="g"))
+            answered += isinstance(rig.machine.heard.get(timeout=WAIT_S), ResponseReceived)
+
+        assert answered >= 2
+        assert broker.connection_count >= 2
+
+
+def test_everything_in_flight_fails_with_the_connection(rig: Rig) -> None:
+    """Each request ends in exactly one event."""
+    with ScriptedBroker(lambda *_: None) as broker:
+        tokens = {rig.send(broker.endpoint, HeartbeatRequest(group_id="g")) for _ in range(3)}
+        while len(broker.requests) < 4:
+            threading.Event().wait(0.01)
+        broker.drop_connections()
+
+        failed = [rig.failure() for _ in tokens]
+
+    assert {each.token for each in failed} == tokens
+    assert {each.failure for each in failed} == {Failure.DISCONNECTED}
+
+
+def test_silent_broker_times_out(rig: Rig) -> None:
+    """request.timeout.ms: the connection is given up, since answers come in order."""
+    with ScriptedBroker(lambda *_: None) as broker:
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g"), timeout_ms=60)
+
+        assert rig.failure().failure is Failure.TIMED_OUT
+
+
+def test_answer_out_of_order_ends_the_connection(rig: Rig) -> None:
+    """A wrong correlation id means that nothing that follows can be trusted."""
+
+    def handler(api: ApiKey, version: int, request: Message) -> bytes:
+        return frame(api, version, HeartbeatResponse(), 4711)
+
+    with ScriptedBroker(handler) as broker:
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g"))
+
+        failed = rig.failure()
+
+    assert failed.failure is Failure.DISCONNECTED
+    assert "4711" in failed.detail
+
+
+@pytest.mark.parametrize("garbage", [b"\x00\x00\x00\x05\x00\x00\x00\x02\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff"])
+def test_garbage_ends_the_connection_and_nothing_else(rig: Rig, garbage: bytes) -> None:
+    """The request fails; the client goes on."""
+    with ScriptedBroker(lambda *_: garbage) as broker:
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g"))
+
+        assert rig.failure().failure is Failure.DISCONNECTED
+        assert rig.thread.is_running
+
+
+def test_request_after_a_disconnect_goes_over_the_next_connection(rig: Rig) -> None:
+    """What was under way fails, what comes after does not wait for it."""
+    with ScriptedBroker(lambda api, *rest: None if api is ApiKey.METADATA else echo(api, *rest)) as broker:
+        rig.send(broker.endpoint, HeartbeatRequest(group_id="g"))
+        rig.response()
+        parked = rig.send(broker.endpoint, MetadataRequest(topics=[]))
+        rig.do(
+            Disconnect(to=broker.endpoint, lane=Lane.CONTROL),
+            Send(
+                token=99,
+                to=broker.endpoint,
+                lane=Lane.CONTROL,
+                request=HeartbeatRequest(group_id="g"),
+                min_version=None,
+                max_version=None,
+                timeout_ms=5_000,
+                has_response=True,
+            ),
+        )
+
+        ends = {event.token: event for event in rig.events(2)}
+
+    assert isinstance(ends[parked], RequestFailed)
+    assert isinstance(ends[99], ResponseReceived)
+
+
+def test_request_without_an_answer_counts_as_done_when_sent(rig: Rig) -> None:
+    """Produce with acks=0."""
+    with ScriptedBroker(lambda *_: None) as broker:
+        request = HeartbeatRequest(group_id="g")
+        rig.send(broker.endpoint, request, has_response=False)
+
+        assert rig.response().message is request
+
+
+def test_deadlines_are_kept(rig: Rig) -> None:
+    """`next_deadline` is asked after every event."""
+    rig.machine.deadline = rig.thread.now_ms() + 20
+    rig.do()
+
+    assert isinstance(rig.machine.heard.get(timeout=WAIT_S), DeadlineReached)
+
+
+def test_tickets_end_on_the_thread_that_waits(rig: Rig) -> None:
+    """`call` returns the value or raises the error."""
+    assert rig.thread.call(lambda ticket: Do((Complete(ticket=ticket, value=7),)), 5) == 7
+    with pytest.raises(StateError, match="no"):
+        rig.thread.call(lambda ticket: Do((Fail(ticket=ticket, error=StateError("no")),)), 5)
+    with pytest.raises(KohortTimeoutError, match="within"):
+        rig.thread.call(lambda _: Do(()), 0.02)
+    assert threading.get_ident() not in rig.machine.threads
+
+
+def test_ticket_may_fail_with_a_timeout_of_its_own(rig: Rig) -> None:
+    """It is not mistaken for the wait's."""
+    with pytest.raises(KohortTimeoutError, match="of the machine"):
+        rig.thread.call(lambda ticket: Do((Fail(ticket=ticket, error=KohortTimeoutError("of the machine")),)), 5)
+
+
+def test_ticket_that_was_given_up_may_still_end(rig: Rig) -> None:
+    """Nobody listens; nothing breaks."""
+    ticket: Future[object] = Future()
+    ticket.cancel()
+    rig.do(Complete(ticket=ticket, value=1), Deliver(item="after"))
+
+    assert rig.delivered.get(timeout=WAIT_S) == "after"
+
+
+def test_stop_ends_the_thread(rig: Rig) -> None:
+    """The machine says when; later posts are refused."""
+    rig.do(Stop())
+
+    assert rig.thread.join(WAIT_S)
+    with pytest.raises(StateError, match="closed"):
+        rig.do()
+
+
+def test_bug_in_a_machine_stops_the_client_and_its_callers(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for ever for a thread that is gone."""
+    ticket: Future[object] = Future()
+    rig.do()
+    rig.thread.post(Break())
+
+    assert rig.crashed.wait(WAIT_S)
+    with pytest.raises(StateError, match="internal error"):
+        rig.thread.wait(ticket, 60)
+    assert "machine failed" in caplog.text
+
+
+def test_fork_is_refused(rig: Rig) -> None:
+    """A thread does not survive a fork."""
+    rig.do()
+    rig.thread._pid = os.getpid() + 1
+    with pytest.raises(StateError, match="after a fork"):
+        rig.do()
+    rig.thread._pid = os.getpid()
