@@ -126,7 +126,7 @@ class Admin:
         ]
 
     def create_topic(self, name: str, partitions: int = 1, *, configs: Mapping[str, object] | None = None) -> None:
-        """Create a topic and return when every partition has its leader.
+        """Create a topic and return when every partition has its leader and can be used.
 
         Raises:
             BrokerError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, ...
@@ -384,8 +384,10 @@ class Admin:
     def _wait_for_leaders(self, name: str, partitions: int) -> None:
         deadline = time.monotonic() + _LEADERS_WITHIN_S
         while True:
-            topic = self._metadata([name]).topics[0]
-            if len(topic.partitions) >= partitions and all(row.leader_id >= 0 for row in topic.partitions):
+            metadata = self._metadata([name])
+            wanted = [TopicPartition(name, row.partition_index) for row in metadata.topics[0].partitions]
+            # A broker may hear that it leads a little after everybody else: one that tells an end has heard it.
+            if len(wanted) >= partitions and len(self._offsets(wanted, topic_shapes.LATEST, metadata)) == len(wanted):
                 return
             if time.monotonic() > deadline:
                 raise KohortTimeoutError(f"topic {name} exists, but not every partition has a leader yet")

@@ -242,7 +242,8 @@ class Driver(Generic[E]):
         if link is None:
             link = self._links[(send.to, send.lane)] = _Link(to=send.to, lane=send.lane)
         deadline_ms = self._clock.now_ms() + send.timeout_ms
-        if link.connection is not None and link.connection.is_ready:
+        # What waited for the connection goes first: a request without an answer may bring on the next at once.
+        if link.connection is not None and link.connection.is_ready and not link.queue:
             self._write(link.connection, send, deadline_ms)
             return
         link.queue.append((send, deadline_ms))

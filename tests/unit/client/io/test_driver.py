@@ -44,6 +44,8 @@ class Puppet:
         self.heard: Queue[DriverEvent] = Queue()
         self.deadline: int | None = None
         self.threads: set[int] = set()
+        #: What it does when it hears something next.
+        self.reaction: list[Action] = []
 
     def handle(self, event: Do | Break | DriverEvent, now_ms: int) -> list[Action]:
         self.threads.add(threading.get_ident())
@@ -58,7 +60,8 @@ class Puppet:
                 return []
             case _:
                 self.heard.put(event)
-                return []
+                reaction, self.reaction = self.reaction, []
+                return reaction
 
     def next_deadline(self) -> int | None:
         return self.deadline
@@ -300,6 +303,35 @@ def test_request_without_an_answer_counts_as_done_when_sent(rig: Rig) -> None:
         rig.send(broker.endpoint, request, has_response=False)
 
         assert rig.response().message is request
+
+
+def test_what_waited_for_the_connection_goes_first(rig: Rig) -> None:
+    """acks=0: sending the first is what makes the machine send more, which must not overtake what is queued."""
+
+    def request(number: int, *, has_response: bool) -> Send:
+        return Send(
+            token=number,
+            to=broker.endpoint,
+            lane=Lane.PRODUCE,
+            request=HeartbeatRequest(group_id="g", generation_id=number),
+            timeout_ms=5_000,
+            min_version=None,
+            max_version=None,
+            has_response=has_response,
+        )
+
+    arrived: list[int] = []
+
+    def answer(_: ApiKey, __: int, asked: Message) -> Message | None:
+        assert isinstance(asked, HeartbeatRequest)
+        arrived.append(asked.generation_id)
+        return HeartbeatResponse() if asked.generation_id == 4 else None
+
+    with ScriptedBroker(answer) as broker:
+        rig.machine.reaction = [request(4, has_response=True)]
+        rig.do(*(request(number, has_response=False) for number in (1, 2, 3)))
+        assert [event.token for event in rig.events(4)] == [1, 2, 3, 4]
+        assert arrived == [1, 2, 3, 4]
 
 
 def test_deadlines_are_kept(rig: Rig) -> None:
