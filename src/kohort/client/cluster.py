@@ -136,7 +136,10 @@ class Cluster:
 
     def want(self, topics: Iterable[str], now_ms: int) -> None:
         """Follow exactly these topics; those not seen yet are asked for at once."""
-        self._wanted = set(topics)
+        wanted = set(topics)
+        if wanted == self._wanted and (self._in_flight or self._due_ms is not None):
+            return
+        self._wanted = wanted
         for name in [name for name in self.topics if name not in self._wanted]:
             self._names.pop(self.topics.pop(name).topic_id, None)
         if self._due_ms is None or any(name not in self.topics for name in self._wanted):

@@ -1,0 +1,77 @@
+"""Options of the three clients, and the pauses between attempts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.client.actions import Endpoint
+from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, client_settings, consumer_settings
+from kohort.client.retry import Backoff
+from kohort.errors import ConfigError, UnknownOptionError
+
+
+@pytest.mark.parametrize("options", [CONSUMER_OPTIONS, PRODUCER_OPTIONS, ADMIN_OPTIONS], ids=lambda each: each.what)
+def test_defaults_are_valid_values(options: object) -> None:
+    """Nobody has to set anything."""
+    for option in options:  # type: ignore[attr-defined]
+        assert option.check(option.default) == option.default
+        assert option.doc.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoints"),
+    [
+        ("127.0.0.1:9092", [Endpoint("127.0.0.1", 9092)]),
+        ("a:1, b:2", [Endpoint("a", 1), Endpoint("b", 2)]),
+        (["a:1", "[::1]:2"], [Endpoint("a", 1), Endpoint("::1", 2)]),
+        ("PLAINTEXT://a:1", [Endpoint("a", 1)]),
+    ],
+)
+def test_bootstrap_addresses(text: object, endpoints: list[Endpoint]) -> None:
+    """As people write them."""
+    assert list(client_settings(ADMIN_OPTIONS.parse({"bootstrap_servers": text})).bootstrap) == endpoints
+
+
+@pytest.mark.parametrize("text", ["", "localhost", "a:0", "a:70000", "a:x", ":9092", "SSL://a:1", []])
+def test_address_that_cannot_be_is_refused_with_an_example(text: object) -> None:
+    """One clear sentence."""
+    with pytest.raises(ConfigError, match=r"bootstrap.servers cannot be"):
+        CONSUMER_OPTIONS.parse({"bootstrap.servers": text})
+
+
+def test_misspelt_option_names_the_nearest() -> None:
+    """Issue: nearest valid name."""
+    with pytest.raises(UnknownOptionError, match="did you mean group_id"):
+        CONSUMER_OPTIONS.parse({"groupid": "x"})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"group_id": ""}, "group.id cannot be empty"),
+        ({"group_protocol": "classic", "heartbeat_interval_ms": 45_000}, "heartbeat.interval.ms must be below"),
+        ({"partition_assignment_strategy": "sticky"}, "range or roundrobin"),
+        ({"partition_assignment_strategy": []}, "range or roundrobin"),
+    ],
+)
+def test_contradictions_are_refused(options: dict[str, object], words: str) -> None:
+    """Before anything is connected."""
+    with pytest.raises(ConfigError, match=words):
+        consumer_settings(CONSUMER_OPTIONS.parse(options))
+
+
+@given(seed=st.integers(0, 2**64), attempts=st.integers(0, 200))
+def test_pauses_grow_to_a_limit_and_are_spread(seed: int, attempts: int) -> None:
+    """KIP-580: doubled, within a fifth of the plan."""
+    backoff = Backoff(base_ms=100, max_ms=1_000, seed=seed)
+
+    plan = min(1_000, 100 * 2 ** min(attempts, 20))
+
+    assert plan * 0.8 <= backoff.delay_ms(attempts) <= plan * 1.2
+
+
+def test_clients_of_different_seeds_part() -> None:
+    """So that they do not all come back at once."""
+    assert len({Backoff(base_ms=100, max_ms=1_000, seed=seed).delay_ms(3) for seed in range(50)}) > 25
