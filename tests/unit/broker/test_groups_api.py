@@ -252,12 +252,8 @@ def test_offsets_are_committed_in_every_version(client: RawClient, version: int)
 def test_partitions_that_do_not_exist_do_not_hold_up_the_others_and_keep_their_place(client: RawClient) -> None:
     topic_id = client.create_topic("t")
     part = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata=None)
-    rows = [
-        offset_commit.OffsetCommitRequestTopic(topic_id=each, partitions=[part]) for each in (b"1" * 16, topic_id)
-    ]
-    answer = client.ask(
-        ApiKey.OFFSET_COMMIT, 10, offset_commit.OffsetCommitRequest(group_id="simple", topics=rows)
-    )
+    rows = [offset_commit.OffsetCommitRequestTopic(topic_id=each, partitions=[part]) for each in (b"1" * 16, topic_id)]
+    answer = client.ask(ApiKey.OFFSET_COMMIT, 10, offset_commit.OffsetCommitRequest(group_id="simple", topics=rows))
     codes = [(row.topic_id, row.partitions[0].error_code) for row in answer.topics]
     assert codes == [(b"1" * 16, ErrorCode.UNKNOWN_TOPIC_ID), (topic_id, 0)]
 
@@ -319,9 +315,7 @@ def test_offsets_are_deleted(client: RawClient) -> None:
     rows = [offset_delete.OffsetDeleteRequestTopic(name="t", partitions=[part])]
 
     def delete(group: str) -> object:
-        return client.ask(
-            ApiKey.OFFSET_DELETE, 0, offset_delete.OffsetDeleteRequest(group_id=group, topics=rows)
-        )
+        return client.ask(ApiKey.OFFSET_DELETE, 0, offset_delete.OffsetDeleteRequest(group_id=group, topics=rows))
 
     answer = delete("simple")
     assert (answer.error_code, answer.topics[0].partitions[0].error_code) == (0, 0)  # type: ignore[attr-defined]
@@ -397,7 +391,5 @@ def test_groups_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
         request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
         assert client.ask(ApiKey.HEARTBEAT, 3, request).error_code == 0
         asked = [offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
-        found = client.ask(
-            ApiKey.OFFSET_FETCH, 7, offset_fetch.OffsetFetchRequest(group_id="simple", topics=asked)
-        )
+        found = client.ask(ApiKey.OFFSET_FETCH, 7, offset_fetch.OffsetFetchRequest(group_id="simple", topics=asked))
         assert found.topics[0].partitions[0].committed_offset == 7

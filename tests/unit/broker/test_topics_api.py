@@ -57,9 +57,7 @@ def metadata_of(client: RawClient, *names: str, version: int = 12, may_create: b
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
-def test_api_versions_tells_every_api_and_the_feature_that_switches_kip_848_on(
-    client: RawClient, version: int
-) -> None:
+def test_api_versions_tells_every_api_and_the_feature_that_switches_kip_848_on(client: RawClient, version: int) -> None:
     answer = client.ask(ApiKey.API_VERSIONS, version, ApiVersionsRequest())
     rows = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert set(rows) == set(ApiKey)

@@ -1,0 +1,227 @@
+"""Appends wait for the disk together, and nobody sees what a crash could take back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.durability import Durability, is_durable
+from kohort.storage.fs import DiskFile, DiskFileSystem, SyncFailedError
+from kohort.storage.partition import PartitionLog
+from kohort.storage.topicconfig import LONG_MAX
+from support.storage_logs import batch, empty_log
+
+PATIENCE_SECONDS = 10.0
+
+
+class SlowFile(DiskFile):
+    """A file whose sync takes until its disk allows it to end."""
+
+    __slots__ = ("disk",)
+
+    disk: SlowDisk
+
+    def sync(self) -> None:
+        assert self.disk.gate.wait(PATIENCE_SECONDS)
+        self.disk.syncs += 1
+        if self.disk.is_broken:
+            raise SyncFailedError("the disk is broken")
+        super().sync()
+
+
+class SlowDisk(DiskFileSystem):
+    """The disk, on which a sync takes until `gate` is open, and fails if `is_broken`."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.is_broken = False
+        self.syncs = 0
+
+    def open(self, path: str, *, create: bool = False) -> SlowFile:
+        file = SlowFile(path, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
+        file.disk = self
+        return file
+
+
+@pytest.fixture
+def disk() -> Iterator[SlowDisk]:
+    disk = SlowDisk()
+    yield disk
+    disk.gate.set()
+
+
+class Bench:
+    """A durability on the running loop, and what it called."""
+
+    def __init__(self, disk: SlowDisk, directory: Path) -> None:
+        self.disk = disk
+        self.readable: list[tuple[PartitionLog, int]] = []
+        self.failures: list[Exception] = []
+        self.released: list[str] = []
+        self._something = asyncio.Event()
+        self._directory = directory
+        self.durability = Durability(
+            asyncio.get_running_loop(), on_readable=self._on_readable, on_failure=self._on_failure
+        )
+
+    def log(self, name: str = "t", **configs: int) -> PartitionLog:
+        return empty_log(self.disk, str(self._directory / name), **configs)
+
+    def append(self, log: PartitionLog, name: str) -> None:
+        self.durability.append(log, batch(), now_ms=1)
+        self.durability.when_durable(log, lambda: self._release(name))
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not happened():
+                self._something.clear()
+                await self._something.wait()
+
+    def _release(self, name: str) -> None:
+        self.released.append(name)
+        self._something.set()
+
+    def _on_readable(self, log: PartitionLog) -> None:
+        self.readable.append((log, log.high_watermark))
+        self._something.set()
+
+    def _on_failure(self, error: Exception) -> None:
+        self.failures.append(error)
+        self._something.set()
+
+
+@pytest.fixture
+def run(disk: SlowDisk, tmp_path: Path) -> Callable[[Callable[[Bench], Awaitable[None]]], None]:
+    """Run a dialogue with a bench on a loop of its own."""
+
+    @asynccontextmanager
+    async def bench() -> AsyncIterator[Bench]:
+        made = Bench(disk, tmp_path)
+        try:
+            yield made
+        finally:
+            disk.gate.set()
+            made.durability.stop()
+
+    def run(dialogue: Callable[[Bench], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with bench() as made:
+                await dialogue(made)
+
+        asyncio.run(main())
+
+    return run
+
+
+Run = Callable[[Callable[[Bench], Awaitable[None]]], None]
+
+
+def test_nothing_is_released_or_readable_before_the_sync(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        log = bench.log()
+        bench.disk.gate.clear()
+        bench.append(log, "a")
+        await asyncio.sleep(0)
+        assert (bench.released, log.high_watermark, is_durable(log)) == ([], 0, False)
+
+        bench.disk.gate.set()
+        await bench.until(lambda: bench.released == ["a"])
+        assert (log.high_watermark, is_durable(log)) == (1, True)
+        assert (log, 1) in bench.readable
+
+    run(dialogue)
+
+
+def test_appends_during_a_sync_share_the_next_one(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        log = bench.log()
+        bench.append(log, "0")
+        await bench.until(lambda: bench.released == ["0"])
+        before = bench.disk.syncs
+        bench.disk.gate.clear()
+        for number in range(1, 11):
+            bench.append(log, str(number))
+        bench.disk.gate.set()
+        await bench.until(lambda: len(bench.released) == 11)
+        assert bench.released == [str(number) for number in range(11)]
+        # The first of them began a sync; the other nine went with the next.
+        assert bench.disk.syncs - before <= 2
+
+    run(dialogue)
+
+
+def test_logs_do_not_wait_for_each_other(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        synced, cached = bench.log("a"), bench.log("b", flush_messages=LONG_MAX)
+        bench.disk.gate.clear()
+        bench.append(synced, "synced")
+        bench.append(cached, "cached")
+        assert bench.released == ["cached"]
+        assert (cached, 1) in bench.readable
+        bench.disk.gate.set()
+        await bench.until(lambda: "synced" in bench.released)
+
+    run(dialogue)
+
+
+def test_a_reader_waits_for_what_was_appended_before_it(run: Run) -> None:
+    """An answer that only reads must not tell what a crash would take back."""
+
+    async def dialogue(bench: Bench) -> None:
+        log = bench.log()
+        bench.disk.gate.clear()
+        bench.append(log, "write")
+        bench.durability.when_durable(log, lambda: bench._release("read"))
+        assert bench.released == []
+        bench.disk.gate.set()
+        await bench.until(lambda: bench.released == ["write", "read"])
+
+    run(dialogue)
+
+
+def test_a_failed_sync_is_reported_and_releases_nobody(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        log = bench.log()
+        bench.disk.is_broken = True
+        bench.append(log, "a")
+        await bench.until(lambda: bool(bench.failures))
+        assert isinstance(bench.failures[0], SyncFailedError)
+        assert bench.released == []
+        assert log.high_watermark == 0
+
+    run(dialogue)
+
+
+def test_a_deleted_log_releases_those_who_wait_for_it(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        log = bench.log()
+        bench.disk.gate.clear()
+        bench.append(log, "a")
+        log.close()
+        bench.durability.forget(log)
+        assert bench.released == ["a"]
+        bench.disk.gate.set()
+        await bench.durability.drain()
+        assert bench.failures == []
+
+    run(dialogue)
+
+
+def test_drain_waits_for_every_sync(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        await bench.durability.drain()
+        logs = [bench.log(str(number)) for number in range(6)]
+        for log in logs:
+            bench.append(log, log.directory)
+        await bench.durability.drain()
+        assert all(is_durable(log) for log in logs)
+        assert len(bench.released) == 6
+
+    run(dialogue)
