@@ -22,8 +22,20 @@ from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import RequestToken
 from kohort.testing import SimulatedBroker, World
 from kohort.testing.broker import Home
+from kohort.testing.members.process import MemberSettings
+from kohort.testing.scenario import GroupPlan, Scenario
 
 SEEDS = 120
+#: Members of both kinds that take their time and stay alive.
+SLOW = Scenario(
+    groups=(
+        GroupPlan(group_id="blue", kind="consumer", member_count=3),
+        GroupPlan(group_id="red", kind="eager", member_count=3),
+    ),
+    topics={"t": 4},
+    weights={"slow_callback": 6, "join": 2, "leave": 1, "pause": 1},
+    members=MemberSettings(session_timeout_ms=15_000, rebalance_timeout_ms=5_000),
+)
 
 
 def find(**planted: Any) -> InvariantViolation:
@@ -107,6 +119,18 @@ def test_session_that_never_ends() -> None:
     broken = find(build_shard=Patient)
 
     assert "not at rest" in broken.law or "every session has ended" in broken.law
+
+
+@pytest.mark.parametrize("kind", ["rebalance", "join", "sync"])
+def test_member_that_holds_up_the_others_for_as_long_as_it_likes(kind: str) -> None:
+    class Indulgent(Tampered):
+        def tamper(self, decision: Decision) -> Decision:
+            kept = (e for e in decision.effects if not (isinstance(e, Arm) and e.key.kind == kind))
+            return replace(decision, effects=tuple(kept))
+
+    broken = find(build_shard=Indulgent, scenario=SLOW)
+
+    assert "are allowed" in broken.law or "never answered" in broken.law
 
 
 def test_request_that_is_never_answered() -> None:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Protocol
 
 from kohort.coordinator import recordcodec
-from kohort.coordinator.commands import Command, GroupCommand, ReplyBody, TopicsChanged
+from kohort.coordinator.commands import Command, GroupCommand, JoinGroup, ReplyBody, TopicsChanged
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
@@ -50,6 +50,10 @@ class Observer(Protocol):
 
     def on_restart(self, home: Home) -> None:
         """A shard was rebuilt from its log."""
+        ...
+
+    def on_shift(self, home: Home, gap_ms: int) -> None:
+        """Every deadline is later by that, because the loop stood still."""
         ...
 
 
@@ -154,7 +158,7 @@ class SimulatedBroker:
     def topics_changed(self, image: TopicImage) -> None:
         """The topics are now these."""
         self._image = image
-        if self.is_up:
+        if self.is_up and not self._stalled_since_ms:
             for home in self.homes:
                 self._tell_topics(home)
 
@@ -216,9 +220,12 @@ class SimulatedBroker:
         gap_ms = self._clock.now_ms() - self._stalled_since_ms
         self._stalled_since_ms = 0
         self._story.tell("broker", "goes on")
-        if gap_ms > GAP_MS:
-            for home in self.homes:
+        for home in self.homes:
+            if gap_ms > GAP_MS:
                 home.shard.timers.shift(gap_ms)
+                self._observer.on_shift(home, gap_ms)
+            if home.shard.groups.image != self._image:
+                self._tell_topics(home)
         # Every readable socket is read before a deadline fires.
         unread, self._unread = self._unread, deque()
         for connection, command in unread:
@@ -232,6 +239,9 @@ class SimulatedBroker:
     def _handle(self, connection: Connection, command: Command) -> None:
         assert isinstance(command, GroupCommand)
         numbered = replace(command, request=RequestToken(self._number()), cause=CauseId(self._last_number))
+        if isinstance(numbered, JoinGroup):
+            # A request that comes twice founds two members: the broker makes the ids.
+            numbered = replace(numbered, fresh_member_id=f"{numbered.client_id}-{numbered.request}")
         self._open[numbered.request] = (connection, numbered)
         self._slots.setdefault(connection, deque()).append((numbered.request, []))
         home = self.home_of(numbered.group_id)

@@ -3,7 +3,7 @@
 The laws: at most one valid owner per (group, partition), as the coordinator and as the members themselves see it;
 committed offsets never go back, and never by who does not hold the partition; an acknowledged commit is not lost; the
 fold of the log is the living state; a member without a move sees no change; epochs and generations only rise; each
-request is answered once.
+request is answered once; no hand-over takes longer than it may.
 
 Laws: a checker looks and never changes what it looks at.
 Source: architecture (Determinism); the invariants of the TLA+ model of KIP-848; Jepsen's commit checks.
@@ -23,6 +23,7 @@ from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import TopicId
 from kohort.testing.broker import Home
+from kohort.testing.handovers import HandOvers
 from kohort.testing.members.classic import ClassicMember
 from kohort.testing.members.consumer import ConsumerMember as ConsumerProcess
 from kohort.testing.members.process import MemberProcess, Owned
@@ -41,6 +42,7 @@ class Checkers:
         label_of: the label of a topic id, as members call it.
         members: every process of the world.
         home_of: number of the shard that coordinates a group.
+        now_ms: the time, for laws about how long something may take.
     """
 
     def __init__(
@@ -49,9 +51,13 @@ class Checkers:
         members: Mapping[str, MemberProcess],
         *,
         home_of: Callable[[str], int],
+        now_ms: Callable[[], int],
     ) -> None:
         self._label_of = label_of
         self._home_of = home_of
+        self._now_ms = now_ms
+        #: Shard -> what is under way in its groups.
+        self._hand_overs: dict[int, HandOvers] = {}
         self._members = members
         #: The latest commit of each partition in the living state.
         self._committed: dict[Place, Commit] = {}
@@ -87,9 +93,10 @@ class Checkers:
 
     def after_step(self, home: Home, decision: Decision) -> None:
         """Every law about the state, where a step changed it."""
+        groups = home.shard.groups
+        self._hand_overs.setdefault(home.index, HandOvers()).check(groups, now_ms=self._now_ms())
         if not decision.records:
             return
-        groups = home.shard.groups
         check_groups(groups)
         check_step(self._epochs, groups)
         if any(not isinstance(record, facts.VolatileRecord) for record in decision.records):
@@ -115,6 +122,7 @@ class Checkers:
         """What a crash left has to contain everything that was acknowledged."""
         offsets = home.shard.groups.offsets
         index = home.index
+        self._hand_overs.pop(index, None)
         self._committed = {
             place: commit for place, commit in self._committed.items() if self._home_of(place[0]) != index
         }
@@ -137,6 +145,10 @@ class Checkers:
                 )
         check_groups(home.shard.groups)
         self._check_fold(home)
+
+    def on_shift(self, home: Home, gap_ms: int) -> None:
+        """A broker that stood still gives the time back."""
+        self._hand_overs.setdefault(home.index, HandOvers()).on_shift(gap_ms)
 
     def _check_fold(self, home: Home) -> None:
         living, folded = home.shard.state_digest(), home.mirror.state_digest()

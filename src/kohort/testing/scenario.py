@@ -100,4 +100,10 @@ def draw_scenario(random: Random) -> Scenario:
         settings=build_settings(
             initial_delay_ms=random.choice((0, 0, 1_500)), assignment_interval_ms=random.choice((0, 0, 700))
         ),
+        members=MemberSettings(
+            # Of the two timeouts each is the shorter one now and then: what one does not end the other has to.
+            session_timeout_ms=random.choice((4_000, 6_000, 15_000)),
+            rebalance_timeout_ms=random.choice((5_000, 8_000)),
+            commit_interval_ms=random.choice((400, 1_500)),
+        ),
     )

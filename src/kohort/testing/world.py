@@ -84,7 +84,10 @@ class World:
         self.members: dict[str, MemberProcess] = {}
         self.network = SimulatedNetwork(self.clock, self.random)
         self.checkers = Checkers(
-            self.topics.label_of, self.members, home_of=lambda group_id: self.broker.home_of(group_id).index
+            self.topics.label_of,
+            self.members,
+            home_of=lambda group_id: self.broker.home_of(group_id).index,
+            now_ms=self.clock.now_ms,
         )
         self.broker = broker_class(
             self.clock,

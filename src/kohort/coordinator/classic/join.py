@@ -116,6 +116,7 @@ def _hand_out_id(draft: Draft, command: JoinGroup) -> None:
 
 
 def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
+    assert member_id not in draft.group.members, "a fresh member id is fresh"
     member = _build_member(command, member_id, instance_id=command.instance_id)
     holder = draft.group.instance_ids.get(command.instance_id or "")
     if holder is not None:

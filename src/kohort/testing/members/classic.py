@@ -50,7 +50,6 @@ class ClassicMember(MemberProcess):
         #: What the leader planned with: the topics that somebody wants, and their partitions as it knew them.
         self._planned_topics: tuple[str, ...] = ()
         self._planned_with: list[Partition] = []
-        self._ids_made = 0
 
     def start(self) -> None:
         """Also looks at the topics now and then."""
@@ -136,13 +135,12 @@ class ClassicMember(MemberProcess):
             owned.setdefault(topic, []).append(partition)
         metadata = encode_subscription(self.topics, owned_partitions=owned, generation_id=self.generation)
         names = ("cooperative-sticky",) if self.is_cooperative else ("range", "roundrobin")
-        self._ids_made += 1
         command = asked.JoinGroup(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
             member_id=self.member_id,
-            fresh_member_id=f"{self.name}-{self._ids_made}",
+            fresh_member_id="",
             client_id=self.name,
             client_host="/10.0.0.1",
             session_timeout_ms=self.settings.session_timeout_ms,
@@ -179,7 +177,21 @@ class ClassicMember(MemberProcess):
             self.member_id = body.member_id
             self.generation = body.generation_id
             self.is_leader = body.leader == body.member_id
-            self._send_sync(number, self._plan(body) if self.is_leader else {})
+            self._begin_heartbeats()
+            if self.is_leader:
+                self._plan_for_all(number, body)
+            else:
+                self._send_sync(number, {})
+
+    def _plan_for_all(self, number: int, reply: asked.JoinGroupReply) -> None:
+        """The assignor is the application's, and may be slow."""
+        delay_ms = self.draw_callback_ms()
+
+        def send() -> None:
+            if self._round == number:
+                self._send_sync(number, self._plan(reply))
+
+        self.later(delay_ms, send)
 
     def _plan(self, reply: asked.JoinGroupReply) -> dict[str, bytes]:
         subscriptions = {member.member_id: decode_subscription(member.metadata) for member in reply.members}
@@ -228,9 +240,6 @@ class ClassicMember(MemberProcess):
         found = decode_assignment(body.assignment).partitions
         assigned = {(topic, partition) for topic, partitions in found.items() for partition in partitions}
         self.is_rejoining = False
-        self._chain += 1
-        chain = self._chain
-        self.later(self.settings.heartbeat_interval_ms, lambda: self._heartbeat(chain))
         revoked = self.owned - assigned
         if not revoked:
             self.gain(assigned - self.owned)
@@ -253,6 +262,11 @@ class ClassicMember(MemberProcess):
         self.later(delay_ms, done)
 
     # Staying.
+
+    def _begin_heartbeats(self) -> None:
+        self._chain += 1
+        chain = self._chain
+        self.later(self.settings.heartbeat_interval_ms, lambda: self._heartbeat(chain))
 
     def _heartbeat(self, chain: int) -> None:
         if self._chain != chain:
@@ -279,7 +293,7 @@ class ClassicMember(MemberProcess):
             else:
                 self._on_error(code)
 
-        self.ask(command, on_reply, again)
+        self.ask(command, on_reply, again, timeout_ms=self.patience_ms())
 
     def _on_error(self, code: ErrorCode) -> None:
         self.tell("is refused:", code)

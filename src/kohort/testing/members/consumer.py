@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import Partitions, ReplyBody
+from kohort.coordinator.commands import GroupCommand, Partitions, ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
@@ -100,6 +100,12 @@ class ConsumerMember(MemberProcess):
             generation_or_member_epoch=self.member_epoch,
             offsets=offsets,
         )
+
+    def may_send_again(self, command: GroupCommand) -> bool:
+        """A heartbeat only if it says everything: KIP-848 has no other way to learn of an assignment that was lost."""
+        if isinstance(command, asked.ConsumerGroupHeartbeat):
+            return command.member_epoch >= 0 and command.rebalance_timeout_ms >= 0
+        return super().may_send_again(command)
 
     def _forget_callbacks(self) -> None:
         self._callback = 0

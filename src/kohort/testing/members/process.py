@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 #: What a member asks before the broker gives it a number.
 NO_CAUSE = CauseId(0)
 NO_REQUEST = RequestToken(0)
+#: How often a request whose connection broke is sent again as it was.
+RESEND_CHANCE = 0.3
 #: A partition as its owner calls it: by the topic's name or label (`TopicShelf`), and number.
 Owned = tuple[str, int]
 
@@ -50,11 +53,20 @@ class MemberSettings:
 class Exchange:
     """One request under way and what to do with its answer."""
 
-    __slots__ = ("on_failure", "on_reply")
+    __slots__ = ("command", "on_failure", "on_reply", "timeout_ms")
 
-    def __init__(self, on_reply: Callable[[ReplyBody], None], on_failure: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        command: GroupCommand,
+        on_reply: Callable[[ReplyBody], None],
+        on_failure: Callable[[], None],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self.command = command
         self.on_reply = on_reply
         self.on_failure = on_failure
+        self.timeout_ms = timeout_ms
 
 
 class MemberProcess:
@@ -171,23 +183,26 @@ class MemberProcess:
         timeout_ms: int | None = None,
     ) -> None:
         """Send a request; exactly one of the two is called, unless the process ends."""
+        timeout_ms = timeout_ms or self.settings.request_timeout_ms
+        self._send(Exchange(command, on_reply, on_failure, timeout_ms=timeout_ms))
+
+    def _send(self, exchange: Exchange) -> None:
         if self._connection is None:
             self._connection = self.world.network.connect(self)
         connection = self._connection
         if connection is None:
-            self.later(self.settings.retry_backoff_ms, on_failure)
+            self.later(self.settings.retry_backoff_ms, exchange.on_failure)
             return
-        exchange = Exchange(on_reply, on_failure)
         self._exchanges.append(exchange)
-        self.tell("sends", command)
-        connection.send(command)
+        self.tell("sends", exchange.command)
+        connection.send(exchange.command)
 
         def expire() -> None:
             if exchange in self._exchanges:
                 self.tell("waits no longer for an answer")
                 self._hang_up()
 
-        self.later(timeout_ms or self.settings.request_timeout_ms, expire)
+        self.later(exchange.timeout_ms, expire)
 
     def on_reply(self, connection: Connection, body: ReplyBody) -> None:
         """The network delivers an answer."""
@@ -222,9 +237,17 @@ class MemberProcess:
         if connection is not None:
             connection.close()
         failed, self._exchanges = self._exchanges, deque()
-        for exchange in failed:
-            if self.is_alive:
-                self.later(self.random.randint(1, self.settings.retry_backoff_ms), exchange.on_failure)
+        for exchange in failed if self.is_alive else ():
+            is_sent_again = self.may_send_again(exchange.command) and self.random.random() < RESEND_CHANCE
+            then = partial(self._send, exchange) if is_sent_again else exchange.on_failure
+            self.later(self.random.randint(1, self.settings.retry_backoff_ms), then)
+
+    def may_send_again(self, command: GroupCommand) -> bool:
+        """Whether a client may send this request once more as it was, so that the coordinator sees it twice.
+
+        Not a commit: by then there may be a newer one.
+        """
+        return not isinstance(command, asked.CommitOffsets)
 
     # Owning partitions.
 
