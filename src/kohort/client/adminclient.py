@@ -197,12 +197,7 @@ class Admin:
             )
             _check(response.error_code, None, "listing groups")
             for group in response.groups:
-                found[group.group_id] = GroupListing(
-                    group_id=group.group_id,
-                    group_type=group.group_type.lower() or "classic",
-                    state=group.group_state,
-                    protocol_type=group.protocol_type,
-                )
+                found[group.group_id] = shapes.listing(group)
         return [found[name] for name in sorted(found)]
 
     def describe_group(self, group: str) -> GroupDescription:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from kohort.client.admin.results import GroupDescription, MemberDescription
+from kohort.client.admin.results import GroupDescription, GroupListing, MemberDescription
 from kohort.errors import ErrorCode, ProtocolError
 from kohort.ids import TopicPartition
 from kohort.wire import embedded
 from kohort.wire.messages.consumer_group_describe import Assignment
 from kohort.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
 from kohort.wire.messages.describe_groups import DescribedGroup as ClassicGroup
+from kohort.wire.messages.list_groups import ListedGroup
 from kohort.wire.messages.offset_fetch import OffsetFetchResponse
+
+
+def listing(group: ListedGroup) -> GroupListing:
+    """One line of a list; before version 5 a broker knows classic groups only, and says nothing of types."""
+    return GroupListing(
+        group_id=group.group_id,
+        group_type=group.group_type.lower() or "classic",
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+    )
 
 
 def from_consumer_group(group: ConsumerGroup) -> GroupDescription:

@@ -1,0 +1,351 @@
+"""What our client must do against any broker: each scenario takes an address and makes topics and groups of its own.
+
+The same scenarios run against our broker and against Apache Kafka; `BROKER_CONFIG` makes either quick enough for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from time import monotonic
+from typing import Any, Final
+
+import pytest
+
+from kohort import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
+from kohort.errors import BrokerError, ErrorCode
+from support.group_members import ConfluentMember, KohortMember, Ledger, ProcessMember
+
+#: Kafka's names; both brokers know them.
+BROKER_CONFIG: Final[dict[str, object]] = {
+    "auto.create.topics.enable": "true",
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.heartbeat.interval.ms": 150,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 3000,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "offsets.topic.num.partitions": 4,
+}
+PROTOCOLS: Final = ("consumer", "classic")
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+PATIENCE_SECONDS: Final = 30.0
+_NUMBERS = count(1)
+
+
+def fresh(name: str) -> str:
+    """A name that no other scenario of this run uses."""
+    return f"{name}-{next(_NUMBERS)}"
+
+
+def group_options(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
+    """Options of our consumer that make its group quick."""
+    options: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group, "group_protocol": protocol}
+    if protocol == "classic":
+        options |= {"session_timeout_ms": 3000, "heartbeat_interval_ms": 150}
+    return options
+
+
+def confluent_options(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
+    """The same for confluent-kafka's consumer."""
+    options: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group, "group_protocol": protocol}
+    if protocol == "classic":
+        options |= {
+            "session_timeout_ms": 3000,
+            "heartbeat_interval_ms": 150,
+            "partition_assignment_strategy": "range",
+        }
+    return options
+
+
+@contextmanager
+def new_topic(bootstrap: str, name: str, partitions: int = 1) -> Iterator[str]:
+    """A topic for one scenario."""
+    topic = fresh(name)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topic(topic, partitions)
+    yield topic
+
+
+def partitions_of(topic: str, number: int) -> list[TopicPartition]:
+    """The first `number` partitions."""
+    return [TopicPartition(topic, partition) for partition in range(number)]
+
+
+def send_values(bootstrap: str, topic: str, values: Sequence[bytes], *, partition: int = 0, **options: Any) -> None:
+    """Send with our producer; every record is acknowledged when this returns."""
+    with Producer(bootstrap_servers=bootstrap, **options) as producer:
+        sent = [producer.send(topic, value, partition=partition) for value in values]
+    for each in sent:
+        each.result(0)
+
+
+def poll_until(consumer: Consumer, number: int) -> list[ConsumerRecord]:
+    """Poll until so many records have come; more is an error."""
+    records: list[ConsumerRecord] = []
+    deadline = monotonic() + PATIENCE_SECONDS
+    while len(records) < number and monotonic() < deadline:
+        records += consumer.poll(0.5)
+    assert len(records) == number, f"{len(records)} records came instead of {number}"
+    return records
+
+
+def wait_until(test: Callable[[], bool], what: str, consumer: Consumer | None = None) -> None:
+    """Ask again and again; a consumer is polled meanwhile and must get nothing."""
+    deadline = monotonic() + PATIENCE_SECONDS
+    while not test():
+        assert monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
+        if consumer is not None:
+            assert consumer.poll(0.05) == []
+
+
+class Load:
+    """Records for every partition of a topic, and how many there are by now."""
+
+    def __init__(self, producer: Producer, topic: str, partitions: int) -> None:
+        self._producer = producer
+        self.ends = dict.fromkeys(partitions_of(topic, partitions), 0)
+
+    def send(self, records: int) -> None:
+        """So many more for each partition, without waiting for them."""
+        for partition, end in self.ends.items():
+            for number in range(end, end + records):
+                self._producer.send(partition.topic, str(number), partition=partition.partition)
+            self.ends[partition] = end + records
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def members_join_leave_and_vanish(bootstrap: str, protocol: str) -> None:
+    """Each record is processed, whoever comes and goes; only a member that vanishes leaves records to be repeated."""
+    group, ledger = fresh("shared"), Ledger()
+    options = group_options(bootstrap, group, protocol)
+    with (
+        new_topic(bootstrap, "shared", 6) as topic,
+        ExitStack() as stack,
+        Producer(bootstrap_servers=bootstrap) as producer,
+    ):
+        load = Load(producer, topic, 6)
+        load.send(20)
+        leaver = KohortMember(ledger, "c", topic=topic, **options).start()
+        stack.callback(leaver.leave)
+        for name in ("a", "b"):
+            stack.enter_context(KohortMember(ledger, name, topic=topic, **options))
+        ledger.wait_for_shares("a", "b", "c", partitions=6)
+        load.send(20)
+        ledger.wait_for_records(load.ends)
+
+        late = stack.enter_context(ProcessMember(ledger, "d", topic=topic, **options))
+        load.send(20)
+        ledger.wait_for_shares("a", "b", "c", "d", partitions=6)
+        load.send(20)
+        leaver.leave()
+        ledger.wait_for_shares("a", "b", "d", partitions=6)
+        load.send(20)
+        ledger.wait_for_records(load.ends)
+        assert ledger.repeated() == {}, "nobody has vanished yet"
+
+        at_risk = set(ledger.owned["d"])
+        late.pause()
+        load.send(20)
+        ledger.wait_until(lambda: _others_have(ledger, at_risk, load), "the partitions of a silent member move")
+        late.resume()
+        ledger.wait_until(lambda: "lost" in ledger.kinds("d"), "a fenced member hears that its partitions are lost")
+        ledger.wait_for_shares("a", "b", "d", partitions=6)
+        at_risk |= ledger.owned["d"]
+        late.kill()
+        load.send(20)
+        ledger.wait_for_shares("a", "b", partitions=6)
+        ledger.wait_for_records(load.ends)
+        assert set(ledger.repeated()) <= at_risk
+        with Consumer(**options) as reader:
+            assert reader.committed(load.ends) == load.ends
+
+
+def _others_have(ledger: Ledger, partitions: set[TopicPartition], load: Load) -> bool:
+    held = set().union(*(owned for member, owned in ledger.owned.items() if member != "d"))
+    return partitions <= held and all(
+        any(offset == load.ends[each] - 1 and member != "d" for offset, member in ledger.processed[each])
+        for each in partitions
+    )
+
+
+def mixed_members_share(bootstrap: str, ours: str, theirs: str) -> None:
+    """Members of ours and of confluent-kafka share a topic, each with its protocol."""
+    group, ledger = fresh("mixed"), Ledger()
+    own, foreign = group_options(bootstrap, group, ours), confluent_options(bootstrap, group, theirs)
+    with (
+        new_topic(bootstrap, "mixed", 6) as topic,
+        ExitStack() as stack,
+        Producer(bootstrap_servers=bootstrap) as producer,
+    ):
+        load = Load(producer, topic, 6)
+        load.send(10)
+        first = ConfluentMember(ledger, "their-a", topic=topic, **foreign).start()
+        stack.callback(first.leave)
+        ledger.wait_for_shares("their-a", partitions=6)
+        stack.enter_context(KohortMember(ledger, "our-a", topic=topic, **own))
+        ledger.wait_for_shares("their-a", "our-a", partitions=6)
+        load.send(10)
+        stack.enter_context(ConfluentMember(ledger, "their-b", topic=topic, **foreign))
+        ledger.wait_for_shares("their-a", "our-a", "their-b", partitions=6)
+        load.send(10)
+        first.leave()
+        ledger.wait_for_shares("our-a", "their-b", partitions=6)
+        load.send(10)
+        ledger.wait_for_records(load.ends)
+        assert ledger.repeated() == {}
+        with Consumer(**own) as reader:
+            assert reader.committed(load.ends) == load.ends
+
+
+def callbacks_follow_the_assignment(bootstrap: str, protocol: str) -> None:
+    """Assigned before the first record, revoked when others need partitions and on close, each with what moves."""
+    options = {**group_options(bootstrap, fresh("told"), protocol), "auto_offset_reset": "earliest"}
+    told: list[tuple[str, list[TopicPartition], set[TopicPartition]]] = []
+
+    def note(kind: str) -> Callable[[Consumer, list[TopicPartition]], None]:
+        return lambda consumer, partitions: told.append((kind, partitions, consumer.assignment()))
+
+    with new_topic(bootstrap, "told", 2) as topic, Consumer(**options) as consumer:
+        both = partitions_of(topic, 2)
+        consumer.subscribe([topic], on_assigned=note("assigned"), on_revoked=note("revoked"), on_lost=note("lost"))
+        wait_until(lambda: bool(told), "an assignment", consumer)
+        assert told == [("assigned", both, set(both))]
+        assert consumer.group_epoch > 0
+        assert consumer.member_id
+        ledger = Ledger()
+        with KohortMember(ledger, "other", topic=topic, **options):
+            wait_until(lambda: len(ledger.owned.get("other", ())) == 1, "the other gets its share", consumer)
+            wait_until(lambda: len(consumer.assignment()) == 1, "we keep ours", consumer)
+            assert consumer.assignment() | ledger.owned["other"] == set(both)
+        wait_until(lambda: len(consumer.assignment()) == 2, "the other's share comes back", consumer)
+        assert told[1][0] == "revoked"
+        assert "lost" not in [kind for kind, _, _ in told]
+        consumer.close()
+        assert told[-1][:2] == ("revoked", both)
+
+
+def slow_application_is_left_behind(bootstrap: str, protocol: str) -> None:
+    """max.poll.interval.ms: who does not poll loses its partitions to others, hears of it, and joins again."""
+    options = group_options(bootstrap, fresh("slow"), protocol)
+    lost: list[list[TopicPartition]] = []
+    ledger = Ledger()
+    with (
+        new_topic(bootstrap, "slow", 2) as topic,
+        Consumer(**options, max_poll_interval_ms=1500) as consumer,
+    ):
+        consumer.subscribe([topic], on_lost=lambda _, partitions: lost.append(partitions))
+        wait_until(lambda: len(consumer.assignment()) == 2, "an assignment", consumer)
+        with KohortMember(ledger, "quick", topic=topic, **options):
+            wait_until(lambda: len(consumer.assignment()) == 1, "half of it", consumer)
+            ledger.wait_for_shares("quick", partitions=2)
+            held = sorted(consumer.assignment())
+            wait_until(lambda: bool(lost), "on_lost in the next poll", consumer)
+            assert lost == [held]
+            wait_until(lambda: len(consumer.assignment()) == 1, "a share again", consumer)
+
+
+# -- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def offsets_are_committed_and_sought(bootstrap: str, protocol: str) -> None:
+    """commit, committed, position and seek agree with one another, and a later member goes on where they say."""
+    options = {
+        **group_options(bootstrap, fresh("offsets"), protocol),
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+    }
+    with new_topic(bootstrap, "offsets", 2) as topic:
+        first, second = partitions_of(topic, 2)
+        send_values(bootstrap, topic, [b"%d" % number for number in range(10)])
+        send_values(bootstrap, topic, [b"%d" % number for number in range(5)], partition=1)
+        with Consumer(**options) as consumer:
+            consumer.subscribe([topic])
+            records = poll_until(consumer, 15)
+            assert [record.value for record in records if record.partition == 0] == [b"%d" % n for n in range(10)]
+            assert (consumer.position(first), consumer.position(second)) == (10, 5)
+            assert consumer.committed([first, second]) == {first: None, second: None}
+            consumer.commit({first: 4})
+            assert consumer.committed([first, second]) == {first: 4, second: None}
+            consumer.seek(first, 7)
+            assert consumer.position(first) == 7
+            assert [record.offset for record in poll_until(consumer, 3)] == [7, 8, 9]
+            consumer.commit()
+            assert consumer.committed([first, second]) == {first: 10, second: 5}
+            consumer.commit({first: 8})
+        with Consumer(**options) as later:
+            later.subscribe([topic])
+            assert [(record.partition, record.offset) for record in poll_until(later, 2)] == [(0, 8), (0, 9)]
+            assert later.poll(0.0) == []
+            assert later.position(second) == 5
+            assert later.beginning_offsets([first]) == {first: 0}
+            assert later.end_offsets([first, second]) == {first: 10, second: 5}
+            assert later.partitions_for(topic) == [0, 1]
+
+
+def progress_is_committed_by_itself(bootstrap: str, protocol: str) -> None:
+    """enable.auto.commit: what was processed before close is not read again."""
+    options = {**group_options(bootstrap, fresh("auto"), protocol), "auto_offset_reset": "earliest"}
+    with new_topic(bootstrap, "auto") as topic:
+        send_values(bootstrap, topic, [b"one", b"two"])
+        with Consumer(**options) as consumer:
+            consumer.subscribe([topic])
+            poll_until(consumer, 2)
+        send_values(bootstrap, topic, [b"three"])
+        with Consumer(**options) as consumer:
+            consumer.subscribe([topic])
+            assert [record.value for record in poll_until(consumer, 1)] == [b"three"]
+
+
+def partitions_are_assigned_by_hand(bootstrap: str) -> None:
+    """assign reads without membership, keeps what stays assigned where it is, and commits for a group if it has one."""
+    with new_topic(bootstrap, "hand", 2) as topic:
+        first, second = partitions_of(topic, 2)
+        send_values(bootstrap, topic, [b"a", b"b"])
+        send_values(bootstrap, topic, [b"c"], partition=1)
+        options = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        with Consumer(**options) as consumer:
+            consumer.assign([first])
+            assert [record.value for record in poll_until(consumer, 2)] == [b"a", b"b"]
+            consumer.assign([first, second])
+            assert [record.value for record in poll_until(consumer, 1)] == [b"c"]
+            assert consumer.assignment() == {first, second}
+            assert consumer.group_epoch == -1
+        with Consumer(**options, group_id=fresh("hand")) as consumer:
+            consumer.assign([first])
+            poll_until(consumer, 2)
+            consumer.commit()
+            assert consumer.committed([first, second]) == {first: 2, second: None}
+
+
+def reset_decides_where_to_start(bootstrap: str) -> None:
+    """auto.offset.reset: earliest, latest, none; and the same for an offset that does not exist."""
+    with new_topic(bootstrap, "reset") as topic:
+        (partition,) = partitions_of(topic, 1)
+        send_values(bootstrap, topic, [b"old"])
+
+        def consumer(reset: str) -> Consumer:
+            return Consumer(bootstrap_servers=bootstrap, auto_offset_reset=reset, group_id=fresh("reset"))
+
+        with consumer("earliest") as earliest, consumer("latest") as latest, consumer("none") as none:
+            for each in (earliest, latest, none):
+                each.assign([partition])
+            assert latest.position(partition) == 1
+            assert [record.value for record in poll_until(earliest, 1)] == [b"old"]
+            with pytest.raises(BrokerError, match=r"auto\.offset\.reset is none") as refusal:
+                wait_until(lambda: False, "an error", none)
+            assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            none.seek(partition, 0)
+            assert [record.value for record in poll_until(none, 1)] == [b"old"]
+            send_values(bootstrap, topic, [b"new"])
+            for each in (earliest, latest, none):
+                assert [record.value for record in poll_until(each, 1)] == [b"new"]
+                each.seek(partition, 100)
+            assert [record.value for record in poll_until(earliest, 2)] == [b"old", b"new"]
+            with pytest.raises(BrokerError, match=r"auto\.offset\.reset is none"):
+                wait_until(lambda: False, "an error", none)
+            wait_until(lambda: latest.position(partition) == 2, "latest goes to the end", latest)
