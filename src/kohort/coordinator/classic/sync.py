@@ -19,9 +19,10 @@ from kohort.coordinator.classic.rebalance import answer_syncs, build_sync_error,
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, build_stored
 from kohort.coordinator.classic.volatile import SyncReceived
 from kohort.coordinator.commands import SyncGroup
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
+from kohort.ids import RequestToken
 
 
 def decide_sync(group: ClassicGroup | None, command: SyncGroup, settings: GroupSettings, *, now_ms: int) -> Decision:  # noqa: ARG001
@@ -39,35 +40,55 @@ def decide_sync(group: ClassicGroup | None, command: SyncGroup, settings: GroupS
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if command.protocol_name not in (None, group.protocol_name):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    draft = Draft(group, command.group_id, now_ms=now_ms)
     match group.state:
         case ClassicGroupState.PREPARING_REBALANCE:
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
+        case ClassicGroupState.COMPLETING_REBALANCE if group.leader == command.member_id:
+            return _share_out(Draft(group, command.group_id, now_ms=now_ms), command)
         case ClassicGroupState.COMPLETING_REBALANCE:
-            _receive(draft, command)
+            return _note(group, command, parked=command.request, effects=_supersede(group, command))
         case ClassicGroupState.STABLE:
-            _note(draft, command.member_id, parked=None)
-            draft.reply(command.request, build_sync_reply(group, member))
-            draft.arm("session", member.session_timeout_ms, member.member_id)
+            session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
+            return _note(
+                group, command, parked=None, effects=(Reply(command.request, build_sync_reply(group, member)), session)
+            )
         case ClassicGroupState.EMPTY:
             raise AssertionError("an empty group has no members")
-    return draft.decision()
 
 
-def _receive(draft: Draft, command: SyncGroup) -> None:
-    group = draft.group
+def _supersede(group: ClassicGroup, command: SyncGroup) -> tuple[Reply, ...]:
+    """The answer to an older SyncGroup of the same member, whose connection is probably gone."""
     older = group.awaiting_sync.get(command.member_id)
-    if older is not None:
-        draft.reply(older, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-    _note(draft, command.member_id, parked=command)
-    if group.leader != command.member_id:
-        return
+    return () if older is None else (Reply(older, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)),)
+
+
+def _note(
+    group: ClassicGroup, command: SyncGroup, *, parked: RequestToken | None, effects: tuple[Effect, ...]
+) -> Decision:
+    """One more member has asked; the last one ends the wait. No draft: every follower of a large group comes here."""
+    member_id = command.member_id
+    is_awaited = member_id in group.unsynced
+    if not is_awaited and parked is None:
+        return Decision(effects=effects)
+    if is_awaited and len(group.unsynced) == 1:
+        effects = (Disarm(TimerKey("sync", group.group_id)), *effects)
+    return Decision((SyncReceived(group_id=group.group_id, member_id=member_id, request=parked),), effects)
+
+
+def _share_out(draft: Draft, command: SyncGroup) -> Decision:
+    """The leader has spoken: into the log with it, then to everybody who waits."""
+    group = draft.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())
     if size_bytes > ASSIGNMENTS_LIMIT_BYTES:
         raise Refused(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the assignments take {size_bytes} bytes, {ASSIGNMENTS_LIMIT_BYTES} are allowed",
         )
+    for effect in _supersede(group, command):
+        draft.reply(effect.request, effect.body)
+    draft.record(SyncReceived(group_id=draft.group_id, member_id=command.member_id, request=command.request))
+    if not group.unsynced:
+        draft.disarm("sync")
     unassigned = build_stored(group)
     draft.record(
         replace(
@@ -81,12 +102,4 @@ def _receive(draft: Draft, command: SyncGroup) -> None:
         )
     )
     answer_syncs(draft)
-
-
-def _note(draft: Draft, member_id: str, *, parked: SyncGroup | None) -> None:
-    if parked is None and member_id not in draft.group.unsynced:
-        return
-    request = None if parked is None else parked.request
-    draft.record(SyncReceived(group_id=draft.group_id, member_id=member_id, request=request))
-    if not draft.group.unsynced:
-        draft.disarm("sync")
+    return draft.decision()
