@@ -58,7 +58,7 @@ class Generator:
         return self._struct(cls, version, flexible)
 
     def _struct(self, cls: type[Any], version: int, flexible: bool) -> Any:
-        values = {}
+        values: dict[str, Any] = {}
         for each in fields_of(cls):
             if not each.is_in(version) or (each.is_tagged(version) and not flexible):
                 continue

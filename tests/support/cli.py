@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,12 +110,17 @@ class Running:
         return code
 
 
-@contextmanager
-def started_kohort(*words: str, stdin: int = subprocess.DEVNULL) -> Iterator[Running]:
+def started_kohort(*words: str) -> AbstractContextManager[Running]:
     """A command line that runs until it is told to stop; killed if it is still there at the end."""
+    return started_python("-m", "kohort.cli.main", *words)
+
+
+@contextmanager
+def started_python(*arguments: str) -> Iterator[Running]:
+    """A Python that runs until it is told to stop; killed if it is still there at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "kohort.cli.main", *words],
-        stdin=stdin,
+        [sys.executable, *arguments],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -129,6 +134,6 @@ def started_kohort(*words: str, stdin: int = subprocess.DEVNULL) -> Iterator[Run
         if process.poll() is None:
             process.kill()
         running.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
+        for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
