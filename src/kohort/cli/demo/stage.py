@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
@@ -137,7 +137,7 @@ class Stage:
         self._members = [Member(name, bootstrap) for name in ("ada", "bob", "cyd")]
         watch = GroupWatch(bootstrap, GROUP, name_of=self._name_of)
         try:
-            with self._screen(watch):
+            with Screen(self._render, watch, quiet=self._quiet):
                 self._produce(bootstrap, flights)
                 self._phase = "reading the rest"
                 self._wait_for_the_end(admin)
@@ -202,15 +202,18 @@ class Stage:
         self._say("Spark: a streaming query reads the same topic as a member of another group ...")
         began = time.monotonic()
         session = sparkjob.open_session(self._output)
+        watch = GroupWatch(bootstrap, SPARK_GROUP, name_of=str)
         try:
-            cells = sparkjob.aggregate(
-                session,
-                bootstrap=bootstrap,
-                topic=TOPIC,
-                group=SPARK_GROUP,
-                checkpoint=self._output / "checkpoint",
-            )
+            with Screen(self._render_spark, watch, quiet=self._quiet):
+                cells = sparkjob.aggregate(
+                    session,
+                    bootstrap=bootstrap,
+                    topic=TOPIC,
+                    group=SPARK_GROUP,
+                    checkpoint=self._output / "checkpoint",
+                )
         finally:
+            watch.close()
             session.stop()
         account.spark_seconds = time.monotonic() - began
         account.spark_rows = sparkjob.by_carrier(cells)
@@ -225,11 +228,7 @@ class Stage:
         if not self._quiet:
             print(line, flush=True)
 
-    def _screen(self, watch: GroupWatch) -> Any:
-        """A live table on a terminal, a line every few seconds elsewhere, nothing where JSON is wanted."""
-        return Screen(self._render, watch, quiet=self._quiet)
-
-    def _render(self, watch: GroupWatch) -> Iterator[Table | str]:
+    def _render(self, watch: GroupWatch) -> tuple[str, Table]:
         from rich.table import Table
 
         state = watch.group.state if watch.group else "no members yet"
@@ -237,20 +236,29 @@ class Stage:
         line = (
             f"{self._phase}: {self._produced:,} of {FLIGHTS:,} records, lag {watch.lag:,}, group {state}, epoch {epoch}"
         )
-        table = Table("MEMBER", "RECORDS", "OWNS", "STATE", box=None, title=line, title_justify="left")
+        table = Table("MEMBER", "RECORDS", "OWNS", "STATE", box=None)
         for member in list(self._members):
             row = member.account
             partitions = [] if row.fate.startswith("killed") else row.owned
             owns = show_partitions(TopicPartition(TOPIC, partition) for partition in partitions)
             table.add_row(row.name, f"{row.records:,}", owns.removeprefix(f"{TOPIC}:"), row.fate)
-        yield table
-        yield line
+        return line, table
+
+    def _render_spark(self, watch: GroupWatch) -> tuple[str, Table]:
+        from rich.table import Table
+
+        members = watch.group.members if watch.group else ()
+        table = Table("QUERY", "OWNS", box=None)
+        for member in members:
+            table.add_row(member.member_id, show_partitions(member.assignment).removeprefix(f"{TOPIC}:"))
+        return f"Spark: {len(members)} member of group {SPARK_GROUP}, lag {watch.lag:,} of {self._produced:,}", table
 
 
 class Screen:
-    """Shows `render` twice a second while the block runs."""
+    """While the block runs: a live table on a terminal, a line every few seconds elsewhere, nothing if `quiet`."""
 
-    def __init__(self, render: Any, watch: GroupWatch, *, quiet: bool) -> None:
+    def __init__(self, render: Callable[[GroupWatch], tuple[str, Table]], watch: GroupWatch, *, quiet: bool) -> None:
+        """`render` gives one line and the table below it."""
         self._render = render
         self._watch = watch
         self._quiet = quiet
@@ -269,12 +277,11 @@ class Screen:
             return
         if not sys.stdout.isatty():
             while not self._stop.wait(3.0):
-                _, line = self._render(self._watch)
-                print(line, flush=True)
+                print(self._render(self._watch)[0], flush=True)
             return
+        from rich.console import Group
         from rich.live import Live
 
-        with Live(refresh_per_second=4) as live:
+        with Live(refresh_per_second=4, transient=True) as live:
             while not self._stop.wait(0.3):
-                table, _ = self._render(self._watch)
-                live.update(table)
+                live.update(Group(*self._render(self._watch)))
