@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, cast
@@ -51,6 +52,8 @@ class Connection(asyncio.BufferedProtocol):
         self._context: Final = context
         #: Set while connected.
         self._transport: asyncio.Transport | None = None
+        #: Rises with whatever the client does.
+        self.progress = 0
         #: The address of this host that the client connected to.
         self.local_host = ""
         self.peer_host = ""
@@ -60,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
         #: Answers that are not written yet.
         self._out = bytearray()
-        self._out_parts: list[Buffer] = []
+        self._out_parts: deque[Buffer] = deque()
         self._out_part_bytes = 0
         self._is_handling = False
         self._is_reading = True
@@ -114,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """asyncio: `nbytes` more have come."""
         self._input.have += nbytes
+        self.progress += 1
         self._pump()
 
     def pause_writing(self) -> None:
@@ -123,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """asyncio: the client has caught up."""
         self._is_write_paused = False
+        self.progress += 1
         self._schedule_turn()
 
     # ---- the broker's side
@@ -133,9 +138,14 @@ class Connection(asyncio.BufferedProtocol):
         return f"{self.peer_host}:{self.peer_port}"
 
     @property
-    def has_open_requests(self) -> bool:
-        """Whether a request is unanswered or an answer unwritten."""
-        return len(self._replies) > 0 or len(self._out) > 0 or bool(self._out_parts)
+    def is_served(self) -> bool:
+        """Whether the client waits for this broker, which has yet to answer."""
+        return len(self._replies) > 0 and not self._is_write_paused
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether half a request is here, or the client does not take its answers."""
+        return self._input.have > 0 or self._is_write_paused
 
     def on_reply(self) -> None:
         """A slot of this connection has become ready."""
@@ -273,25 +283,42 @@ class Connection(asyncio.BufferedProtocol):
                 self._out_parts.append(self._out)
                 self._out_part_bytes += len(self._out)
                 self._out = bytearray()
-            self._out_parts.append(part)
             self._out_part_bytes += len(part)
+            if len(part) <= WRITE_AT_BYTES:
+                self._out_parts.append(part)
+                continue
+            view = memoryview(part)
+            self._out_parts.extend(view[at : at + WRITE_AT_BYTES] for at in range(0, len(view), WRITE_AT_BYTES))
 
     def _write_ready(self) -> None:
-        """Write everything that may leave now; a slow reader keeps the rest in the queue."""
+        """Write everything that may leave now; a slow reader keeps the rest in the queue.
+
+        The transport gets little more than it may hold: some loops copy what they cannot send at once.
+        """
         while (transport := self._transport) is not None and not self._is_write_paused:
             if len(self._replies):
                 self._take_replies()
             if self._out_parts:
-                parts, self._out_parts, self._out_part_bytes = self._out_parts, [], 0
-                if self._out:
-                    parts.append(self._out)
-                    self._out = bytearray()
-                transport.writelines(parts)
+                transport.writelines(self._next_parts())
             elif self._out:
                 out, self._out = self._out, bytearray()
                 transport.write(out)
             else:
                 return
+
+    def _next_parts(self) -> list[Buffer]:
+        """What one write should have, from the front of the output."""
+        parts: list[Buffer] = []
+        size = 0
+        while self._out_parts and size < WRITE_AT_BYTES:
+            part = self._out_parts.popleft()
+            parts.append(part)
+            size += len(part)
+        self._out_part_bytes -= size
+        if not self._out_parts and self._out:
+            parts.append(self._out)
+            self._out = bytearray()
+        return parts
 
     def _set_reading(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self._transport.is_closing():

@@ -21,6 +21,9 @@ from typing import Final
 from kohort.storage.flush import SYNCS_AT_ONCE, SyncScheduler
 from kohort.storage.partition import Appended, PartitionLog
 
+#: How long a stop waits for a sync that is under way.
+STOP_TIMEOUT_SECONDS: Final = 5.0
+
 
 def is_durable(log: PartitionLog) -> bool:
     """Whether everything that was appended to `log` so far is as durable as its topic asks for."""
@@ -85,7 +88,8 @@ class Durability:
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join()
+            # A disk that hangs must not keep the broker from ending; the threads are daemons.
+            thread.join(STOP_TIMEOUT_SECONDS)
         self._threads.clear()
 
     def _start_syncs(self) -> None:

@@ -18,6 +18,7 @@ from kohort.broker.connection import Connection
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.durability import Durability
+from kohort.broker.housekeeping import IdleSweep
 from kohort.broker.metadata import Cluster
 from kohort.broker.purgatory import Purgatory
 from kohort.broker.runtime import Runtime
@@ -45,6 +46,7 @@ class Server:
         self._clock: Final = clock or SystemClock()
         self._context: BrokerContext | None = None
         self._listener: asyncio.Server | None = None
+        self._sweep: IdleSweep | None = None
         self._finished: Final = asyncio.Event()
         #: Why the broker cannot go on, `None` while it can.
         self.failure: Exception | None = None
@@ -76,6 +78,9 @@ class Server:
             listening.close()
             store.close(clean=False)
             raise
+        max_idle_ms = self._settings.values["connections.max.idle.ms"]
+        self._sweep = IdleSweep(context.loop, context.connections, max_idle_ms=max_idle_ms)
+        self._sweep.start()
         log.info("event=started address=%s data_dir=%s", self.bootstrap_servers, self._settings.data_dir)
 
     def request_stop(self) -> None:
@@ -94,6 +99,8 @@ class Server:
         if context is None:
             return
         self._context = None
+        if self._sweep is not None:
+            self._sweep.stop()
         if self._listener is not None:
             self._listener.close()
         for connection in list(context.connections):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from struct import Struct
@@ -30,6 +31,15 @@ REQUEST_LIMIT = 64 * 1024
 _SIZE = Struct(">i")
 _HEADER = Struct(">hhih")
 API_VERSIONS = encode_request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+
+
+@pytest.fixture(params=["uvloop", "asyncio"], autouse=True)
+def loop_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every connection behaves alike on both loops; without uvloop installed there is only asyncio's."""
+    kind: str = request.param
+    if kind == "asyncio":
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    return kind
 
 
 @pytest.fixture
@@ -218,3 +228,23 @@ def test_a_client_that_vanishes_while_parked_leaves_nothing_behind(broker: Broke
     assert client.produce("t", b"x").error_code == 0
     answer = client.ask(ApiKey.FETCH, 11, fetch_request("t"))
     assert [record.value for record in iterate_records(answer.responses[0].partitions[0].records)] == [b"x"]
+
+
+class TestIdle:
+    @pytest.fixture
+    def broker_config(self) -> dict[str, object]:
+        return {"connections.max.idle.ms": 200}
+
+    @pytest.mark.parametrize("sent", [b"", API_VERSIONS[:7], API_VERSIONS], ids=["nothing", "half", "whole"])
+    def test_a_connection_that_nobody_uses_is_closed(self, broker: Broker, sent: bytes) -> None:
+        with RawClient(broker.port) as idle:
+            idle.socket.sendall(sent)
+            if sent == API_VERSIONS:
+                assert idle.receive_frame()
+            assert idle.is_closed_by_broker()
+
+    def test_a_connection_that_waits_for_its_answer_is_in_use(self, broker: Broker) -> None:
+        with RawClient(broker.port) as waiting:
+            waiting.create_topic("t")
+            answer = waiting.ask(ApiKey.FETCH, 11, fetch_request("t", max_wait_ms=700))
+            assert answer.responses[0].partitions[0].error_code == 0
