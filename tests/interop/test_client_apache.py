@@ -5,13 +5,18 @@ The scenarios are those that our own broker has to pass; what is here beside the
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from kohort import Consumer
 from support import admin_scenarios, client_data_scenarios, client_scenarios
 from support.apache_broker import ApacheKafka, free_port
-from support.client_scenarios import BROKER_CONFIG, PROTOCOLS
+from support.client_scenarios import BROKER_CONFIG, PROTOCOLS, group_options, new_topic, poll_until, send_values
+from support.lossy_proxy import LossyProxy
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
@@ -19,9 +24,50 @@ both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    """One broker for the whole file; each scenario has topics and groups of its own."""
-    with ApacheKafka(BROKER_CONFIG, directory=str(tmp_path_factory.mktemp("kafka"))) as broker:
+def quick_java() -> Iterator[None]:
+    """A JVM that lives for a minute starts twice as fast if it does not optimise for hours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
+@pytest.fixture(scope="module")
+def formatted(quick_java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a broker that has never run; both brokers start from a copy."""
+    blank = ApacheKafka(directory=str(tmp_path_factory.mktemp("blank")))
+    blank.format()
+    return blank.directory / "logs"
+
+
+@pytest.fixture(scope="module")
+def kafka(formatted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """One broker for nearly the whole file; each scenario has topics and groups of its own."""
+    broker = ApacheKafka(BROKER_CONFIG, directory=str(tmp_path_factory.mktemp("kafka")))
+    shutil.copytree(formatted, broker.directory / "logs")
+    with broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[LossyProxy]:
+    """In front of the broker that is left of an older time."""
+    with LossyProxy() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def old_kafka(formatted: Path, tmp_path_factory: pytest.TempPathFactory, proxy: LossyProxy) -> Iterator[ApacheKafka]:
+    """A broker without KIP-848 that creates no topics by itself, behind a proxy."""
+    config = {
+        **BROKER_CONFIG,
+        "auto.create.topics.enable": "false",
+        "group.coordinator.rebalance.protocols": "classic",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}",
+    }
+    broker = ApacheKafka(config, directory=str(tmp_path_factory.mktemp("old-kafka")))
+    shutil.copytree(formatted, broker.directory / "logs")
+    proxy.target_port = broker.port
+    with broker:
         yield broker
 
 
@@ -131,3 +177,47 @@ def test_offsets_of_a_group_without_members(address: str) -> None:
 def test_cluster_is_described(address: str) -> None:
     """Admin: the cluster."""
     admin_scenarios.cluster_is_described(address)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("consumer", "classic"), ("classic", "consumer")])
+def test_members_of_both_protocols_share_a_group(address: str, ours: str, theirs: str) -> None:
+    """KIP-848's migration: the coordinator translates between a classic and a consumer member."""
+    client_scenarios.mixed_members_share(address, ours, theirs)
+
+
+def test_groups_outlive_their_coordinator(kafka: ApacheKafka) -> None:
+    """A restart of the broker on its data."""
+
+    def restart() -> None:
+        kafka.stop()
+        kafka.start()
+
+    client_scenarios.groups_outlive_their_coordinator(kafka.bootstrap_servers, restart)
+
+
+def test_broker_without_kip_848_gets_classic_members(old_kafka: ApacheKafka, caplog: pytest.LogCaptureFixture) -> None:
+    """group.protocol=consumer falls back, with one line of warning for as long as the consumer lives."""
+    address = old_kafka.bootstrap_servers
+    options = {**group_options(address, "old", "consumer"), "auto_offset_reset": "earliest"}
+    with (
+        caplog.at_level(logging.WARNING, "kohort"),
+        new_topic(address, "old") as topic,
+        Consumer(**options) as consumer,
+    ):
+        for value in (b"one", b"two"):
+            send_values(address, topic, [value])
+            consumer.subscribe([topic])
+            assert [record.value for record in poll_until(consumer, 1)] == [value]
+            consumer.unsubscribe()
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "KIP-848" in caplog.text and "classic" in caplog.text
+
+
+def test_missing_topic_is_named(old_kafka: ApacheKafka) -> None:
+    """Nothing is created by itself."""
+    client_data_scenarios.missing_topic_is_named(old_kafka.bootstrap_servers)
+
+
+def test_lost_answers_double_nothing(old_kafka: ApacheKafka, proxy: LossyProxy) -> None:
+    """The idempotent producer and a connection that breaks."""
+    client_data_scenarios.lost_answers_double_nothing(old_kafka.bootstrap_servers, proxy)

@@ -15,6 +15,7 @@ import pytest
 
 from kohort import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, UnknownTopicError
+from kohort.wire.registry import ApiKey
 from support.client_scenarios import (
     CODECS,
     PATIENCE_SECONDS,
@@ -25,6 +26,7 @@ from support.client_scenarios import (
     send_values,
     wait_until,
 )
+from support.lossy_proxy import LossyProxy
 
 
 class Plain(NamedTuple):
@@ -63,7 +65,8 @@ def read_with_confluent(bootstrap: str, topic: str, number: int) -> list[Plain]:
         found: list[Plain] = []
         deadline = monotonic() + PATIENCE_SECONDS
         while len(found) < number and monotonic() < deadline:
-            for record in consumer.consume(1000, timeout=0.2):
+            records: list[Any] = consumer.consume(1000, timeout=0.2)
+            for record in records:
                 assert record.error() is None, record.error()
                 headers = tuple(record.headers() or ())
                 found.append(Plain(record.key(), record.value(), record.timestamp()[1], headers))
@@ -146,9 +149,13 @@ def keys_go_where_java_puts_them(bootstrap: str) -> None:
     keys = [b"k%d" % number for number in range(64)] + [b"\xff\x00", "zürich".encode(), b"x" * 100]
     with new_topic(bootstrap, "keys", 7) as topic:
         theirs: dict[bytes, int] = {}
+
+        def note(_: object, sent: Any) -> None:
+            theirs[sent.key()] = sent.partition()
+
         other = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2"})
         for key in keys:
-            other.produce(topic, b"", key, on_delivery=lambda _, sent: theirs.update({sent.key(): sent.partition()}))
+            other.produce(topic, b"", key, on_delivery=note)
         assert other.flush(PATIENCE_SECONDS) == 0
         with Producer(bootstrap_servers=bootstrap) as producer:
             sent = {key: producer.send(topic, b"", key) for key in keys}
@@ -190,6 +197,24 @@ def refused_records_say_why(bootstrap: str) -> None:
             producer.send("no such topic!", b"x").result(PATIENCE_SECONDS)
         assert refusal.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
         assert producer.send(topic, b"x").result(PATIENCE_SECONDS).offset == 0
+
+
+def lost_answers_double_nothing(bootstrap: str, proxy: LossyProxy) -> None:
+    """Idempotence: batches whose answers were lost are sent again, and stored once, in order."""
+    with (
+        new_topic(bootstrap, "lossy") as topic,
+        Producer(bootstrap_servers=bootstrap, batch_size=500, retry_backoff_ms=10) as producer,
+    ):
+        sent = [producer.send(topic, b"%d" % number) for number in range(20)]
+        producer.flush(PATIENCE_SECONDS)
+        proxy.lose_answers(ApiKey.PRODUCE, 3)
+        sent += [producer.send(topic, b"%d" % number) for number in range(20, 400)]
+        assert [each.result(PATIENCE_SECONDS).offset for each in sent] == list(range(400))
+        assert proxy.lost == 3
+        with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign(partitions_of(topic, 1))
+            assert [record.value for record in poll_until(consumer, 400)] == [b"%d" % number for number in range(400)]
+            assert consumer.end_offsets(partitions_of(topic, 1)) == dict.fromkeys(partitions_of(topic, 1), 400)
 
 
 # -- bad addresses, missing topics ------------------------------------------------------------------------------------

@@ -249,6 +249,40 @@ def slow_application_is_left_behind(bootstrap: str, protocol: str) -> None:
             wait_until(lambda: len(consumer.assignment()) == 1, "a share again", consumer)
 
 
+def groups_outlive_their_coordinator(bootstrap: str, restart: Callable[[], None]) -> None:
+    """The broker goes and comes back with its data: members go on where they were, and no record is lost or doubled."""
+    ledgers = {protocol: Ledger() for protocol in PROTOCOLS}
+    with (
+        new_topic(bootstrap, "outlive", 2) as topic,
+        ExitStack() as stack,
+        Producer(bootstrap_servers=bootstrap) as producer,
+    ):
+        load = Load(producer, topic, 2)
+        load.send(20)
+        groups = {protocol: fresh(f"outlive-{protocol}") for protocol in PROTOCOLS}
+        for protocol, ledger in ledgers.items():
+            member = KohortMember(
+                ledger,
+                "only",
+                topic=topic,
+                bootstrap_servers=bootstrap,
+                group_id=groups[protocol],
+                group_protocol=protocol,
+            )
+            stack.enter_context(member)
+            ledger.wait_for_records(load.ends)
+        load.send(20)
+        restart()
+        load.send(20)
+        for ledger in ledgers.values():
+            ledger.wait_for_records(load.ends)
+            assert ledger.repeated() == {}
+            assert ledger.kinds("only") == ["assigned"], "nobody has lost anything"
+    for protocol, group in groups.items():
+        with Consumer(**group_options(bootstrap, group, protocol)) as reader:
+            assert reader.committed(load.ends) == load.ends
+
+
 # -- offsets ----------------------------------------------------------------------------------------------------------
 
 

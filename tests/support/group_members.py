@@ -209,7 +209,7 @@ class ConfluentMember(_ThreadMember):
                 [self._topic], on_assign=note("assigned"), on_revoke=note("revoked"), on_lost=note("lost")
             )
             while not self._is_leaving.is_set():
-                records = consumer.consume(500, timeout=0.1)
+                records: list[Any] = consumer.consume(500, timeout=0.1)
                 for record in records:
                     assert record.error() is None, record.error()
                 if records:
@@ -330,7 +330,12 @@ def main() -> None:
     """One member, until standard input ends."""
     topic, options = sys.argv[1], json.loads(sys.argv[2])
     is_over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), is_over.set()), daemon=True).start()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        is_over.set()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
     read_as_member(
         topic,
         options,

@@ -1,0 +1,96 @@
+"""A proxy in front of one broker that loses answers: the request has arrived, the connection breaks, nobody knows.
+
+The broker has to advertise the proxy's port, so that clients come back through it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import Self
+
+from kohort.wire.registry import ApiKey
+
+
+class LossyProxy:
+    """Passes bytes on between clients and 127.0.0.1:`target_port`, until it is told to lose something."""
+
+    def __init__(self) -> None:
+        self.target_port = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._lock = threading.Lock()
+        #: API -> how many connections are still to be broken at its answer.
+        self._planned: dict[int, int] = {}
+        self.lost = 0
+        self._open: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def lose_answers(self, api: ApiKey, times: int) -> None:
+        """Break the next connections that carry such a request, when its answer comes."""
+        with self._lock:
+            self._planned[api] = times
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in list(self._open):
+            _close(each)
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.target_port))
+            except OSError:
+                client.close()
+                continue
+            self._open |= {client, broker}
+            is_doomed = threading.Event()
+            for pump in (self._pass_requests, self._pass_answers):
+                thread = threading.Thread(target=pump, args=(client, broker, is_doomed), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _pass_requests(self, client: socket.socket, broker: socket.socket, is_doomed: threading.Event) -> None:
+        with suppress(OSError), client.makefile("rb") as stream:
+            while len(head := stream.read(6)) == 6:
+                length, api = struct.unpack(">ih", head)
+                if self._is_chosen(api):
+                    is_doomed.set()
+                broker.sendall(head + stream.read(length - 2))
+        _close(broker)
+
+    def _pass_answers(self, client: socket.socket, broker: socket.socket, is_doomed: threading.Event) -> None:
+        with suppress(OSError):
+            while data := broker.recv(1 << 16):
+                if is_doomed.is_set():
+                    break
+                client.sendall(data)
+        _close(client)
+        _close(broker)
+
+    def _is_chosen(self, api: int) -> bool:
+        with self._lock:
+            if not self._planned.get(api):
+                return False
+            self._planned[api] -= 1
+            self.lost += 1
+            return True
+
+
+def _close(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
