@@ -18,7 +18,7 @@ class Backoff:
     """A schedule of pauses in milliseconds.
 
     >>> Backoff(base_ms=100, max_ms=1000, seed=7).delay_ms(0)
-    102
+    116
     >>> Backoff(base_ms=100, max_ms=1000, seed=7).delay_ms(20) <= 1200
     True
     """

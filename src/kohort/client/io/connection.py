@@ -95,9 +95,9 @@ class FrameReceiver:
 
     >>> receiver = FrameReceiver(limit_bytes=100)
     >>> space = receiver.buffer()
-    >>> space[:7] = b"\\x00\\x00\\x00\\x03abc"
-    >>> [bytes(frame) for frame in receiver.received(7)]
-    [b'abc']
+    >>> space[:8] = b"\\x00\\x00\\x00\\x04abcd"
+    >>> [bytes(frame) for frame in receiver.received(8)]
+    [b'abcd']
     """
 
     __slots__ = ("_body", "_filled", "_limit", "_pool", "_scratch", "_scratch_filled", "_scratch_view")

@@ -64,6 +64,8 @@ from kohort.wire.schema import Message
 _LOG: Final = logging.getLogger("kohort.client")
 #: Longest answer that is given memory; above fetch.max.bytes, below what a broken length could ask for.
 _FRAME_LIMIT_BYTES: Final = 512 * 1024 * 1024
+#: So many failed attempts to connect are worth a line in the log.
+_WORTH_A_LINE: Final = 4
 _OVERDUE: Final = "no answer in time"
 
 E = TypeVar("E")
@@ -307,6 +309,9 @@ class Driver(Generic[E]):
 
     def _on_refused(self, link: _Link, reason: str) -> None:
         self._back_off(link)
+        if link.failures >= _WORTH_A_LINE and link.failures & (link.failures - 1) == 0:
+            # Doubling: an address that the broker announces but nobody can reach must not stay a riddle, nor fill logs.
+            _LOG.warning("broker %s cannot be reached (%s), attempt %d; retrying", link.to, reason, link.failures)
         queued = [send for send, _ in link.queue]
         link.queue.clear()
         self._fail(queued, Failure.UNREACHABLE, reason)

@@ -200,6 +200,21 @@ def test_refused_connection_names_the_reason(rig: Rig) -> None:
     assert (failed.failure, failed.detail) == (Failure.UNREACHABLE, "Connection refused")
 
 
+def test_address_that_stays_unreachable_is_logged_now_and_then(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker may announce an address that its clients cannot reach."""
+    with ScriptedBroker(echo) as broker:
+        nowhere = broker.endpoint
+    rig = Rig(reconnect_backoff_max_ms=1)
+    for _ in range(9):
+        rig.send(nowhere, HeartbeatRequest(group_id="g"))
+        rig.failure()
+    rig.thread.stop()
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert str(nowhere) in lines[0]
+
+
 def test_unknown_host_is_unreachable(rig: Rig) -> None:
     """A name that does not resolve."""
     rig.send(Endpoint("no-such-host.invalid", 9092), HeartbeatRequest(group_id="g"))
