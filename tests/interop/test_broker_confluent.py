@@ -47,7 +47,10 @@ def produce(broker: Broker) -> Callable[..., None]:
         done: list[Message] = []
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            (done if error is None else failed).append(error or message)
+            if error is None:
+                done.append(message)
+            else:
+                failed.append(error)
 
         for number, value in enumerate(values):
             producer.produce(topic, value=value, key=b"key-%d" % number, on_delivery=on_delivery)
@@ -210,12 +213,17 @@ def test_records_are_read_once_while_members_come_and_go(
         settle(first, owned=[4])
         until(lambda: len(first.values) >= 1_000, what="the first thousand", step=first.poll)
         with Member(broker, protocol, **auto) as second:
+
+            def poll_both(other: Member = second) -> None:
+                first.poll()
+                other.poll()
+
             settle(first, second, owned=[2, 2])
             produce("t", values[1_000:2_000])
             until(
                 lambda: len(first.values) + len(second.values) >= 2_000,
                 what="the second thousand",
-                step=lambda: (first.poll(), second.poll()),
+                step=poll_both,
             )
             seen = second.values
         settle(first, owned=[4])
