@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from kohort.broker.settings import BrokerSettings
-from kohort.errors import KohortError, StateError
+from kohort.errors import KohortError, StateError, StorageError
 
 #: How long a start may take; a big data directory has to be read.
 START_TIMEOUT_SECONDS: Final = 120.0
@@ -292,9 +292,7 @@ def serve_in_foreground(
 
 
 def _report_failure(failure: Exception) -> int:
-    from kohort.storage.fs import SyncFailedError
-
-    if isinstance(failure, SyncFailedError):
+    if isinstance(failure, StorageError):
         print(f"kohort broker stopped: {failure}", file=sys.stderr)  # noqa: T201
         return EXIT_DISK_FAILED
     print(f"kohort broker stopped because of a bug: {failure!r}", file=sys.stderr)  # noqa: T201

@@ -35,7 +35,7 @@ from kohort.storage.datadir import (
     take_directory,
     write_partition_metadata,
 )
-from kohort.storage.fs import DiskFileSystem, FileLock, FileSystem
+from kohort.storage.fs import DiskFileSystem, FileLock, FileSystem, SyncFailedError
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.recovery import RecoveryReport, TailCut, open_partition
@@ -234,11 +234,20 @@ class Store:
                 ends = {
                     f"{log.topic}-{log.partition}": PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs
                 }
-                save_marker(self._fs, self.directory, ends)
+                self._save_marker(ends)
         finally:
             for log in logs:
                 log.close()
             self._lock.release()
+
+    def _save_marker(self, ends: Mapping[str, PartitionEnd]) -> None:
+        try:
+            save_marker(self._fs, self.directory, ends)
+        except SyncFailedError:
+            raise
+        except StorageError:
+            # A full disk: everything is durable, and without a marker the next start checks it all.
+            return
 
     def _load(self) -> None:
         """Bring folders in line with the catalog, then read every partition."""

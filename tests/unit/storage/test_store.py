@@ -153,6 +153,20 @@ def test_a_damaged_marker_means_a_full_check(directory: str) -> None:
     store.close()
 
 
+def test_a_full_disk_at_the_end_costs_the_marker_only() -> None:
+    fs = MemoryFileSystem()
+    store = Store.open("/data", fs=fs)
+    store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0].append(batch(2), now_ms=5)
+    fs.space_left = 0
+    store.close()
+
+    fs.space_left = None
+    store = Store.open("/data", fs=fs)
+    assert summary(store) == {"orders": [2]}
+    assert not store.recovery.is_clean
+    store.close()
+
+
 def test_kill_9_loses_nothing_that_was_appended(directory: str) -> None:
     """The page cache outlives the process; producers' sequences too."""
     script = f"""

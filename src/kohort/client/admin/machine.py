@@ -204,5 +204,9 @@ class AdminMachine:
 
 
 def _may_pass(code: ErrorCode) -> bool:
-    # Retriable for a reader who knows that the topic exists; here it is the answer.
-    return code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    # Retriable for a reader who knows that the topic exists; here it is the answer. A full disk stays full by itself.
+    return code not in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
