@@ -214,9 +214,12 @@ class SimulatedBroker:
             return
         self._story.tell("broker", f"stands still for {for_ms} ms")
         self._stalled_since_ms = self._clock.now_ms()
-        self._clock.after(for_ms, self._in_this_life(self._go_on))
+        self._clock.after(for_ms, self._in_this_life(self.go_on))
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """A stall is over; without one nothing happens."""
+        if not self._stalled_since_ms:
+            return
         gap_ms = self._clock.now_ms() - self._stalled_since_ms
         self._stalled_since_ms = 0
         self._story.tell("broker", "goes on")

@@ -53,6 +53,8 @@ def _why_consumer_is_not(
         member = group.members[process.member_id]
         if process.member_epoch != member.member_epoch:
             return f"{process.name} does not know its epoch"
+        if member.subscribed_topic_names != tuple(sorted(process.topics)):
+            return f"the coordinator does not know what {process.name} subscribes to"
         assigned = {
             (topics.label_of(topic_id), number) for topic_id, grants in member.assigned.items() for number in grants
         }

@@ -51,6 +51,7 @@ class Perturbations:
         for process in world.members.values():
             process.slow_callback_ms = 0
             process.resume()
+        world.broker.go_on()
         if not world.broker.is_up:
             world.restart_broker()
 
