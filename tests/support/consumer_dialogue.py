@@ -100,6 +100,7 @@ class ConsumerDialogue:
     def take(self, event: Any) -> list[Action]:
         """Let the machine take an event, then answer what is answered by itself."""
         actions = self.machine.handle(event, self.now_ms)
+        broken: list[Send] = []
         for action in actions:
             self.actions.append(action)
             if isinstance(action, Send):
@@ -107,7 +108,11 @@ class ConsumerDialogue:
             elif isinstance(action, Deliver) and isinstance(action.item, Question):
                 self.questions.append(action.item)
             elif isinstance(action, Disconnect):
-                self._disconnect(action)
+                # What is sent after the order to disconnect goes over the next connection.
+                broken += [send for send in self.open if (send.to, send.lane) == (action.to, action.lane)]
+        for send in broken:
+            self.open.remove(send)
+            self.take(RequestFailed(token=send.token, failure=Failure.DISCONNECTED, detail="not needed any more"))
         self._answer_by_itself()
         return actions
 
@@ -161,14 +166,6 @@ class ConsumerDialogue:
         send = next(each for each in self.open if each.request is request)
         self.open.remove(send)
         self.take(RequestFailed(token=send.token, failure=failure, detail=detail))
-
-    def _disconnect(self, action: Disconnect) -> None:
-        gone = [send for send in self.open if (send.to, send.lane) == (action.to, action.lane)]
-        # What was sent after the order to disconnect goes over the next connection.
-        last = self.actions.index(action)
-        for send in gone:
-            if self.actions.index(send) < last:
-                self.open.remove(send)
 
     def _answer_by_itself(self) -> None:
         for send in list(self.open):

@@ -195,11 +195,13 @@ class Commits:
                 self._send_commit(endpoint, now_ms)
 
     def fail_all(self, error: KohortError, now_ms: int) -> None:
-        """End everything that has not been sent with that error."""
-        kept = [self._queue.popleft()] if self._is_sent and self._queue else []
-        failed, self._queue = list(self._queue), deque(kept)
+        """End everything with that error; the answer to what is under way interests nobody any more."""
+        failed = list(self._queue)
+        head = self._queue[0] if self._is_sent else None
+        self._queue = deque() if head is None else deque([head])
         for commit in failed:
-            commit.then(error, now_ms)
+            then, commit.then = commit.then, _nobody
+            then(error, now_ms)
 
     def _drop_late(self, now_ms: int) -> None:
         head = self._queue[0] if self._is_sent and self._queue else None

@@ -308,6 +308,7 @@ class ClassicMember(Member):
         if self._in_flight is not None:
             # A broker serves one request of a connection at a time, and JoinGroup may wait for minutes.
             self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
+            self._drop_request()
 
         def answered(answer: Answer, now_ms: int) -> None:
             message_of(answer, LeaveGroupResponse)
