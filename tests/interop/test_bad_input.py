@@ -11,6 +11,7 @@ import socket
 import stat
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -230,6 +231,23 @@ def test_address_that_refuses_from_python(call: Callable[[str], None], closed_po
     assert time.monotonic() - started < 1.0
     assert {address for address, _ in failure.value.attempts} == {f"127.0.0.1:{closed_port}", "127.0.0.1:1"}
     assert f"127.0.0.1:{closed_port}" in str(failure.value)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["web server", "hangs up"])
+def test_address_of_something_else(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer_one() -> None:
+            connection = server.accept()[0]
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        threading.Thread(target=answer_one, daemon=True).start()
+        line = sentence(run_kohort("topic", "list", "--bootstrap", f"127.0.0.1:{port}"))
+    assert f"no broker can be reached: 127.0.0.1:{port} (" in line
+    assert "check bootstrap_servers" in line
 
 
 @pytest.mark.parametrize("bootstrap", ["localhost", "localhost:", ":9092", "localhost:99999", "localhost:kafka", ""])
