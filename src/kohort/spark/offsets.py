@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
 #: What Spark stores: topic -> partition as text -> {"from": offset, "to": offset}.
@@ -29,6 +30,33 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
+class RecordsLostError(KohortError):
+    """A partition does not have the offset at which the query goes on."""
+
+    def __init__(self, partition: TopicPartition, offset: int, why: str) -> None:
+        super().__init__(partition, offset, why)
+        self.partition = partition
+        self.offset = offset
+        self.why = why
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition} cannot be read at offset {self.offset}: {self.why}; records were deleted before they "
+            "were read, or the topic was created anew. To go on without them start the query with another checkpoint "
+            "(and another group, or the group's offsets deleted) and startingOffsets"
+        )
+
+
+class CheckpointError(KohortError):
+    """The checkpoint holds offsets of another source."""
+
+    def __str__(self) -> str:
+        return (
+            'this checkpoint was not written by format("kohort"): start the query with another checkpointLocation, '
+            "and with startingOffsets where the old one ended"
+        )
+
+
 def to_json(spans: Mapping[TopicPartition, Span]) -> OffsetJson:
     """The offset that stands for these spans, in order of topic and partition."""
     offset: OffsetJson = {}
@@ -38,12 +66,19 @@ def to_json(spans: Mapping[TopicPartition, Span]) -> OffsetJson:
 
 
 def from_json(offset: OffsetJson | None) -> dict[TopicPartition, Span]:
-    """The inverse of `to_json`; nothing for the offset of a query that has not read yet."""
-    return {
-        TopicPartition(topic, int(partition)): Span(span["from"], span["to"])
-        for topic, partitions in (offset or {}).items()
-        for partition, span in partitions.items()
-    }
+    """The inverse of `to_json`; nothing for the offset of a query that has not read yet.
+
+    Raises:
+        CheckpointError: it is no offset of ours.
+    """
+    try:
+        return {
+            TopicPartition(topic, int(partition)): Span(span["from"], span["to"])
+            for topic, partitions in (offset or {}).items()
+            for partition, span in partitions.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise CheckpointError from None
 
 
 def share_limit(available: Mapping[TopicPartition, Span], limit: int | None) -> dict[TopicPartition, Span]:

@@ -42,7 +42,7 @@ OPTIONS: Final = OptionSet(
             name="groupJoinTimeout",
             parse=parse_str,
             default="30s",
-            doc="How long a first plan waits to own partitions.",
+            doc="How long a plan waits to be a member of the group; AvailableNow: to own partitions.",
         ),
         Option(
             name="groupRebalanceTimeout",
@@ -58,6 +58,7 @@ _BY_LOWER_NAME: Final = {option.name.lower(): option.name for option in OPTIONS}
 _FORBIDDEN: Final = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "offsets are committed when Spark has committed the batch",
+    "fetch.buffer.bytes": "each task takes what it needs",
     "group.protocol": "it is chosen by what the broker speaks",
     "max.poll.interval.ms": "use groupRebalanceTimeout",
 }
@@ -68,7 +69,8 @@ class SourceOptions:
     """The options of one `load()`, checked. Picklable: readers travel to the executors with it.
 
     `starting`/`ending`: `None` where the default of batch or stream applies. `group_id` `None`: no membership.
-    `client`: Kafka's dotted names, `bootstrap.servers` among them.
+    `api_timeout_ms`: how long a broker may be away or silent. `client`: Kafka's dotted names, `bootstrap.servers`
+    among them.
     """
 
     topics: tuple[str, ...]
@@ -80,6 +82,7 @@ class SourceOptions:
     group_id: str | None
     group_join_timeout_ms: int
     group_rebalance_timeout_ms: int
+    api_timeout_ms: int
     client: dict[str, str] = field(default_factory=dict)
 
 
@@ -87,17 +90,22 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Check the options of one `load()`; `ConfigError` says which is wrong and what is expected."""
     client, own = _split(given)
     values = OPTIONS.parse(own)
+    checked = CONSUMER_OPTIONS.parse(client)
     if "bootstrap.servers" not in client:
         raise ConfigError("option kafka.bootstrap.servers is needed: the address of a broker, HOST:PORT")
     if (values["subscribe"] is None) == (values["assign"] is None):
         raise ConfigError("exactly one of the options subscribe and assign is needed")
+    if values["subscribe"] == []:
+        raise ConfigError("subscribe names no topic")
     group_id = client.pop("group.id", None)
+    if group_id == "":
+        raise ConfigError("kafka.group.id cannot be empty: give the group a name, or leave the option out")
     if values["assign"] is not None and group_id is not None:
         raise ConfigError(
             "assign and kafka.group.id exclude each other: members of a group get their partitions from it"
         )
     return SourceOptions(
-        topics=tuple(values["subscribe"] or ()),
+        topics=tuple(sorted(set(values["subscribe"] or ()))),
         partitions=parse_assign(values["assign"]) if values["assign"] else (),
         starting=parse_offsets(values["startingOffsets"], option="startingOffsets"),
         ending=parse_offsets(values["endingOffsets"], option="endingOffsets"),
@@ -106,6 +114,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         group_id=group_id,
         group_join_timeout_ms=parse_duration_ms(values["groupJoinTimeout"], option="groupJoinTimeout"),
         group_rebalance_timeout_ms=parse_duration_ms(values["groupRebalanceTimeout"], option="groupRebalanceTimeout"),
+        api_timeout_ms=checked["default.api.timeout.ms"],
         client=client,
     )
 
@@ -138,9 +147,10 @@ def parse_columns(asked: list[str] | None, *, has_headers: bool) -> tuple[str, .
     unknown = [column for column in asked if column.lower() not in by_lower]
     if unknown:
         raise UnknownOptionError(unknown[0], available, what="column")
-    if not asked or len(set(asked)) < len(asked):
+    chosen = tuple(by_lower[column.lower()] for column in asked)
+    if not chosen or len(set(chosen)) < len(chosen):
         raise ConfigError(f"columns cannot be {','.join(asked)!r}: each of the wanted columns once is expected")
-    return tuple(by_lower[column.lower()] for column in asked)
+    return (*chosen, "headers") if has_headers and "headers" not in chosen else chosen
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
@@ -148,7 +158,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
     topics = _parse_json_object(text, option="assign", example='{"orders": [0, 1]}')
     found: list[TopicPartition] = []
     for topic, partitions in sorted(topics.items()):
-        if not isinstance(partitions, list) or not all(isinstance(number, int) for number in partitions):
+        if not isinstance(partitions, list) or not all(_is_number(each, minimum=0) for each in partitions):
             raise ConfigError(
                 f'assign: a list of partition numbers is expected for {topic}, as in {{"{topic}": [0, 1]}}'
             )
@@ -175,10 +185,15 @@ def parse_offsets(text: str | None, *, option: str) -> Offsets | None:
                 f'{option}: offsets by partition are expected for {topic}, as in {{"{topic}": {{"0": 23}}}}'
             )
         for partition, offset in offsets.items():
-            if not partition.isdigit() or not isinstance(offset, int) or offset < EARLIEST:
+            if not (partition.isascii() and partition.isdigit()) or not _is_number(offset, minimum=EARLIEST):
                 raise ConfigError(f"{option}: {topic}-{partition} cannot be at {offset!r}")
             found[TopicPartition(topic, int(partition))] = offset
     return found
+
+
+def _is_number(value: object, *, minimum: int) -> bool:
+    # JSON's true and false are integers to Python.
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
 def _parse_json_object(text: str, *, option: str, example: str) -> dict[str, object]:
@@ -191,6 +206,8 @@ def _parse_json_object(text: str, *, option: str, example: str) -> dict[str, obj
     return parsed
 
 
+#: Kafka's times are 32 bit numbers of milliseconds; this is 24 days.
+_LONGEST_MS: Final = 2**31 - 1
 _UNITS_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
@@ -199,6 +216,8 @@ def parse_duration_ms(text: str, *, option: str) -> int:
     stripped = text.strip().lower()
     digits = stripped.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = stripped[len(digits) :].strip() or "ms"
-    if not digits.isdigit() or unit not in _UNITS_MS:
+    is_number = digits.isascii() and digits.isdigit()
+    milliseconds = int(digits) * _UNITS_MS[unit] if is_number and unit in _UNITS_MS else 0
+    if not 0 < milliseconds <= _LONGEST_MS:
         raise ConfigError(f"{option} cannot be {text!r}: a time such as 500ms, 30s, 5min or 1h is expected")
-    return int(digits) * _UNITS_MS[unit]
+    return milliseconds

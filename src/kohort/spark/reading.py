@@ -1,33 +1,33 @@
 """What runs in the executors: one span of one partition becomes Arrow record batches.
 
 Laws: stateless but for a connection kept per worker process; no Python object per record; a span ends exactly where
-it was planned to end, also inside a fetched batch.
+it was planned to end, also inside a fetched batch; a broker that is away for a while is waited for.
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
 from kohort.client.consumer import Consumer
-from kohort.errors import KohortTimeoutError
+from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
-from kohort.spark.offsets import Span
+from kohort.spark.offsets import RecordsLostError
 from kohort.spark.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow
 
-#: A span without a new record for so long is given up, seconds.
-STALLED_AFTER_S: Final = 120.0
-_POLL_S: Final = 5.0
+#: Short, because a span may end in offsets that have no record (marks of transactions): no data comes to end the wait.
+_POLL_S: Final = 0.2
 
-#: Consumers of this worker process by their settings: workers are reused, connections with them.
-_consumers: dict[tuple[tuple[str, str], ...], Consumer] = {}
+#: Idle consumers of this worker process by their settings: workers are reused, connections with them.
+_idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
 
 
 @dataclass
@@ -41,46 +41,62 @@ class SpanToRead(InputPartition):
 
 
 def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.RecordBatch]:
-    """The records of one span, in order, as batches of the wanted columns."""
+    """The records of one span, in order, as batches of the wanted columns.
+
+    Raises:
+        RecordsLostError: the log begins behind the span's start.
+        KohortTimeoutError: nothing came for `kafka.default.api.timeout.ms`.
+    """
     settings = tuple(sorted(options.client.items()))
-    consumer = _consumers.pop(settings, None) or _open(options)
+    consumer = _idle.pop(settings, None) or Consumer.from_config(reading_config(options))
     try:
-        yield from _read(
-            consumer, options.columns, TopicPartition(task.topic, task.partition), Span(task.start, task.end)
-        )
+        yield from _read(consumer, options, task)
+        consumer.assign([])
     except BaseException:
         # A consumer that stopped half-way holds data of this span; the next task gets a fresh one.
         consumer.close(timeout=0)
         raise
-    _consumers[settings] = consumer
+    _idle[settings] = consumer
 
 
-def _open(options: SourceOptions) -> Consumer:
-    return Consumer.from_config({**options.client, "auto.offset.reset": "none", "enable.auto.commit": False})
+def reading_config(options: SourceOptions) -> dict[str, object]:
+    """Settings of an executor's consumer."""
+    return {**options.client, "auto.offset.reset": "none", "enable.auto.commit": False}
 
 
-def _read(
-    consumer: Consumer, columns: Sequence[str], partition: TopicPartition, span: Span
-) -> Iterator[pyarrow.RecordBatch]:
-    fetched = tuple(columns) if "offset" in columns else (*columns, "offset")
+def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.RecordBatch]:
+    partition = TopicPartition(task.topic, task.partition)
+    columns = list(options.columns)
+    # Where the span ends inside a batch, offsets tell.
+    fetched = columns if "offset" in columns else [*columns, "offset"]
+    patience_s = options.api_timeout_ms / 1000
     consumer.assign([partition])
-    consumer.seek(partition, span.start)
-    position, silent_s = span.start, 0.0
-    while position < span.end:
-        batches = consumer.poll_arrow(_POLL_S, columns=fetched)
+    consumer.seek(partition, task.start)
+    position, since_s, trouble = task.start, time.monotonic(), None
+    while position < task.end:
+        try:
+            batches = consumer.poll_arrow(_POLL_S, columns=fetched)
+        except KohortError as why:
+            if isinstance(why, BrokerError) and why.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise RecordsLostError(partition, position, "the log begins behind it, or ends before it") from why
+            if not why.retriable:
+                raise
+            batches, trouble = [], why
         for batch in batches:
-            kept = _cut(batch, span.end)
+            kept = cut(batch, task.end)
             if kept.num_rows:
-                yield kept.select(list(columns))
+                yield kept.select(columns)
         reached = consumer.position(partition)
-        silent_s = 0.0 if reached > position else silent_s + _POLL_S
-        position = reached
-        if silent_s >= STALLED_AFTER_S:
-            raise KohortTimeoutError(f"{partition} gave no record after offset {position} for {silent_s:.0f} s")
-    consumer.assign([])
+        now_s = time.monotonic()
+        if reached > position:
+            position, since_s = reached, now_s
+        elif now_s >= since_s + patience_s:
+            raise KohortTimeoutError(
+                f"{partition} gave nothing at offset {position} for {patience_s:g} s (kafka.default.api.timeout.ms)"
+            ) from trouble
 
 
-def _cut(batch: pyarrow.RecordBatch, end: int) -> pyarrow.RecordBatch:
+def cut(batch: pyarrow.RecordBatch, end: int) -> pyarrow.RecordBatch:
     """The rows whose offset is below `end`; offsets ascend."""
     offsets = batch.column("offset")
     rows = batch.num_rows

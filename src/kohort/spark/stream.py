@@ -8,21 +8,22 @@ Source: measured behaviour of PySpark 4.3; architecture, journey of a micro-batc
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kohort.errors import KohortError
+from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
-from kohort.spark.batch import plan_tasks, resolve_offsets
-from kohort.spark.membership import EveryPartition, GroupMember, Ownership
-from kohort.spark.offsets import OffsetJson, Span, from_json, share_limit, to_json
+from kohort.spark.membership import GroupMember
+from kohort.spark.offsets import OffsetJson, RecordsLostError, Span, from_json, share_limit, to_json
 from kohort.spark.options import EARLIEST, LATEST, SourceOptions
+from kohort.spark.ownership import EveryPartition, Ownership, Spans
+from kohort.spark.planning import check_names, find_partitions, plan_tasks, resolve_offsets
 from kohort.spark.reading import SpanToRead, read_span
 
 if TYPE_CHECKING:
@@ -62,11 +63,18 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._ownership: Ownership | None = None
-        #: What was ours when the last batch was planned.
-        self._owned: set[TopicPartition] = set()
+        #: The end of the last batch that this process planned; any other batch was planned by an earlier run.
+        self._planned: OffsetJson | None = None
+        #: The `start` that was reported as finished last.
+        self._finished: OffsetJson | None = None
+        #: For a new query: what there was when it first planned, which is where startingOffsets applies.
+        self._existing_first: set[TopicPartition] | None = None
+        #: Ends of what was ours when the last batch was planned.
+        self._ends: dict[TopicPartition, int] = {}
         #: Ends that an AvailableNow run must not pass; `None` for other triggers.
         self._horizon: dict[TopicPartition, int] | None = None
-        self._finished: OffsetJson | None = None
+
+    # -- planning -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
         """Nothing is read yet; where to start is decided when partitions are known."""
@@ -79,46 +87,45 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the present end of every partition: what comes later is for the next run."""
-        ownership = self._live()
-        consumer = ownership.consumer
-        wanted = self._options.topics or {partition.topic for partition in self._options.partitions}
-        everything = [
-            TopicPartition(topic, number) for topic in sorted(wanted) for number in consumer.partitions_for(topic) or ()
-        ]
-        self._horizon = consumer.end_offsets(everything)
+        with self._reasons():
+            ownership = self._open()
+            ownership.is_bounded = True
+            self._horizon = ownership.consumer.end_offsets(find_partitions(ownership.consumer, self._options))
 
     def latestOffset(self, start: OffsetJson, limit: Any) -> OffsetJson:
-        """Everything up to `start` is finished: commit that, then plan the next batch."""
-        ownership = self._live()
+        """Everything up to `start` is finished; plan the next batch."""
         done = from_json(start)
-        if start and start != self._finished:
-            ownership.finish(done)
-            self._finished = start
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        spans = ownership.plan(lambda owned: self._choose(owned, done, cap))
-        if not any(span.size for span in spans.values()):
+        with self._reasons():
+            ownership = self._open()
+            if start != self._finished:
+                ownership.finish(done)
+                self._finished = start
+            spans = ownership.plan(lambda owned: self._choose(ownership, owned, cap=cap, is_new=not start))
+        # A new query writes its starts into the checkpoint even if there is nothing to read yet.
+        if not any(span.size for span in spans.values()) and (start or not spans):
             return start
-        return to_json(spans)
+        self._planned = to_json(spans)
+        return self._planned
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
-        """The present end of what we own, for the query's progress."""
-        if self._ownership is None or not self._owned:
-            return None
+        """The ends of what we own, as of the last plan, for the query's progress."""
         report: dict[str, dict[str, int]] = {}
-        for (topic, partition), end in sorted(self._ownership.consumer.end_offsets(sorted(self._owned)).items()):
+        for (topic, partition), end in sorted(self._ends.items()):
             report.setdefault(topic, {})[str(partition)] = end
-        return report
+        return report or None
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of the batch that ends at `end`; also the first call after a crash, with the batch to repeat."""
-        spans = from_json(end)
         if start == end:
             return []
-        is_replay = self._ownership is None
-        ownership = self._live()
-        if is_replay:
-            ownership.resume_batch(spans)
+        spans = from_json(end)
+        if end != self._planned:
+            with self._reasons():
+                spans = self._open().resume(spans)
         return plan_tasks(spans)
+
+    # -- the rest of Spark's calls ------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Runs in an executor."""
@@ -128,71 +135,88 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Too late and not always called: see the module's laws."""
 
     def stop(self) -> None:
-        """Called when the JVM is gone; also the end of a clean leave."""
+        """Called when a call has failed or the JVM is gone; a query that ends normally sends SIGTERM instead."""
         if self._ownership is not None:
             self._ownership.close()
 
-    def _live(self) -> Ownership:
-        """The ownership, joined; made on first use, in the one process that plans."""
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Ownership:
+        """Made on first use, in the one process that plans."""
         if self._ownership is None:
-            is_member = self._options.group_id is not None
-            self._ownership = GroupMember(self._options) if is_member else EveryPartition(self._options)
-            self._leave_on_sigterm()
-        self._ownership.wait_until_joined()
+            if self._options.group_id is None:
+                self._ownership = EveryPartition(self._options)
+            else:
+                self._ownership = member = GroupMember(self._options)
+                leave_on_sigterm(member)
+            # A topic that does not exist is said at once, not after waiting for an assignment.
+            find_partitions(self._ownership.consumer, self._options)
         return self._ownership
 
-    def _leave_on_sigterm(self) -> None:
-        # Spark ends this process by SIGTERM, without a call of stop() and without waiting.
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda *_: self._exit())
-
-    def _exit(self) -> None:
-        # A second SIGTERM follows the first one; the leave must not start twice.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    @contextmanager
+    def _reasons(self) -> Iterator[None]:
+        """Let the reason be raised where an error is only what follows from it."""
         try:
-            self.stop()
-        finally:
-            os._exit(0)
+            yield
+        except StateError:
+            if self._ownership is not None:
+                self._ownership.check()
+            raise
+        except KohortTimeoutError:
+            if self._ownership is not None:
+                # Nothing is answered about a topic that was deleted.
+                find_partitions(self._ownership.consumer, self._options)
+            raise
 
-    def _choose(
-        self, owned: set[TopicPartition], done: Mapping[TopicPartition, Span], cap: int | None
-    ) -> dict[TopicPartition, Span]:
+    def _choose(self, ownership: Ownership, owned: set[TopicPartition], *, cap: int | None, is_new: bool) -> Spans:
         """Spans for the next batch: from where each partition stands to its end, under the cap."""
-        assert self._ownership is not None
-        self._owned = owned
-        positions = self._positions(owned, done)
-        ends = self._ownership.consumer.end_offsets(sorted(owned)) if owned else {}
-        if self._horizon is not None:
-            ends = {partition: min(end, self._horizon.get(partition, 0)) for partition, end in ends.items()}
-        spans = {
-            partition: Span(start, max(start, ends.get(partition, start)))
-            for partition, start in sorted(positions.items())
-        }
+        existing = find_partitions(ownership.consumer, self._options)
+        if self._existing_first is None:
+            self._existing_first = set(existing) if is_new else set()
+            if is_new and isinstance(self._options.starting, dict):
+                check_names(existing, self._options.starting, option="startingOffsets", surplus_only=True)
+        partitions = sorted(owned.intersection(existing))
+        positions = self._positions(ownership, partitions)
+        self._ends = ownership.consumer.end_offsets(partitions)
+        spans: Spans = {}
+        for partition in partitions:
+            start, end = positions[partition], self._ends[partition]
+            if start > end:
+                raise RecordsLostError(partition, start, f"it ends at {end}")
+            if self._horizon is not None:
+                # Another member may have read on behind it; a partition that is younger than the run has none.
+                end = max(start, min(end, self._horizon.get(partition, 0)))
+            spans[partition] = Span(start, end)
         return share_limit(spans, cap)
 
-    def _positions(self, owned: set[TopicPartition], done: Mapping[TopicPartition, Span]) -> dict[TopicPartition, int]:
-        """Where each owned partition goes on: at the group's offset, after our last batch, or at its first start."""
-        assert self._ownership is not None
-        # Another query may have read on since our last batch; our checkpoint may be ahead of a commit that was lost.
-        known = [self._ownership.committed(owned), {partition: span.end for partition, span in done.items()}]
-        positions = {
-            partition: max(offsets[partition] for offsets in known if partition in offsets)
-            for partition in owned
-            if any(partition in offsets for offsets in known)
-        }
-        fresh = sorted(owned - set(positions))
-        if fresh:
-            starts = self._first_starts(fresh, is_new_query=not done)
-            self._ownership.begin_at(starts)
-            positions.update(starts)
-        return positions
+    def _positions(self, ownership: Ownership, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each partition goes on; one that nobody has begun starts as the options say."""
+        positions = ownership.positions(partitions)
+        fresh = [partition for partition in partitions if partition not in positions]
+        if not fresh:
+            return positions
+        starts = self._first_starts(ownership, fresh)
+        ownership.start_at(starts)
+        return {**positions, **starts}
 
-    def _first_starts(self, partitions: list[TopicPartition], *, is_new_query: bool) -> dict[TopicPartition, int]:
-        """`startingOffsets` for a new query; a partition that appears later is read from its beginning."""
+    def _first_starts(self, ownership: Ownership, fresh: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """`startingOffsets` for what there was when a new query began; what appeared later from its beginning.
+
+        A partition that was added while the query ran or was stopped would lose its first records otherwise.
+        """
+        assert self._existing_first is not None
         asked = LATEST if self._options.starting is None else self._options.starting
-        if not is_new_query and self._options.group_id is None:
-            asked = EARLIEST
+        first = [partition for partition in fresh if partition in self._existing_first]
+        later = [partition for partition in fresh if partition not in self._existing_first]
         if isinstance(asked, dict):
-            asked = {partition: asked.get(partition, EARLIEST) for partition in partitions}
-        assert self._ownership is not None
-        return resolve_offsets(self._ownership.consumer, partitions, asked)
+            asked = {partition: offset for partition, offset in asked.items() if partition in first}
+        return {
+            **resolve_offsets(ownership.consumer, first, asked, option="startingOffsets"),
+            **resolve_offsets(ownership.consumer, later, EARLIEST, option="startingOffsets"),
+        }
+
+
+def leave_on_sigterm(member: GroupMember) -> None:
+    """Spark ends the reader's process by SIGTERM, twice, without a call of `stop` and without waiting."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: member.leave_and_exit())
