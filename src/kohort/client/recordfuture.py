@@ -4,8 +4,8 @@ Most applications send many records and look at few futures. What a `concurrent.
 condition, a lock, lists) is a dozen objects that the garbage collector walks over again and again while a record waits;
 with them it, and not the sending, sets the pace.
 
-Laws: everybody else sees a `concurrent.futures.Future`: `wait`, `as_completed` and asyncio, too; whoever comes first, the
-one who settles it or the one who waits, the other one learns of it.
+Laws: everybody else sees a `concurrent.futures.Future`: `wait`, `as_completed` and asyncio, too; whoever comes first,
+the one who settles it or the one who waits, the other one learns of it.
 """
 
 from __future__ import annotations
