@@ -36,12 +36,16 @@ def _text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] 
 
 
 _NODE: Final = [
-    _count("node.id", 1, "The number of this broker in Metadata answers."),
-    _count("broker.id", None, "Older name of node.id."),
-    _text("cluster.id", None, "The cluster's id; by default the one that the data directory keeps."),
-    _text("listeners", None, "Where to listen, as PLAINTEXT://HOST:PORT; port 0 takes a free one."),
+    _count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
+    _count("broker.id", None, "Older name of node.id (Kafka: -1 for none)."),
+    _text(
+        "cluster.id", None, "The cluster's id (in Kafka no option); by default the one that the data directory keeps."
+    ),
+    _text(
+        "listeners", None, "Where to listen, as PLAINTEXT://HOST:PORT (Kafka: every address); port 0 takes a free one."
+    ),
     _text("advertised.listeners", None, "What clients are told to connect to; by default the address listened on."),
-    _text("log.dir", None, "The data directory; without one the log is kept in memory."),
+    _text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
     _text("log.dirs", None, "Older name of log.dir; one directory only."),
 ]
 _TOPICS: Final = [
@@ -85,26 +89,40 @@ _GROUPS: Final = [
     _group("offset.metadata.max.bytes", "Longest text that may be committed with an offset."),
     _group("group.min.session.timeout.ms", "Shortest session timeout a classic member may ask for.", low=1),
     _group("group.max.session.timeout.ms", "Longest session timeout a classic member may ask for.", low=1),
-    _group("group.initial.rebalance.delay.ms", "How long an empty classic group waits for more members."),
+    _group("group.initial.rebalance.delay.ms", "How long an empty classic group waits for more members (Kafka: 3000)."),
     _group("group.max.size", "Most members of a classic group.", low=1),
     _group("group.consumer.session.timeout.ms", "Silence after which a KIP-848 member is fenced.", low=1),
-    _group("group.consumer.min.session.timeout.ms", "Lower bound of a group's own session timeout.", low=1),
-    _group("group.consumer.max.session.timeout.ms", "Upper bound of a group's own session timeout.", low=1),
+    _group(
+        "group.consumer.min.session.timeout.ms",
+        "Lower bound of a KIP-848 group's session timeout (Kafka: 45000).",
+        low=1,
+    ),
+    _group(
+        "group.consumer.max.session.timeout.ms",
+        "Upper bound of a KIP-848 group's session timeout (Kafka: 60000).",
+        low=1,
+    ),
     _group("group.consumer.heartbeat.interval.ms", "How often a KIP-848 member is told to heartbeat.", low=1),
-    _group("group.consumer.min.heartbeat.interval.ms", "Lower bound of a group's own interval.", low=1),
-    _group("group.consumer.max.heartbeat.interval.ms", "Upper bound of a group's own interval.", low=1),
+    _group(
+        "group.consumer.min.heartbeat.interval.ms", "Lower bound of a KIP-848 group's interval (Kafka: 5000).", low=1
+    ),
+    _group(
+        "group.consumer.max.heartbeat.interval.ms", "Upper bound of a KIP-848 group's interval (Kafka: 15000).", low=1
+    ),
     _group("group.consumer.max.size", "Most members of a KIP-848 group.", low=1),
     Option(
         name="group.consumer.assignors",
         parse=parse_list,
         default=list(_GROUP_DEFAULTS.group_consumer_assignors),
-        doc="Server-side assignors that members may choose; the first is the default.",
+        doc="Server-side assignors that members may choose; the first is the default (Kafka: uniform, range).",
     ),
-    _group("group.consumer.assignment.interval.ms", "Shortest time between two computations of a target."),
+    _group(
+        "group.consumer.assignment.interval.ms", "Shortest time between two computations of a target (Kafka: 1000)."
+    ),
 ]
 _LIMITS: Final = [
     _count("socket.request.max.bytes", 100 * MEBI, "Longest request; a longer one closes its connection.", low=KIBI),
-    _count("socket.listen.backlog.size", 128, "Connections that may wait to be accepted.", low=1),
+    _count("socket.listen.backlog.size", 128, "Connections that may wait to be accepted (Kafka: 50).", low=1),
     _count("max.connections", 2_000, "Most connections at a time; further ones are closed (Kafka: no limit).", low=1),
     _count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
     _count(

@@ -61,19 +61,29 @@ _SHARED: Final = (
         name="bootstrap.servers",
         parse=parse_servers,
         default=["127.0.0.1:9092"],
-        doc="host:port of brokers to start from.",
+        doc="host:port of brokers to start from (Kafka: no default).",
     ),
-    _text("client.id", "kohort", "Name of this client in the broker's logs."),
+    _text("client.id", "kohort", "Name of this client in the broker's logs (Kafka: empty)."),
     _number("request.timeout.ms", 30_000, "How long an answer may take.", minimum=1),
-    _number("default.api.timeout.ms", 60_000, "Limit of calls without a timeout.", minimum=1),
+    _number(
+        "default.api.timeout.ms",
+        60_000,
+        "Limit of calls without a timeout (in Kafka no option of producers).",
+        minimum=1,
+    ),
     _number("retry.backoff.ms", 100, "First pause before a retry."),
     _number("retry.backoff.max.ms", 1_000, "Longest pause before a retry."),
     _number("reconnect.backoff.ms", 50, "First pause before connecting again."),
     _number("reconnect.backoff.max.ms", 1_000, "Longest pause before connecting again."),
     _number("socket.connection.setup.timeout.ms", 10_000, "How long connecting may take.", minimum=1),
     _number("metadata.max.age.ms", 300_000, "Longest time between two looks at the cluster.", minimum=1),
-    _number("receive.buffer.bytes", -1, "SO_RCVBUF; -1 leaves it to the system, which tunes it.", minimum=-1),
-    _number("send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the system.", minimum=-1),
+    _number(
+        "receive.buffer.bytes",
+        -1,
+        "SO_RCVBUF; -1 leaves it to the system, which tunes it (Kafka: 64 KiB, producer 32 KiB).",
+        minimum=-1,
+    ),
+    _number("send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the system (Kafka: 128 KiB).", minimum=-1),
 )
 
 _MEMBERSHIP: Final = (
@@ -81,7 +91,7 @@ _MEMBERSHIP: Final = (
     _choice(
         "group.protocol",
         "consumer",
-        "Protocol of membership; consumer (KIP-848) falls back to classic where the broker lacks it.",
+        "Protocol of membership; consumer (KIP-848) falls back to classic where the broker lacks it (Kafka: classic).",
         "consumer",
         "classic",
     ),
@@ -90,7 +100,7 @@ _MEMBERSHIP: Final = (
         name="partition.assignment.strategy",
         parse=parse_list,
         default=["range", "roundrobin"],
-        doc="Assignors in order of preference (classic protocol).",
+        doc="Assignors in order of preference (classic protocol; Kafka: range, cooperative-sticky).",
     ),
     _number(
         "session.timeout.ms",
@@ -108,7 +118,7 @@ _MEMBERSHIP: Final = (
     _choice(
         "revocation.timeout.policy",
         "retry_then_leave",
-        "What to do when a revocation callback takes longer than max.poll.interval.ms.",
+        "What to do when a revocation callback takes longer than max.poll.interval.ms (in Kafka no option).",
         "retry_then_leave",
         "leave",
         "retry",
@@ -149,7 +159,7 @@ _FETCH: Final = (
     _number(
         "fetch.buffer.bytes",
         64 * 1024 * 1024,
-        "Most bytes fetched ahead of the application; 0 fetches nothing: a member that only holds partitions.",
+        "Most bytes fetched ahead of the application (in Kafka no option); 0: only hold partitions.",
         maximum=2**40,
     ),
     _switch("check.crcs", True, "Check the checksum of every batch."),

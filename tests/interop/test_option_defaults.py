@@ -1,0 +1,59 @@
+"""Where a default of ours is not Kafka's, the option's sentence says so: held against Apache Kafka 4.3 itself."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from kohort.broker.settings import BROKER_OPTIONS
+from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
+from kohort.config import Option, OptionSet
+from support.apache_broker import run_kafka_tool
+
+pytestmark = [pytest.mark.interop, pytest.mark.apache]
+
+#: Empty in a configuration, whatever the documents call it.
+NOTHING = ("", "null", '""')
+
+
+def defaults_of(config_class: str) -> dict[str, str]:
+    """name -> default, from the page of documentation that each of Kafka's config classes prints."""
+    page = run_kafka_tool(config_class)
+    rows = re.findall(r'<a id="([^"]+)".*?<th>Default:</th><td>(.*?)</td>', page, re.DOTALL)
+    # A number of bytes or milliseconds is followed by a friendlier form in brackets.
+    return {name.rpartition("_")[2]: re.sub(r" \(.*\)$", "", html.unescape(value)) for name, value in rows}
+
+
+def as_text(option: Option) -> str:
+    """Our default as Kafka writes it."""
+    value = option.default
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+@pytest.mark.parametrize(
+    ("options", "config_class"),
+    [
+        (BROKER_OPTIONS, "kafka.server.KafkaConfig"),
+        (CONSUMER_OPTIONS, "org.apache.kafka.clients.consumer.ConsumerConfig"),
+        (PRODUCER_OPTIONS, "org.apache.kafka.clients.producer.ProducerConfig"),
+        (ADMIN_OPTIONS, "org.apache.kafka.clients.admin.AdminClientConfig"),
+    ],
+    ids=["broker", "consumer", "producer", "admin"],
+)
+def test_other_default_than_kafka_is_told(options: OptionSet, config_class: str) -> None:
+    """An option that Kafka does not have, or with another default there, names Kafka in its sentence."""
+    kafka = defaults_of(config_class)
+    assert len(kafka) > 20, "the page was not understood"
+    differing = {
+        option.name: (as_text(option), kafka.get(option.name))
+        for option in options
+        if as_text(option) != kafka.get(option.name)
+        and not (as_text(option) in NOTHING and kafka.get(option.name) in NOTHING)
+    }
+    assert {name: both for name, both in differing.items() if "Kafka" not in options.option(name).doc} == {}
