@@ -20,7 +20,11 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class TopicPartition(NamedTuple):
-    """One partition by the name of its topic."""
+    """One partition by the name of its topic.
+
+    >>> str(TopicPartition("orders", 3))
+    'orders-3'
+    """
 
     topic: str
     partition: int

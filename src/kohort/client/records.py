@@ -36,7 +36,11 @@ class ConsumerRecord(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record was stored."""
+    """Where a sent record was stored.
+
+    >>> RecordMetadata("orders", 0, 7, 1700000000000).topic_partition
+    TopicPartition(topic='orders', partition=0)
+    """
 
     topic: str
     partition: int
