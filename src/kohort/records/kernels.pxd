@@ -9,6 +9,10 @@ cdef Py_ssize_t HEADER_WIDTH, HEADER_KEY, HEADER_KEY_LENGTH, HEADER_VALUE, HEADE
 @cython.locals(size=Py_ssize_t, position=Py_ssize_t, count=Py_ssize_t, length=Py_ssize_t)
 cpdef Py_ssize_t count_batches(const unsigned char[::1] buffer)
 
+@cython.locals(_index=cython.longlong, begin=Py_ssize_t, length=cython.longlong)
+cpdef Py_ssize_t walk_records(
+    const unsigned char[::1] region, Py_ssize_t position, Py_ssize_t end, long long count)
+
 @cython.locals(size=Py_ssize_t, position=Py_ssize_t, next_offset=cython.longlong, batch=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t,
                base_offset=cython.longlong, last_delta=cython.longlong, records=cython.longlong,
                attributes=cython.int)

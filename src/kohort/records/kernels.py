@@ -55,6 +55,17 @@ def count_batches(buffer: Buffer) -> int:
     return count
 
 
+def walk_records(region: Buffer, position: int, end: int, count: int) -> int:
+    """Hop over the lengths of `count` records; `end` if the last one ends there, else the fault as in the laws."""
+    for _index in range(count):
+        begin = position
+        length, position = _varint(region, position, end)
+        if position < 0 or length < 0 or length > end - position:
+            return -1 - begin
+        position += length
+    return position if position == end else -1 - position
+
+
 def index_batches(buffer: Buffer, table: memoryview, count: int) -> int:
     """Fill the table with the first `count` batches, as counted by `count_batches`.
 

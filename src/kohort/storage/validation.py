@@ -2,6 +2,7 @@
 
 Laws: nothing is written here but the timestamps of LogAppendTime; one bad batch refuses the whole set. Every refusal
 is `Refused` with the code that Apache Kafka answers, or one that tells the client more without making it retry.
+Records inside of a compressed batch are the reader's to check: the broker does not unpack what it stores.
 Source: Apache Kafka's LogValidator; issue text on bad input (wrong CRC and impossible lengths are CORRUPT_MESSAGE).
 """
 
@@ -17,6 +18,7 @@ from kohort.records.header import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_START,
+    HEADER_SIZE,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
     MAGIC,
@@ -25,6 +27,7 @@ from kohort.records.header import (
     check_batch,
     parse_header,
 )
+from kohort.records.kernels import walk_records
 from kohort.storage.fs import Buffer
 from kohort.storage.segment import BatchPlace
 
@@ -82,6 +85,11 @@ def check_place(buffer: Buffer, place: BatchPlace, *, max_message_bytes: int) ->
             ErrorCode.CORRUPT_MESSAGE,
             f"the batch claims {header.record_count} records in {header.last_offset_delta + 1} offsets",
         )
+    if not header.attributes & COMPRESSION_MASK:
+        end = position + size
+        stop = walk_records(buffer, position + HEADER_SIZE, end, header.record_count)
+        if stop != end:
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a record's length leads out of its batch, at byte {-1 - stop}")
     if header.attributes & _REFUSED_BITS or header.producer_id >= 0:
         _check_rights(header)
 
