@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kohort import Consumer
-from support import admin_scenarios, client_data_scenarios, client_scenarios
-from support.apache_broker import ApacheKafka, free_port
-from support.client_scenarios import BROKER_CONFIG, PROTOCOLS, group_options, new_topic, poll_until, send_values
+from support import client_scenarios
+from support.apache_broker import ApacheKafka
+from support.client_scenarios import BROKER_CONFIG, group_options, new_topic, poll_until, send_values
+from support.client_suite import ClientSuite
 from support.lossy_proxy import LossyProxy
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
-
-both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @pytest.fixture(scope="module")
@@ -77,122 +76,31 @@ def address(kafka: ApacheKafka) -> str:
     return kafka.bootstrap_servers
 
 
-@both_protocols
-def test_members_join_leave_and_vanish(address: str, protocol: str) -> None:
-    """Three members share six partitions; one joins, one leaves, one falls silent, one is killed."""
-    client_scenarios.members_join_leave_and_vanish(address, protocol)
+@pytest.fixture
+def restart(kafka: ApacheKafka) -> Callable[[], None]:
+    """Stops that broker and starts it on its data."""
+
+    def stop_and_start() -> None:
+        kafka.stop()
+        kafka.start()
+
+    return stop_and_start
 
 
-@both_protocols
-def test_our_members_and_confluent_ones_share_a_group(address: str, protocol: str) -> None:
-    """Both speak the same protocol."""
-    client_scenarios.mixed_members_share(address, protocol, protocol)
+@pytest.fixture
+def strict_address(old_kafka: ApacheKafka) -> str:
+    """HOST:PORT of the other broker."""
+    return old_kafka.bootstrap_servers
 
 
-@both_protocols
-def test_callbacks_follow_the_assignment(address: str, protocol: str) -> None:
-    """assigned, revoked: in that order, with what moves."""
-    client_scenarios.callbacks_follow_the_assignment(address, protocol)
-
-
-@both_protocols
-def test_slow_application_is_left_behind(address: str, protocol: str) -> None:
-    """lost: after max.poll.interval.ms without a poll."""
-    client_scenarios.slow_application_is_left_behind(address, protocol)
-
-
-@both_protocols
-def test_offsets_are_committed_and_sought(address: str, protocol: str) -> None:
-    """commit, committed, position, seek."""
-    client_scenarios.offsets_are_committed_and_sought(address, protocol)
-
-
-@both_protocols
-def test_progress_is_committed_by_itself(address: str, protocol: str) -> None:
-    """enable.auto.commit."""
-    client_scenarios.progress_is_committed_by_itself(address, protocol)
-
-
-def test_partitions_are_assigned_by_hand(address: str) -> None:
-    """assign."""
-    client_scenarios.partitions_are_assigned_by_hand(address)
-
-
-def test_reset_decides_where_to_start(address: str) -> None:
-    """auto.offset.reset."""
-    client_scenarios.reset_decides_where_to_start(address)
-
-
-def test_our_records_are_read_by_others(address: str) -> None:
-    """Codecs, acks, headers, tombstones."""
-    client_data_scenarios.our_records_are_read_by_others(address)
-
-
-def test_records_of_others_are_read(address: str) -> None:
-    """Codecs of confluent-kafka, by poll and poll_arrow."""
-    client_data_scenarios.records_of_others_are_read(address)
-
-
-def test_keys_go_where_java_puts_them(address: str) -> None:
-    """The partitioner."""
-    client_data_scenarios.keys_go_where_java_puts_them(address)
-
-
-def test_records_without_key_reach_every_partition(address: str) -> None:
-    """The partitioner without keys."""
-    client_data_scenarios.records_without_key_reach_every_partition(address)
-
-
-def test_missing_topic_is_created_by_sending(address: str) -> None:
-    """auto.create.topics.enable."""
-    client_data_scenarios.missing_topic_is_created_by_sending(address)
-
-
-def test_refused_records_say_why(address: str) -> None:
-    """Refusals of the broker and of our own."""
-    client_data_scenarios.refused_records_say_why(address)
-
-
-def test_wrong_address_is_named() -> None:
-    """Nobody listens."""
-    client_data_scenarios.wrong_address_is_named(free_port())
-
-
-def test_topics_are_made_grown_and_deleted(address: str) -> None:
-    """Admin: topics."""
-    admin_scenarios.topics_are_made_grown_and_deleted(address)
-
-
-@both_protocols
-def test_groups_are_listed_and_described(address: str, protocol: str) -> None:
-    """Admin: groups."""
-    admin_scenarios.groups_are_listed_and_described(address, protocol)
-
-
-def test_offsets_of_a_group_without_members(address: str) -> None:
-    """Admin: offsets."""
-    admin_scenarios.offsets_of_a_group_without_members(address)
-
-
-def test_cluster_is_described(address: str) -> None:
-    """Admin: the cluster."""
-    admin_scenarios.cluster_is_described(address)
+class TestClientsOnApacheKafka(ClientSuite):
+    """Everything that our clients do anywhere."""
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("consumer", "classic"), ("classic", "consumer")])
 def test_members_of_both_protocols_share_a_group(address: str, ours: str, theirs: str) -> None:
     """KIP-848's migration: the coordinator translates between a classic and a consumer member."""
     client_scenarios.mixed_members_share(address, ours, theirs)
-
-
-def test_groups_outlive_their_coordinator(kafka: ApacheKafka) -> None:
-    """A restart of the broker on its data."""
-
-    def restart() -> None:
-        kafka.stop()
-        kafka.start()
-
-    client_scenarios.groups_outlive_their_coordinator(kafka.bootstrap_servers, restart)
 
 
 def test_broker_without_kip_848_gets_classic_members(old_kafka: ApacheKafka, caplog: pytest.LogCaptureFixture) -> None:
@@ -211,13 +119,3 @@ def test_broker_without_kip_848_gets_classic_members(old_kafka: ApacheKafka, cap
             consumer.unsubscribe()
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "KIP-848" in caplog.text and "classic" in caplog.text
-
-
-def test_missing_topic_is_named(old_kafka: ApacheKafka) -> None:
-    """Nothing is created by itself."""
-    client_data_scenarios.missing_topic_is_named(old_kafka.bootstrap_servers)
-
-
-def test_lost_answers_double_nothing(old_kafka: ApacheKafka, proxy: LossyProxy) -> None:
-    """The idempotent producer and a connection that breaks."""
-    client_data_scenarios.lost_answers_double_nothing(old_kafka.bootstrap_servers, proxy)

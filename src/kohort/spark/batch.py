@@ -34,7 +34,11 @@ class KohortBatchReader(DataSourceReader):
             partitions = find_partitions(consumer, self._options)
             starts = resolve_offsets(consumer, partitions, starting, option="startingOffsets")
             ends = resolve_offsets(consumer, partitions, ending, option="endingOffsets")
-        return plan_tasks({partition: Span(starts[partition], ends[partition]) for partition in partitions})
+        spans = {partition: Span(starts[partition], ends[partition]) for partition in partitions}
+        for partition, span in spans.items():
+            if span.size < 0:
+                raise ConfigError(f"the batch of {partition} starts at {span.start} and ends at {span.end}")
+        return plan_tasks(spans)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Runs in an executor."""

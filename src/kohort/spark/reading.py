@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import InputPartition
 
 from kohort.client.consumer import Consumer
+from kohort.client.options import CONSUMER_OPTIONS
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import RecordsLostError
@@ -60,8 +61,14 @@ def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.Reco
 
 
 def reading_config(options: SourceOptions) -> dict[str, object]:
-    """Settings of an executor's consumer."""
-    return {**options.client, "auto.offset.reset": "none", "enable.auto.commit": False}
+    """Settings of an executor's consumer.
+
+    It fetches ahead by one answer: while one is handed to the JVM the next is on its way. More than that would only be
+    fetched in vain behind the end of the span.
+    """
+    settings = {**options.client, "auto.offset.reset": "none", "enable.auto.commit": False}
+    answer_bytes: int = CONSUMER_OPTIONS.parse(settings)["max.partition.fetch.bytes"]
+    return {**settings, "fetch.buffer.bytes": 2 * answer_bytes}
 
 
 def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.RecordBatch]:

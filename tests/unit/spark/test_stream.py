@@ -219,7 +219,7 @@ def test_a_topic_that_is_deleted_ends_the_query(
         startingOffsets="earliest",
         kafka__metadata__max__age__ms=50,
         **group,
-        kafka__default__api__timeout__ms=1000,
+        kafka__default__api__timeout__ms=2500,
     )
     query.run()
     admin.delete_topics([name])

@@ -1,0 +1,117 @@
+"""The scenarios of our clients as one class of tests: a file inherits it and says by fixtures which broker is meant.
+
+Fixtures: `address` (HOST:PORT of a broker with `BROKER_CONFIG`), `restart` (restarts it on its data), `strict_address`
+(one that creates no topics by itself and advertises `proxy`), `proxy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from support import admin_scenarios, client_data_scenarios, client_scenarios
+from support.apache_broker import free_port
+from support.client_scenarios import PROTOCOLS
+from support.lossy_proxy import LossyProxy
+
+both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+class ClientSuite:
+    """What consumer, producer and admin client must do against any broker."""
+
+    @both_protocols
+    def test_members_join_leave_and_vanish(self, address: str, protocol: str) -> None:
+        """Three members share six partitions; one joins, one leaves, one falls silent, one is killed."""
+        client_scenarios.members_join_leave_and_vanish(address, protocol)
+
+    @both_protocols
+    def test_our_members_and_confluent_ones_share_a_group(self, address: str, protocol: str) -> None:
+        """Both speak the same protocol."""
+        client_scenarios.mixed_members_share(address, protocol, protocol)
+
+    @both_protocols
+    def test_callbacks_follow_the_assignment(self, address: str, protocol: str) -> None:
+        """assigned, revoked: in that order, with what moves."""
+        client_scenarios.callbacks_follow_the_assignment(address, protocol)
+
+    @both_protocols
+    def test_slow_application_is_left_behind(self, address: str, protocol: str) -> None:
+        """lost: after max.poll.interval.ms without a poll."""
+        client_scenarios.slow_application_is_left_behind(address, protocol)
+
+    @both_protocols
+    def test_offsets_are_committed_and_sought(self, address: str, protocol: str) -> None:
+        """commit, committed, position, seek."""
+        client_scenarios.offsets_are_committed_and_sought(address, protocol)
+
+    @both_protocols
+    def test_progress_is_committed_by_itself(self, address: str, protocol: str) -> None:
+        """enable.auto.commit."""
+        client_scenarios.progress_is_committed_by_itself(address, protocol)
+
+    def test_partitions_are_assigned_by_hand(self, address: str) -> None:
+        """assign."""
+        client_scenarios.partitions_are_assigned_by_hand(address)
+
+    def test_reset_decides_where_to_start(self, address: str) -> None:
+        """auto.offset.reset."""
+        client_scenarios.reset_decides_where_to_start(address)
+
+    def test_our_records_are_read_by_others(self, address: str) -> None:
+        """Codecs, acks, headers, tombstones."""
+        client_data_scenarios.our_records_are_read_by_others(address)
+
+    def test_records_of_others_are_read(self, address: str) -> None:
+        """Codecs of confluent-kafka, by poll and poll_arrow."""
+        client_data_scenarios.records_of_others_are_read(address)
+
+    def test_keys_go_where_java_puts_them(self, address: str) -> None:
+        """The partitioner."""
+        client_data_scenarios.keys_go_where_java_puts_them(address)
+
+    def test_records_without_key_reach_every_partition(self, address: str) -> None:
+        """The partitioner without keys."""
+        client_data_scenarios.records_without_key_reach_every_partition(address)
+
+    def test_missing_topic_is_created_by_sending(self, address: str) -> None:
+        """auto.create.topics.enable."""
+        client_data_scenarios.missing_topic_is_created_by_sending(address)
+
+    def test_refused_records_say_why(self, address: str) -> None:
+        """Refusals of the broker and of our own."""
+        client_data_scenarios.refused_records_say_why(address)
+
+    def test_wrong_address_is_named(self) -> None:
+        """Nobody listens."""
+        client_data_scenarios.wrong_address_is_named(free_port())
+
+    def test_topics_are_made_grown_and_deleted(self, address: str) -> None:
+        """Admin: topics."""
+        admin_scenarios.topics_are_made_grown_and_deleted(address)
+
+    @both_protocols
+    def test_groups_are_listed_and_described(self, address: str, protocol: str) -> None:
+        """Admin: groups."""
+        admin_scenarios.groups_are_listed_and_described(address, protocol)
+
+    def test_offsets_of_a_group_without_members(self, address: str) -> None:
+        """Admin: offsets."""
+        admin_scenarios.offsets_of_a_group_without_members(address)
+
+    def test_cluster_is_described(self, address: str) -> None:
+        """Admin: the cluster."""
+        admin_scenarios.cluster_is_described(address)
+
+    def test_groups_outlive_their_coordinator(self, address: str, restart: Callable[[], None]) -> None:
+        """A restart of the broker on its data."""
+        client_scenarios.groups_outlive_their_coordinator(address, restart)
+
+    def test_missing_topic_is_named(self, strict_address: str) -> None:
+        """Nothing is created by itself."""
+        client_data_scenarios.missing_topic_is_named(strict_address)
+
+    def test_lost_answers_double_nothing(self, strict_address: str, proxy: LossyProxy) -> None:
+        """The idempotent producer and a connection that breaks."""
+        client_data_scenarios.lost_answers_double_nothing(strict_address, proxy)
