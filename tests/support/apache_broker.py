@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -39,6 +40,7 @@ class ApacheKafka:
     ) -> None:
         self._libs = kafka_libs()
         self._heap = heap
+        self._is_temporary = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="apache-kafka-"))
         self.port, controller = free_port(), free_port()
         self._config = self.directory / "server.properties"
@@ -114,6 +116,8 @@ class ApacheKafka:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+        if self._is_temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def run_kafka_tool(main_class: str, *arguments: str, timeout: float = 90) -> str:
