@@ -115,6 +115,10 @@ def started_kohort(*words: str) -> AbstractContextManager[Running]:
     return started_python("-m", "kohort.cli.main", *words)
 
 
+def _hear_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def started_python(*arguments: str) -> Iterator[Running]:
     """A Python that runs until it is told to stop; killed if it is still there at the end."""
@@ -126,6 +130,8 @@ def started_python(*arguments: str) -> Iterator[Running]:
         text=True,
         env=environment(),
         start_new_session=True,
+        # A shell lets its background jobs ignore Ctrl-C, and they hand that down to everything that they start.
+        preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - it takes no lock that another thread could hold
     )
     running = Running(process)
     try:
