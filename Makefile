@@ -1,6 +1,6 @@
 # Each target does its own set-up; the first one takes a few minutes, later ones start within seconds.
 PY := .venv/bin/python
-.PHONY: demo test check soak seed bench bench-all clean
+.PHONY: demo test soak seed bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from kohort.client.actions import Action, Endpoint, Lane, Stop
+from kohort.client.actions import Action, Lane, Stop
 from kohort.client.cluster import Cluster
 from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.options import ClientSettings
@@ -207,10 +207,7 @@ class ProducerMachine:
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
         )
-        self._requests.send(self._any_broker(), Lane.CONTROL, request, self._on_identity)
-
-    def _any_broker(self) -> Endpoint:
-        return self._cluster.any_endpoint()
+        self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, self._on_identity)
 
     def _on_identity(self, answer: Answer, now_ms: int) -> None:
         response = message_of(answer, InitProducerIdResponse)
