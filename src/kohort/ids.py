@@ -33,16 +33,6 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class TopicIdPartition(NamedTuple):
-    """One partition by the id of its topic, which a re-created topic of the same name does not share."""
-
-    topic_id: TopicId
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{format_topic_id(self.topic_id)}-{self.partition}"
-
-
 def format_topic_id(topic_id: bytes) -> str:
     """Base64 as Kafka prints it: 22 characters, URL-safe, no padding."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii")

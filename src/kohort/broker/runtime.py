@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kohort.broker.deadlines import Deadlines
 from kohort.broker.durability import Durability, is_durable
@@ -42,12 +42,6 @@ KNOWN_GROUPS: Final = 10_000
 
 #: Turns what the coordinator says into the message of the request's version.
 Translate = Callable[[Request, Any], Message]
-
-
-class GroupMessage(Protocol):
-    """A request about one group."""
-
-    group_id: str
 
 
 class _Home:

@@ -74,10 +74,6 @@ class Requests:
         """The answer to that request interests nobody any more."""
         self._waiting.pop(token, None)
 
-    def is_waiting(self, token: int | None) -> bool:
-        """Whether that request has not ended."""
-        return token in self._waiting
-
     def add(self, action: Action) -> None:
         """Queue any action."""
         self._actions.append(action)
