@@ -1,0 +1,69 @@
+"""What an assignor is: one function from who owns what now, and who wants what, to who shall own what.
+
+Laws: an assignor is pure and deterministic, and leaves its input alone. Equal input gives equal output: only then
+does a replay of what happened lead to the same target.
+Source: KIP-848 (server-side assignors); requirement H8: ownership is `owner[partition]`, an array of C ints.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from kohort.assign.ownership import PartitionSpace
+
+#: No limit to the number of moves.
+UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignableMember:
+    """One member; its number is its place in `Assignable.members`."""
+
+    member_id: str
+    #: Static name, `None` if it is dynamic.
+    instance_id: str | None = None
+    #: Where it runs, `None` if it did not say.
+    rack_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignable:
+    """One group, as an assignor sees it.
+
+    `space`: the partitions of every topic that somebody subscribes to, topics in the order of their names; `owner` and
+    the answer are arrays over it. `topic_names`: by topic of `space`. `members`: in the order of their ids.
+    `subscribers`: by topic of `space`, the ascending numbers of the members that subscribe to it, never empty.
+    `owner`: partition -> number of the member that shall own it by the target of before, -1 nobody.
+    `max_moves`: how many partitions may go from one living owner to another, `UNLIMITED` is as many as balance needs.
+    `imbalance`: by how many partitions two members with the same choice may differ beyond 1 before it is worth a move.
+    """
+
+    space: PartitionSpace
+    topic_names: tuple[str, ...]
+    members: tuple[AssignableMember, ...]
+    subscribers: tuple[Sequence[int], ...]
+    owner: array[int]
+    max_moves: int = UNLIMITED
+    imbalance: int = 0
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether every member subscribes to every topic."""
+        return all(len(members) == len(self.members) for members in self.subscribers)
+
+
+@runtime_checkable
+class Assignor(Protocol):
+    """What `group.consumer.assignors` names; your own are found through the entry points `kohort.assignors`."""
+
+    @property
+    def name(self) -> str:
+        """What members and brokers call it."""
+        ...
+
+    def assign(self, group: Assignable) -> array[int]:
+        """The new owners: an array like `group.owner`, every partition owned by a subscriber of its topic."""
+        ...
