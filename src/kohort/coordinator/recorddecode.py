@@ -1,0 +1,222 @@
+"""Facts about groups as Kafka stores them in `__consumer_offsets`, from bytes to records; `recordcodec` writes them.
+
+Laws: a type that is not known is skipped, not an error: newer software may have written it. What is broken, or of a
+newer version than the known ones, is an error that names the type: a group must not lose facts silently. (Kafka's
+flexible versions grow by tagged fields, which are skipped; a new version means that the old one cannot say it.)
+Source: Apache Kafka's group coordinator records; its loader skips unknown types and stops at newer versions alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, TypeVar
+
+from kohort.coordinator import records as facts
+from kohort.coordinator.model import Grants
+from kohort.errors import ProtocolError, RemoteProtocolError, StorageError
+from kohort.ids import TopicId
+from kohort.wire.codec import decode as decode_message
+from kohort.wire.messages import group_records as wire
+from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from kohort.wire.schema import Message
+
+_INT16: Final = Struct(">h")
+_M = TypeVar("_M", bound=Message)
+
+#: Newest version of each value that we read, by record type; Kafka's flexible ones skip what they do not know.
+_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0}
+#: Version of the embedded subscription that we read at most; newer ones only append fields.
+_SUBSCRIPTION_VERSION: Final = 3
+
+
+def decode(key: bytes, value: bytes | None) -> facts.Record | None:
+    """The record that a key and a value say; `None` if its type is not known here.
+
+    Raises:
+        StorageError: the bytes are not what their type says.
+    """
+    kind = -1
+    try:
+        if len(key) < 2:
+            raise RemoteProtocolError("the key is shorter than its type")
+        (kind,) = _INT16.unpack_from(key)
+        reader = _DECODERS.get(kind)
+        return None if reader is None else reader(key, value)
+    except (ProtocolError, ValueError) as why:
+        what = f"a record of type {kind}" if kind >= 0 else "a record"
+        raise StorageError(
+            f"the group log __consumer_offsets has {what} that cannot be read ({why}): the partition is damaged, or a "
+            "newer kohort or Kafka wrote it; start that version, or move the data directory away"
+        ) from why
+
+
+def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
+    """The topics of a classic consumer's embedded subscription; `None` if it is not one."""
+    try:
+        version = _INT16.unpack_from(metadata)[0] if len(metadata) >= 2 else -1
+        if version < 0:
+            return None
+        found, _ = decode_message(ConsumerProtocolSubscription, min(version, _SUBSCRIPTION_VERSION), metadata, 2)
+    except ProtocolError:
+        return None
+    return tuple(found.topics)
+
+
+def _read_key(cls: type[_M], key: bytes) -> _M:
+    return decode_message(cls, 0, key, 2)[0]
+
+
+def _read_value(cls: type[_M], kind: int, value: bytes) -> _M:
+    if len(value) < 2:
+        raise RemoteProtocolError("the value is shorter than its version")
+    (version,) = _INT16.unpack_from(value)
+    if not 0 <= version <= _VALUE_VERSIONS[kind]:
+        raise RemoteProtocolError(f"its version is {version}, and {_VALUE_VERSIONS[kind]} is the newest known")
+    return decode_message(cls, version, value, 2)[0]
+
+
+def _decode_offset(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(wire.OffsetCommitKey, key)
+    if value is None:
+        return facts.OffsetForgotten(group_id=found.group, topic=found.topic, partition=found.partition)
+    # Types 0 and 1 share a key's layout, and version 0 of a value's: what the oldest brokers wrote reads alike.
+    offset = _read_value(wire.OffsetCommitValue, 1, value)
+    return facts.OffsetCommitted(
+        group_id=found.group,
+        topic=found.topic,
+        partition=found.partition,
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp_ms=offset.commit_timestamp,
+        expire_timestamp_ms=offset.expire_timestamp,
+        topic_id=TopicId(offset.topic_id),
+    )
+
+
+def _decode_classic(key: bytes, value: bytes | None) -> facts.Record:
+    group_id = _read_key(wire.GroupMetadataKey, key).group
+    if value is None:
+        return facts.ClassicGroupForgotten(group_id=group_id)
+    group = _read_value(wire.GroupMetadataValue, 2, value)
+    members = tuple(
+        facts.StoredClassicMember(
+            member_id=member.member_id,
+            instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            # Version 0 had one timeout for both.
+            rebalance_timeout_ms=member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout,
+            session_timeout_ms=member.session_timeout,
+            subscription=bytes(member.subscription),
+            assignment=bytes(member.assignment),
+        )
+        for member in group.members
+    )
+    return facts.ClassicGroupStored(
+        group_id=group_id,
+        protocol_type=group.protocol_type,
+        generation=group.generation,
+        protocol_name=group.protocol,
+        leader=group.leader,
+        state_timestamp_ms=group.current_state_timestamp,
+        members=members,
+    )
+
+
+def _decode_epoch(key: bytes, value: bytes | None) -> facts.Record:
+    group_id = _read_key(wire.ConsumerGroupMetadataKey, key).group_id
+    if value is None:
+        return facts.ConsumerGroupForgotten(group_id=group_id)
+    found = _read_value(wire.ConsumerGroupMetadataValue, 3, value)
+    return facts.ConsumerGroupEpochSet(group_id=group_id, epoch=found.epoch, metadata_hash=found.metadata_hash)
+
+
+def _decode_subscribed(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(wire.ConsumerGroupMemberMetadataKey, key)
+    if value is None:
+        return facts.ConsumerMemberForgotten(group_id=found.group_id, member_id=found.member_id)
+    member = _read_value(wire.ConsumerGroupMemberMetadataValue, 5, value)
+    return facts.ConsumerMemberSubscribed(
+        group_id=found.group_id,
+        member_id=found.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(member.subscribed_topic_names),
+        # Kafka writes "" for none.
+        subscribed_topic_regex=member.subscribed_topic_regex or None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+    )
+
+
+def _decode_target_epoch(key: bytes, value: bytes | None) -> facts.Record:
+    group_id = _read_key(wire.ConsumerGroupTargetAssignmentMetadataKey, key).group_id
+    if value is None:
+        return facts.TargetAssignmentEpochForgotten(group_id=group_id)
+    found = _read_value(wire.ConsumerGroupTargetAssignmentMetadataValue, 6, value)
+    return facts.TargetAssignmentEpochSet(
+        group_id=group_id,
+        assignment_epoch=found.assignment_epoch,
+        assignment_timestamp_ms=found.assignment_timestamp,
+    )
+
+
+def _decode_target(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(wire.ConsumerGroupTargetAssignmentMemberKey, key)
+    if value is None:
+        return facts.MemberTargetForgotten(group_id=found.group_id, member_id=found.member_id)
+    target = _read_value(wire.ConsumerGroupTargetAssignmentMemberValue, 7, value)
+    return facts.MemberTargetSet(
+        group_id=found.group_id,
+        member_id=found.member_id,
+        partitions={TopicId(topic.topic_id): tuple(sorted(topic.partitions)) for topic in target.topic_partitions},
+    )
+
+
+def _decode_current(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(wire.ConsumerGroupCurrentMemberAssignmentKey, key)
+    if value is None:
+        return facts.CurrentAssignmentForgotten(group_id=found.group_id, member_id=found.member_id)
+    current = _read_value(wire.ConsumerGroupCurrentMemberAssignmentValue, 8, value)
+    try:
+        state = facts.MemberState(current.state)
+    except ValueError:
+        # KIP-848: a state that newer software stored forces the member to rejoin.
+        state = facts.MemberState.UNKNOWN
+    return facts.CurrentAssignmentSet(
+        group_id=found.group_id,
+        member_id=found.member_id,
+        member_epoch=current.member_epoch,
+        previous_member_epoch=current.previous_member_epoch,
+        state=state,
+        assigned=_grants(current.assigned_partitions, current.member_epoch),
+        pending_revocation=_grants(current.partitions_pending_revocation, current.member_epoch),
+    )
+
+
+def _grants(topics: list[wire.TopicPartitions], member_epoch: int) -> Grants:
+    grants: Grants = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if not epochs:
+            # Kafka before 4.3 did not keep them; the member's epoch lets no older commit pass.
+            epochs = [member_epoch] * len(topic.partitions)
+        grants[TopicId(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=True))
+    return grants
+
+
+#: By record type. Type 4 (topics of a group, until Kafka 4.0) and 16 (regular expressions) say nothing to us yet.
+_DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
+    0: _decode_offset,
+    1: _decode_offset,
+    2: _decode_classic,
+    3: _decode_epoch,
+    5: _decode_subscribed,
+    6: _decode_target_epoch,
+    7: _decode_target,
+    8: _decode_current,
+}
