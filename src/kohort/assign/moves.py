@@ -1,0 +1,73 @@
+"""What lies between two arrays of owners: who may keep what, how many partitions move, how even the loads are.
+
+Laws: a partition moves if it had an owner that still subscribes to its topic and gets another one; one whose owner is
+gone or wants it no more is free, and free partitions are always given out.
+Source: requirements H2 (balance against moves) and H8 (difference and balance as array operations).
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from kohort.assign.interface import UNLIMITED, Assignable
+from kohort.assign.kernels import NOBODY, count_loads, count_moves, drop_strangers
+
+
+def kept_owners(group: Assignable) -> array[int]:
+    """The owners of before, without those that no longer subscribe to the topic."""
+    owner = group.owner[:]
+    count = len(group.members)
+    for topic, start in enumerate(group.space.starts):
+        members = group.subscribers[topic]
+        if len(members) == count:
+            continue
+        is_subscriber = bytearray(count)
+        for member in members:
+            is_subscriber[member] = 1
+        drop_strangers(owner, start, start + group.space.counts[topic], is_subscriber)
+    return owner
+
+
+def loads_of(owner: array[int], member_count: int) -> array[int]:
+    """How many partitions each member owns.
+
+    >>> list(loads_of(array("i", [2, 0, -1, 2]), 3))
+    [1, 0, 2]
+    """
+    loads = array("i", bytes(4 * member_count))
+    count_loads(owner, loads)
+    return loads
+
+
+def spread_of(loads: array[int]) -> int:
+    """By how many partitions the largest load exceeds the smallest.
+
+    >>> spread_of(array("i", [1, 0, 2])), spread_of(array("i"))
+    (2, 0)
+    """
+    return max(loads) - min(loads) if loads else 0
+
+
+def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
+    """Of the moves that lead to `wanted`, as many as `group.max_moves` allows; the rest stays where it is.
+
+    Partitions with a low number move first, so that equal partitions of several topics move together. The next
+    computation goes on from there.
+    """
+    if group.max_moves == UNLIMITED:
+        return wanted
+    kept = kept_owners(group)
+    if count_moves(kept, wanted) <= group.max_moves:
+        return wanted
+    for partition, member in enumerate(kept):
+        if member == NOBODY:
+            kept[partition] = wanted[partition]
+    moves = sorted(
+        (flat - start, flat)
+        for start, count in zip(group.space.starts, group.space.counts, strict=True)
+        for flat in range(start, start + count)
+        if kept[flat] != wanted[flat]
+    )
+    for _, flat in moves[: group.max_moves]:
+        kept[flat] = wanted[flat]
+    return kept

@@ -1,0 +1,41 @@
+"""The order in which assignors that go by lists serve members: static ones first.
+
+Source: Apache Kafka's range assignor and its client's assignors: static members by their names, then the others by
+their ids.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+from kohort.assign.interface import Assignable, AssignableMember
+
+
+def order_members(members: Sequence[AssignableMember]) -> array[int]:
+    """The numbers of the members: static ones by their names, then the others in their order."""
+    names = sorted((member.instance_id, i) for i, member in enumerate(members) if member.instance_id is not None)
+    order = array("i", [i for _, i in names])
+    order.extend(i for i, member in enumerate(members) if member.instance_id is None)
+    return order
+
+
+def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array[int]]:
+    """For each topic of the group its subscribers in the given order of all members."""
+    has_static_members = any(member.instance_id is not None for member in group.members)
+    rank = array("i", bytes(4 * len(order)))
+    for place, member in enumerate(order):
+        rank[member] = place
+    # Topics of the same subscribers share their list, mostly as the same object.
+    known: dict[int, array[int]] = {}
+    for members in group.subscribers:
+        found = known.get(id(members))
+        if found is None:
+            if len(members) == len(order):
+                found = order
+            elif has_static_members:
+                found = array("i", sorted(members, key=rank.__getitem__))
+            else:
+                found = array("i", members)
+            known[id(members)] = found
+        yield found

@@ -1,0 +1,32 @@
+"""The assignors that come with kohort, by the names that members and `group.consumer.assignors` call them.
+
+Source: requirement G5. Assignors of others come through entry points, see docs/assignors.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.assign.interface import Assignor
+from kohort.assign.range_assignor import Range
+from kohort.assign.round_robin import RoundRobin
+from kohort.assign.sticky import Sticky
+from kohort.assign.uniform import Uniform
+
+_ASSIGNORS: Final[dict[str, Assignor]] = {
+    assignor.name: assignor for assignor in (Uniform(), Range(), RoundRobin(), Sticky())
+}
+
+#: Their names, the default first.
+BUILT_IN: Final[tuple[str, ...]] = tuple(_ASSIGNORS)
+
+
+def built_in(name: str) -> Assignor | None:
+    """The assignor of this name, `None` if kohort has none.
+
+    >>> BUILT_IN
+    ('uniform', 'range', 'roundrobin', 'sticky')
+    >>> built_in("range").name, built_in("mine")
+    ('range', None)
+    """
+    return _ASSIGNORS.get(name)
