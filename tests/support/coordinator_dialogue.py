@@ -107,7 +107,7 @@ class GroupDialogue:
 
     # Requests.
 
-    def ask(self, command: asked.GroupCommand | asked.ListGroups) -> Answer:
+    def ask(self, command: asked.GroupCommand | asked.ListGroups | asked.ListGroupConfigs) -> Answer:
         """Send a ready-made command; its `request` has to come from `request()`."""
         answer = Answer(self, command.request)
         assert command.request not in self._answers, "a token is used once"
@@ -231,6 +231,21 @@ class GroupDialogue:
         return self.ask(
             asked.DescribeClassicGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
         )
+
+    def alter_configs(self, changes: Mapping[str, str | None], **fields: Any) -> Answer:
+        """Set configs of a group, or take them back."""
+        fields.setdefault("group_id", self.group_id)
+        return self.ask(
+            asked.AlterGroupConfigs(cause=self.cause(), request=self.request(), changes=dict(changes), **fields)
+        )
+
+    def configs(self, group_id: str | None = None) -> dict[str, str]:
+        """What was set for a group."""
+        answer = self.ask(
+            asked.DescribeGroupConfigs(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
+        )
+        configs: dict[str, str] = answer.body_as(asked.DescribeGroupConfigsReply).configs
+        return configs
 
     # The world around the coordinator.
 

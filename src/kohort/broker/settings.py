@@ -119,6 +119,38 @@ _GROUPS: Final = [
     _group(
         "group.consumer.assignment.interval.ms", "Shortest time between two computations of a target (Kafka: 1000)."
     ),
+    _group("group.consumer.min.assignment.interval.ms", "Lower bound of a KIP-848 group's assignment interval."),
+    _group("group.consumer.max.assignment.interval.ms", "Upper bound of a KIP-848 group's assignment interval."),
+    _flag(
+        "group.consumer.assignor.offload.enable",
+        _GROUP_DEFAULTS.group_consumer_assignor_offload_enable,
+        "Whether an assignor of your own runs beside the coordinator's loop; built-in ones always run in it.",
+    ),
+    _group(
+        "group.consumer.rebalance.heartbeat.interval.ms",
+        "How often a KIP-848 member is told to heartbeat while it is on its way to its target; "
+        "0 is as always (not in Kafka).",
+    ),
+    _group(
+        "group.heartbeat.rate.max",
+        "Heartbeats per second of one KIP-848 group above which its members are told longer intervals (not in Kafka).",
+        low=1,
+    ),
+    _group(
+        "group.disconnect.grace.ms",
+        "How long a member lives on whose connection closed without a word; -1: its session decides (not in Kafka).",
+        low=-1,
+    ),
+    _group(
+        "group.assignor.max.moves",
+        "Most partitions that one assignment moves from a living owner to another; "
+        "-1: as many as balance needs (not in Kafka).",
+        low=-1,
+    ),
+    _group(
+        "group.assignor.imbalance",
+        "By how many partitions beyond one members may differ before any is moved (not in Kafka).",
+    ),
 ]
 _LIMITS: Final = [
     _count("socket.request.max.bytes", 100 * MEBI, "Longest request; a longer one closes its connection.", low=KIBI),

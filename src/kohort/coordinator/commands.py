@@ -9,19 +9,53 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kohort.coordinator.admincommands import (
+    AlterGroupConfigs,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+    DescribeClassicGroup,
+    DescribeClassicGroupReply,
+    DescribeConsumerGroup,
+    DescribeConsumerGroupReply,
+    DescribedClassicMember,
+    DescribedConsumerMember,
+    DescribeGroupConfigs,
+    DescribeGroupConfigsReply,
+    ListedGroup,
+    ListGroupConfigs,
+    ListGroupConfigsReply,
+    ListGroups,
+    ListGroupsReply,
+)
+from kohort.coordinator.stimulus import Command, GroupCommand, Partitions
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId, RequestToken, TopicId
+from kohort.ids import TopicId
 
-#: Partitions by topic id, as the KIP-848 heartbeat lists them: topic id -> ascending partitions.
-Partitions = dict[TopicId, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One stimulus; `cause` names it in everything that follows from it."""
-
-    cause: CauseId
+#: What is declared elsewhere and found here as well, so that every command has one address.
+__all__ = [
+    "AlterGroupConfigs",
+    "Command",
+    "DeleteGroup",
+    "DeleteOffsets",
+    "DeleteOffsetsReply",
+    "DescribeClassicGroup",
+    "DescribeClassicGroupReply",
+    "DescribeConsumerGroup",
+    "DescribeConsumerGroupReply",
+    "DescribeGroupConfigs",
+    "DescribeGroupConfigsReply",
+    "DescribedClassicMember",
+    "DescribedConsumerMember",
+    "GroupCommand",
+    "ListGroupConfigs",
+    "ListGroupConfigsReply",
+    "ListGroups",
+    "ListGroupsReply",
+    "ListedGroup",
+    "Partitions",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +63,6 @@ class TopicsChanged(Command):
     """The picture of topics is now `image`; no answer is expected."""
 
     image: TopicImage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupCommand(Command):
-    """A request about one group, answered by a `Reply` that names `request`."""
-
-    request: RequestToken
-    group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,115 +258,6 @@ class FetchOffsetsReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOffsets(GroupCommand):
-    """Forget committed offsets (OffsetDelete)."""
-
-    partitions: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOffsetsReply:
-    """One code per partition of the request, in its order."""
-
-    errors: tuple[ErrorCode, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroup(GroupCommand):
-    """Remove an empty group and its offsets; answered with `Done` or a `Refusal`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListGroups(Command):
-    """Every group of the shard; filters are applied case-insensitively, empty means all."""
-
-    request: RequestToken
-    states: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedGroup:
-    """`group_type` is "classic" or "consumer"; `state` as Kafka prints it."""
-
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListGroupsReply:
-    """By group id."""
-
-    groups: tuple[ListedGroup, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeClassicGroup(GroupCommand):
-    """DescribeGroups of one group; a group that is unknown or of another kind is described as Dead."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedClassicMember:
-    """`metadata` and `assignment` are the embedded blobs, empty unless the group is Stable."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeClassicGroupReply:
-    """`error` is GROUP_ID_NOT_FOUND where the group is unknown: version 6 shows it, older ones show state Dead."""
-
-    error: ErrorCode
-    group_id: str
-    state: str
-    protocol_type: str
-    protocol_name: str
-    members: tuple[DescribedClassicMember, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeConsumerGroup(GroupCommand):
-    """ConsumerGroupDescribe of one group; GROUP_ID_NOT_FOUND refuses an unknown or classic one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumerMember:
-    """`member_type`: -1 unknown, 0 classic, 1 consumer; assignments name topics by id."""
-
-    member_id: str
-    instance_id: str | None
-    rack_id: str | None
-    member_epoch: int
-    client_id: str
-    client_host: str
-    subscribed_topic_names: tuple[str, ...]
-    subscribed_topic_regex: str | None
-    assignment: Partitions
-    target_assignment: Partitions
-    member_type: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeConsumerGroupReply:
-    """`state`: Empty, Assigning, Reconciling, Stable or Dead. `topic_names` has every id that is mentioned."""
-
-    group_id: str
-    state: str
-    group_epoch: int
-    assignment_epoch: int
-    assignor_name: str
-    members: tuple[DescribedConsumerMember, ...]
-    topic_names: dict[TopicId, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """The answer where success has nothing to say."""
 
@@ -364,6 +281,8 @@ ReplyBody = (
     | ListGroupsReply
     | DescribeClassicGroupReply
     | DescribeConsumerGroupReply
+    | DescribeGroupConfigsReply
+    | ListGroupConfigsReply
     | Done
     | Refusal
 )

@@ -120,7 +120,7 @@ class ConsumerGroup:
 class GroupsState:
     """Everything that one shard knows; a group id is in at most one of `consumer` and `classic`."""
 
-    __slots__ = ("classic", "consumer", "image", "offsets")
+    __slots__ = ("classic", "configs", "consumer", "image", "offsets")
 
     def __init__(self) -> None:
         #: The topics; version 0 means that nobody told yet.
@@ -132,3 +132,5 @@ class GroupsState:
         #: group id -> topic -> partition -> the latest commit; no empty inner mapping.
         #: A group id that is only here is a simple group: somebody commits without being a member.
         self.offsets: dict[str, dict[str, dict[int, OffsetCommitted]]] = {}
+        #: group id -> the configs that were set for it, also for groups that are not there; no empty inner mapping.
+        self.configs: dict[str, dict[str, str]] = {}

@@ -20,6 +20,7 @@ from kohort.coordinator.model import Grants
 from kohort.coordinator.recorddecode import decode, subscribed_topics
 from kohort.wire.codec import encode_into
 from kohort.wire.messages import group_records as wire
+from kohort.wire.messages import own_group_records as own
 from kohort.wire.schema import Message
 
 __all__ = ["decode", "encode", "encode_durable", "subscribed_topics"]
@@ -152,6 +153,11 @@ def _encode_current(record: facts.CurrentAssignmentSet) -> bytes:
     return _pack(0, value, 0)
 
 
+def _encode_configs(record: facts.GroupConfigsSet) -> bytes:
+    rows = [own.GroupConfig(name=name, value=value) for name, value in sorted(record.configs.items())]
+    return _pack(0, own.GroupConfigsValue(configs=rows), 0)
+
+
 def _wire_grants(grants: Grants) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(
@@ -176,6 +182,8 @@ _KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.MemberTargetForgotten: partial(_member_key, 7, wire.ConsumerGroupTargetAssignmentMemberKey),
     facts.CurrentAssignmentSet: partial(_member_key, 8, wire.ConsumerGroupCurrentMemberAssignmentKey),
     facts.CurrentAssignmentForgotten: partial(_member_key, 8, wire.ConsumerGroupCurrentMemberAssignmentKey),
+    facts.GroupConfigsSet: partial(_group_key, 20_001, own.GroupConfigsKey),
+    facts.GroupConfigsForgotten: partial(_group_key, 20_001, own.GroupConfigsKey),
 }
 #: A record that is not here is a tombstone.
 _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
@@ -186,4 +194,5 @@ _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.TargetAssignmentEpochSet: _encode_target_epoch,
     facts.MemberTargetSet: _encode_target,
     facts.CurrentAssignmentSet: _encode_current,
+    facts.GroupConfigsSet: _encode_configs,
 }

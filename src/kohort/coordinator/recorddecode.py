@@ -18,6 +18,7 @@ from kohort.errors import ProtocolError, RemoteProtocolError, StorageError
 from kohort.ids import TopicId
 from kohort.wire.codec import decode as decode_message
 from kohort.wire.messages import group_records as wire
+from kohort.wire.messages import own_group_records as own
 from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schema import Message
 
@@ -25,7 +26,7 @@ _INT16: Final = Struct(">h")
 _M = TypeVar("_M", bound=Message)
 
 #: Newest version of each value that we read, by record type; Kafka's flexible ones skip what they do not know.
-_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0}
+_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0, 20_001: 0}
 #: Version of the embedded subscription that we read at most; newer ones only append fields.
 _SUBSCRIPTION_VERSION: Final = 3
 
@@ -209,6 +210,14 @@ def _grants(topics: list[wire.TopicPartitions], member_epoch: int) -> Grants:
     return grants
 
 
+def _decode_configs(key: bytes, value: bytes | None) -> facts.Record:
+    group_id = _read_key(own.GroupConfigsKey, key).group_id
+    if value is None:
+        return facts.GroupConfigsForgotten(group_id=group_id)
+    rows = _read_value(own.GroupConfigsValue, 20_001, value).configs
+    return facts.GroupConfigsSet(group_id=group_id, configs={row.name: row.value for row in rows})
+
+
 #: By record type. Type 4 (topics of a group, until Kafka 4.0) and 16 (regular expressions) say nothing to us yet.
 _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     0: _decode_offset,
@@ -219,4 +228,5 @@ _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     6: _decode_target_epoch,
     7: _decode_target,
     8: _decode_current,
+    20_001: _decode_configs,
 }

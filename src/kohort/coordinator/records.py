@@ -175,3 +175,15 @@ class CurrentAssignmentForgotten(Record):
     """Tombstone of type 8."""
 
     member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigsSet(Record):
+    """Type 20,001, of ours: the group's own configs, all of them, as Kafka writes values; never empty."""
+
+    configs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigsForgotten(Record):
+    """Tombstone of type 20,001."""

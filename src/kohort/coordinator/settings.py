@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kohort.assign.interface import UNLIMITED
 from kohort.errors import ConfigError
 
 #: The server-side assignors that exist.
 ASSIGNORS: Final = ("uniform",)
 
 _INT32_MAX: Final = 2**31 - 1
+#: What is bounded by two further settings -> the least that its lower bound may be.
+_BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,14 @@ class GroupSettings:
     `group_consumer_assignment_interval_ms`: least time between two computations of one group's target; 0 computes
     at once.
     `group_consumer_assignors`: what a KIP-848 member may name; the first is used where none is named.
+    `group_consumer_assignor_offload_enable`: whether an assignor of the user's own runs beside the coordinator's loop.
+    `group_consumer_rebalance_heartbeat_interval_ms`: the interval that a KIP-848 member is told while it is on its way
+    to its target; 0 tells it the ordinary one, as Apache Kafka does.
+    `group_heartbeat_rate_max`: heartbeats per second of one KIP-848 group above which its members are told longer
+    intervals.
+    `group_disconnect_grace_ms`: how long a member lives on whose connection closed without a word; -1 lets the session
+    timeout decide alone.
+    `group_assignor_max_moves`, `group_assignor_imbalance`: see `kohort.assign.interface.Assignable`.
     """
 
     group_min_session_timeout_ms: int = 6_000
@@ -39,12 +50,26 @@ class GroupSettings:
     group_consumer_max_size: int = _INT32_MAX
     group_consumer_assignors: tuple[str, ...] = ASSIGNORS
     group_consumer_assignment_interval_ms: int = 0
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
+    group_consumer_assignor_offload_enable: bool = True
+    group_consumer_rebalance_heartbeat_interval_ms: int = 100
+    group_heartbeat_rate_max: int = 2_000
+    group_disconnect_grace_ms: int = -1
+    group_assignor_max_moves: int = UNLIMITED
+    group_assignor_imbalance: int = 0
     offset_metadata_max_bytes: int = 4_096
 
     def __post_init__(self) -> None:
-        _within("group.consumer.session.timeout.ms", self.group_consumer_session_timeout_ms, 100)
-        _within("group.consumer.heartbeat.interval.ms", self.group_consumer_heartbeat_interval_ms, 50)
-        _within("group.consumer.assignment.interval.ms", self.group_consumer_assignment_interval_ms, 0)
+        for name, lowest in _BOUNDED.items():
+            self._check_bounded(name, lowest)
+        _within(
+            "group.consumer.rebalance.heartbeat.interval.ms", self.group_consumer_rebalance_heartbeat_interval_ms, 0
+        )
+        _within("group.heartbeat.rate.max", self.group_heartbeat_rate_max, 1)
+        _within("group.disconnect.grace.ms", self.group_disconnect_grace_ms, -1)
+        _within("group.assignor.max.moves", self.group_assignor_max_moves, UNLIMITED)
+        _within("group.assignor.imbalance", self.group_assignor_imbalance, 0)
         _within("group.min.session.timeout.ms", self.group_min_session_timeout_ms, 100)
         _within("group.max.session.timeout.ms", self.group_max_session_timeout_ms, self.group_min_session_timeout_ms)
         _within("group.initial.rebalance.delay.ms", self.group_initial_rebalance_delay_ms, 0)
@@ -62,6 +87,19 @@ class GroupSettings:
             raise ConfigError(
                 f"group.consumer.assignors cannot be {', '.join(unknown) or 'empty'}: "
                 f"one or more of {', '.join(ASSIGNORS)} is expected"
+            )
+
+    def _check_bounded(self, name: str, lowest: int) -> None:
+        """A limit that groups may change for themselves: it lies within bounds that only the broker's start sets."""
+        values = {bound: getattr(self, f"group_consumer_{bound}{name}") for bound in ("min_", "max_", "")}
+        dotted = name.replace("_", ".")
+        _within(f"group.consumer.min.{dotted}", values["min_"], lowest)
+        _within(f"group.consumer.max.{dotted}", values["max_"], values["min_"])
+        _within(f"group.consumer.{dotted}", values[""], values["min_"])
+        if values[""] > values["max_"]:
+            raise ConfigError(
+                f"group.consumer.{dotted} cannot be {values['']}: at most {values['max_']} is expected "
+                f"(group.consumer.max.{dotted})"
             )
 
 

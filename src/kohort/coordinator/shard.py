@@ -22,6 +22,14 @@ from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
 from kohort.coordinator.consumer.target import assignment_key, target_due_ms
 from kohort.coordinator.conversion import decide_convert_to_classic
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.groupconfigs import (
+    apply_configs_forgotten,
+    apply_configs_set,
+    decide_alter,
+    decide_describe_configs,
+    decide_list_configs,
+    effective_settings,
+)
 from kohort.coordinator.listing import decide_describe_classic, decide_list
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.offsets import apply as offsets_apply
@@ -42,23 +50,33 @@ class Shard:
     """
 
     def __init__(self, settings: GroupSettings) -> None:
+        #: Of every group that has no configs of its own.
         self.settings: Final = settings
+        #: group id -> its settings, for the groups that have configs; kept by `apply`.
+        self._settings_of: Final[dict[str, GroupSettings]] = {}
         #: What is known; read it, do not change it.
         self.groups: Final = GroupsState()
         #: Every deadline; the shell may `shift` them all after it stood still.
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
 
+    def settings_for(self, group_id: str) -> GroupSettings:
+        """The settings of one group: the broker's, but for the group's own configs."""
+        return self._settings_of.get(group_id, self.settings)
+
     def handle(self, command: asked.Command, *, now_ms: int) -> Decision:
         """Decide what one command leads to; nothing is changed before `commit`."""
         if type(command) is asked.ConsumerGroupHeartbeat:
             try:
-                return decide_heartbeat(self.groups, command, self.settings, now_ms=now_ms)
+                settings = self._settings_of.get(command.group_id, self.settings)
+                return decide_heartbeat(self.groups, command, settings, now_ms=now_ms)
             except Refused as refused:
                 return _refuse(command, refused)
         if isinstance(command, asked.TopicsChanged):
-            return decide_topics_changed(self.groups, command, self.settings, now_ms=now_ms)
+            return decide_topics_changed(self.groups, command, self.settings_for, now_ms=now_ms)
         if isinstance(command, asked.ListGroups):
             return decide_list(self.groups, command)
+        if isinstance(command, asked.ListGroupConfigs):
+            return decide_list_configs(self.groups, command)
         assert isinstance(command, asked.GroupCommand), f"not a command: {command!r}"
         try:
             return self._decide(command, now_ms=now_ms)
@@ -88,6 +106,9 @@ class Shard:
         if handler is not None:
             handler(self.groups, record)
             return
+        if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
+            self._apply_configs(record)
+            return
         if isinstance(record, facts.ClassicGroupStored):
             # An id is of one kind only; the tombstones of the other kind may be what compaction took away.
             self.groups.consumer.pop(record.group_id, None)
@@ -110,7 +131,7 @@ class Shard:
         for consumer in self.groups.consumer.values():
             self._arm_loaded(consumer, now_ms)
         for group in list(self.groups.classic.values()):
-            decision = classic.decide_loaded(group, self.settings, now_ms=now_ms)
+            decision = classic.decide_loaded(group, self.settings_for(group.group_id), now_ms=now_ms)
             assert all(isinstance(record, facts.VolatileRecord) for record in decision.records), (
                 "loading writes nothing"
             )
@@ -129,10 +150,11 @@ class Shard:
                 for topic, partitions in topics.items()
                 for partition, committed in partitions.items()
             },
+            "configs": {group_id: dict(configs) for group_id, configs in self.groups.configs.items()},
         }
 
     def _decide(self, command: asked.GroupCommand, *, now_ms: int) -> Decision:
-        groups, settings = self.groups, self.settings
+        groups, settings = self.groups, self.settings_for(command.group_id)
         match command:
             case asked.CommitOffsets():
                 return decide_commit(groups, command, settings, now_ms=now_ms)
@@ -148,6 +170,10 @@ class Shard:
                 return decide_delete_offsets(groups, command)
             case asked.DeleteGroup():
                 return decide_delete_group(groups, command)
+            case asked.AlterGroupConfigs():
+                return decide_alter(groups, command, self.settings, self.timers, now_ms=now_ms)
+            case asked.DescribeGroupConfigs():
+                return decide_describe_configs(groups, command, settings)
             case _:
                 raise AssertionError(f"not a command: {command!r}")
 
@@ -156,41 +182,52 @@ class Shard:
     ) -> Decision:
         consumer = self.groups.consumer.get(command.group_id)
         group = self.groups.classic.get(command.group_id)
+        settings = self.settings_for(command.group_id)
         if isinstance(command, asked.JoinGroup):
             tombstones = decide_convert_to_classic(consumer)
-            decision = classic.decide_join(group, command, self.settings, now_ms=now_ms)
+            decision = classic.decide_join(group, command, settings, now_ms=now_ms)
             if not tombstones or not decision.records:
                 return decision
             timer = Disarm(assignment_key(command.group_id))
             return Decision((*tombstones, *decision.records), (timer, *decision.effects))
         if isinstance(command, asked.LeaveGroup):
             if consumer is not None:
-                return decide_removal(self.groups, command, self.settings, now_ms=now_ms)
-            return classic.decide_leave(group, command, self.settings, now_ms=now_ms)
+                return decide_removal(self.groups, command, settings, now_ms=now_ms)
+            return classic.decide_leave(group, command, settings, now_ms=now_ms)
         if consumer is not None:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} uses the consumer protocol")
         if isinstance(command, asked.SyncGroup):
-            return classic.decide_sync(group, command, self.settings, now_ms=now_ms)
-        return classic.decide_heartbeat(group, command, self.settings, now_ms=now_ms)
+            return classic.decide_sync(group, command, settings, now_ms=now_ms)
+        return classic.decide_heartbeat(group, command, settings, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
+        settings = self.settings_for(key.group_id)
         if key.group_id in self.groups.consumer:
-            return decide_expiry(self.groups, key, self.settings, now_ms=now_ms)
+            return decide_expiry(self.groups, key, settings, now_ms=now_ms)
         group = self.groups.classic.get(key.group_id)
         if group is None:
             return None
-        decision = classic.decide_expiry(group, key, self.settings, now_ms=now_ms)
+        decision = classic.decide_expiry(group, key, settings, now_ms=now_ms)
         return decision if decision.records or decision.effects else None
 
     def _arm_loaded(self, group: ConsumerGroup, now_ms: int) -> None:
-        session_ms = self.settings.group_consumer_session_timeout_ms
+        settings = self.settings_for(group.group_id)
+        session_ms = settings.group_consumer_session_timeout_ms
         for member in group.members.values():
             self.timers.arm(member.session_key, now_ms + session_ms)
             if member.state == facts.MemberState.UNREVOKED_PARTITIONS:
                 key = TimerKey("rebalance", group.group_id, member.member_id)
                 self.timers.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
         if group.members and group.target_epoch < group.epoch:
-            self.timers.arm(assignment_key(group.group_id), max(now_ms, target_due_ms(group, self.settings)))
+            self.timers.arm(assignment_key(group.group_id), max(now_ms, target_due_ms(group, settings)))
+
+    def _apply_configs(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> None:
+        if isinstance(record, facts.GroupConfigsSet):
+            apply_configs_set(self.groups, record)
+            self._settings_of[record.group_id] = effective_settings(self.settings, record.configs)
+        else:
+            apply_configs_forgotten(self.groups, record)
+            self._settings_of.pop(record.group_id, None)
 
 
 def _refuse(command: asked.GroupCommand, refused: Refused) -> Decision:

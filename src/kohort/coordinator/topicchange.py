@@ -7,6 +7,8 @@ Source: KIP-848 (metadata changes); Apache Kafka notices at a member's next hear
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kohort.coordinator.commands import TopicsChanged
 from kohort.coordinator.consumer.target import assignment_key, hash_topics, target_due_ms
 from kohort.coordinator.decision import Arm, Decision, Effect
@@ -19,7 +21,7 @@ from kohort.ids import ZERO_TOPIC_ID
 
 
 def decide_topics_changed(
-    groups: GroupsState, command: TopicsChanged, settings: GroupSettings, *, now_ms: int
+    groups: GroupsState, command: TopicsChanged, settings_for: Callable[[str], GroupSettings], *, now_ms: int
 ) -> Decision:
     """Raise the epochs of the groups that are concerned; their targets are computed by timers that are due now.
 
@@ -39,7 +41,7 @@ def decide_topics_changed(
             # The first image after a restart: everything looks new, little is.
             continue
         records.append(ConsumerGroupEpochSet(group_id=group_id, epoch=group.epoch + 1, metadata_hash=metadata_hash))
-        effects.append(Arm(assignment_key(group_id), max(now_ms, target_due_ms(group, settings))))
+        effects.append(Arm(assignment_key(group_id), max(now_ms, target_due_ms(group, settings_for(group_id)))))
     for group_id, topics in groups.offsets.items():
         gone = [name for name, offsets in topics.items() if _is_gone(name, next(iter(offsets.values())), groups, image)]
         records.extend(build_offset_tombstones(groups, group_id, gone))

@@ -3,8 +3,6 @@
 Laws: an entry is never given another meaning and never taken out, only marked as past; stock clients and Apache Kafka
 must be able to ignore every one of them. API keys are above 10,000, record types of `__consumer_offsets` from 20,000
 on, tagged fields from 10,000 on, so that no number that Kafka may give out is taken.
-
-All tables are empty: this version speaks Kafka's protocol and nothing else.
 """
 
 from __future__ import annotations
@@ -21,4 +19,4 @@ API_KEYS: Final[dict[int, str]] = {}
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {}
 #: Type in the key of a record of `__consumer_offsets` → name.
-RECORD_TYPES: Final[dict[int, str]] = {}
+RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs"}

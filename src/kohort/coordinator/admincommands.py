@@ -1,0 +1,160 @@
+"""What administrators ask of a coordinator, and what it answers; `commands` has these names, too.
+
+Laws: those of `commands`.
+Source: Apache Kafka's Admin: groups, their offsets and their configs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.coordinator.stimulus import Command, GroupCommand, Partitions
+from kohort.errors import ErrorCode
+from kohort.ids import RequestToken, TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets(GroupCommand):
+    """Forget committed offsets (OffsetDelete)."""
+
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsetsReply:
+    """One code per partition of the request, in its order."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup(GroupCommand):
+    """Remove an empty group and its offsets; answered with `Done` or a `Refusal`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroups(Command):
+    """Every group of the shard; filters are applied case-insensitively, empty means all."""
+
+    request: RequestToken
+    states: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    """`group_type` is "classic" or "consumer"; `state` as Kafka prints it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroupsReply:
+    """By group id."""
+
+    groups: tuple[ListedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClassicGroup(GroupCommand):
+    """DescribeGroups of one group; a group that is unknown or of another kind is described as Dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedClassicMember:
+    """`metadata` and `assignment` are the embedded blobs, empty unless the group is Stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClassicGroupReply:
+    """`error` is GROUP_ID_NOT_FOUND where the group is unknown: version 6 shows it, older ones show state Dead."""
+
+    error: ErrorCode
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    members: tuple[DescribedClassicMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConsumerGroup(GroupCommand):
+    """ConsumerGroupDescribe of one group; GROUP_ID_NOT_FOUND refuses an unknown or classic one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerMember:
+    """`member_type`: -1 unknown, 0 classic, 1 consumer; assignments name topics by id."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str | None
+    assignment: Partitions
+    target_assignment: Partitions
+    member_type: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConsumerGroupReply:
+    """`state`: Empty, Assigning, Reconciling, Stable or Dead. `topic_names` has every id that is mentioned."""
+
+    group_id: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor_name: str
+    members: tuple[DescribedConsumerMember, ...]
+    topic_names: dict[TopicId, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterGroupConfigs(GroupCommand):
+    """Set configs of a group, which need not exist, or take them back (`None`); answered with `Done` or a `Refusal`.
+
+    `validate_only`: say what would be answered and change nothing.
+    """
+
+    changes: dict[str, str | None]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroupConfigs(GroupCommand):
+    """The configs that were set for a group; a group that nobody set any for has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroupConfigsReply:
+    """`configs`: by name, what was set for the group itself. `effective`: by name, what every config comes to."""
+
+    configs: dict[str, str]
+    effective: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroupConfigs(Command):
+    """The groups of the shard that have configs of their own."""
+
+    request: RequestToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroupConfigsReply:
+    """Ascending."""
+
+    group_ids: tuple[str, ...]

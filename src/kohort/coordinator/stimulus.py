@@ -1,0 +1,29 @@
+"""What a stimulus is: the base of every command.
+
+Laws: a command carries its identity and chance (request token, cause, fresh ids) with it.
+Source: architecture rules 5 and 9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.ids import CauseId, RequestToken, TopicId
+
+#: Partitions by topic id, as the KIP-848 heartbeat lists them: topic id -> ascending partitions.
+Partitions = dict[TopicId, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One stimulus; `cause` names it in everything that follows from it."""
+
+    cause: CauseId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommand(Command):
+    """A request about one group, answered by a `Reply` that names `request`."""
+
+    request: RequestToken
+    group_id: str
