@@ -40,6 +40,8 @@ def _apply_volatile(group: ClassicGroup, record: Record) -> None:
             _apply_member_put(group, record)
         case volatile.MemberRemoved():
             _apply_member_removed(group, record.member_id)
+        case volatile.StaticMemberReplaced():
+            _apply_member_replaced(group, record)
         case volatile.JoinParked():
             assert record.member_id in group.members, "who waits is a member"
             group.awaiting_join[record.member_id] = record.request
@@ -72,17 +74,18 @@ def _enter(group: ClassicGroup, state: ClassicGroupState, timestamp_ms: int) -> 
 
 
 def _apply_generation_begun(group: ClassicGroup, record: volatile.GenerationBegun) -> None:
-    assert group.members.keys() == group.awaiting_join.keys(), "who did not rejoin is removed first"
+    away = [member for member_id, member in group.members.items() if member_id not in group.awaiting_join]
+    assert all(member.instance_id is not None for member in away), "who did not rejoin and is not static is removed"
     assert record.generation > group.generation
-    assert record.leader in group.members
+    assert record.leader in group.awaiting_join
     _enter(group, ClassicGroupState.COMPLETING_REBALANCE, record.timestamp_ms)
     group.generation = record.generation
     group.protocol_name = record.protocol_name
     group.leader = record.leader
     group.initial_remaining_ms = None
+    group.unsynced = dict.fromkeys(member_id for member_id in group.members if member_id in group.awaiting_join)
     group.awaiting_join = {}
     group.new_members = {}
-    group.unsynced = dict.fromkeys(group.members)
 
 
 def _apply_member_put(group: ClassicGroup, record: volatile.MemberPut) -> None:
@@ -98,6 +101,26 @@ def _apply_member_put(group: ClassicGroup, record: volatile.MemberPut) -> None:
         group.new_members[member.member_id] = None
         group.new_member_added = True
     _count(group, member)
+
+
+def _apply_member_replaced(group: ClassicGroup, record: volatile.StaticMemberReplaced) -> None:
+    former_id, member = record.replaced_id, record.member
+    former = group.members[former_id]
+    assert former.instance_id == member.instance_id, "an instance is replaced by itself"
+    _uncount(group, former)
+    # The place in the order decides votes and who leads next; it belongs to the instance.
+    group.members = {_renamed(member_id, record): found for member_id, found in group.members.items()}
+    group.unsynced = dict.fromkeys(_renamed(member_id, record) for member_id in group.unsynced)
+    for waiting in (group.awaiting_join, group.awaiting_sync, group.new_members):
+        waiting.pop(former_id, None)
+    group.pending.pop(member.member_id, None)
+    _count(group, member)
+    if group.leader == former_id:
+        group.leader = member.member_id
+
+
+def _renamed(member_id: str, record: volatile.StaticMemberReplaced) -> str:
+    return record.member.member_id if member_id == record.replaced_id else member_id
 
 
 def _apply_member_removed(group: ClassicGroup, member_id: str) -> None:

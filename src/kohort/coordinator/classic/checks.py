@@ -49,8 +49,11 @@ def check_generation(group: ClassicGroup, generation_id: int) -> None:
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
 
 
-def check_metadata_size(group: ClassicGroup | None, member: ClassicMember) -> None:
-    """A member that says too much is refused with INVALID_REQUEST, a group that is full with GROUP_MAX_SIZE_REACHED."""
+def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in_place_of: str | None = None) -> None:
+    """A member that says too much is refused with INVALID_REQUEST, a group that is full with GROUP_MAX_SIZE_REACHED.
+
+    `in_place_of`: the id whose metadata goes when the member's comes; `None` is the member's own.
+    """
     if member.metadata_bytes > MEMBER_METADATA_LIMIT_BYTES:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -58,7 +61,7 @@ def check_metadata_size(group: ClassicGroup | None, member: ClassicMember) -> No
         )
     if group is None:
         return
-    older = group.members.get(member.member_id)
+    older = group.members.get(in_place_of or member.member_id)
     already = older.metadata_bytes if older is not None else 0
     if group.metadata_bytes - already + member.metadata_bytes > GROUP_METADATA_LIMIT_BYTES:
         raise Refused(

@@ -20,6 +20,7 @@ from kohort.coordinator.classic.rebalance import (
     remove_member,
 )
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
+from kohort.coordinator.classic.static import take_over
 from kohort.coordinator.classic.volatile import (
     ClassicGroupOpened,
     JoinParked,
@@ -63,8 +64,14 @@ def decide_join(group: ClassicGroup | None, command: JoinGroup, settings: GroupS
         draft.record(ClassicGroupOpened(group_id=command.group_id))
     if not _has_room(draft.group, command, settings):
         return _turn_away(draft, command, settings)
-    if not draft.group.speaks(command.protocol_type, tuple(name for name, _ in command.protocols)):
-        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    names = tuple(name for name, _ in command.protocols)
+    former = draft.group.instance_ids.get(command.instance_id or "", command.member_id)
+    if not draft.group.speaks(command.protocol_type, names, instead_of=former):
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the members of {command.group_id} have no protocol in common with {', '.join(names) or 'none'} of type "
+            f"{command.protocol_type or 'none'}: give every member at least one that all of them have",
+        )
     if not command.member_id:
         _join_unknown(draft, command, settings)
     elif command.member_id in draft.group.pending:
@@ -118,13 +125,13 @@ def _hand_out_id(draft: Draft, command: JoinGroup) -> None:
 def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
     assert member_id not in draft.group.members, "a fresh member id is fresh"
     member = _build_member(command, member_id, instance_id=command.instance_id)
-    holder = draft.group.instance_ids.get(command.instance_id or "")
-    if holder is not None:
-        # One instance, one member: the one that came last is alive for sure.
-        remove_member(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
-    check_metadata_size(draft.group, member)
     if member_id in draft.group.pending:
         draft.disarm("pending", member_id)
+    holder = draft.group.instance_ids.get(command.instance_id or "")
+    if holder is not None:
+        take_over(draft, command, settings, holder=holder, member=member)
+        return
+    check_metadata_size(draft.group, member)
     _park(draft, command, member)
     draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, command.session_timeout_ms), member_id)
     _rebalance_or_complete(draft, settings, reason=f"member {member_id} joined")

@@ -118,23 +118,32 @@ def complete_join_if_all_are_here(draft: Draft) -> None:
 
 
 def complete_join(draft: Draft) -> None:
-    """End the join phase: who is missing is removed, the others get the next generation."""
+    """End the join phase: who is missing is removed, unless it is static; the others get the next generation.
+
+    A static member is given up by its session alone. If nobody but such members is left, the phase goes on.
+    """
     group = draft.group
-    for member_id in [member_id for member_id in group.members if member_id not in group.awaiting_join]:
-        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    missing = [member for member_id, member in group.members.items() if member_id not in group.awaiting_join]
+    for member in missing:
+        if member.instance_id is None:
+            remove_member(draft, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    if group.members and not group.awaiting_join:
+        draft.arm("join", group.rebalance_timeout_ms)
+        return
     draft.disarm("join")
     draft.disarm("initial_delay")
     if not group.members:
         draft.record(_build_empty(group, now_ms=draft.now_ms))
         return
-    assert group.leader is not None
     answered = dict(group.awaiting_join)
+    leader = group.leader if group.leader in answered else next(iter(answered))
+    assert leader is not None
     draft.record(
         GenerationBegun(
             group_id=draft.group_id,
             generation=group.generation + 1,
             protocol_name=group.elect_protocol(),
-            leader=group.leader,
+            leader=leader,
             timestamp_ms=draft.now_ms,
         )
     )
@@ -160,6 +169,13 @@ def answer_syncs(draft: Draft, error: ErrorCode = ErrorCode.NONE) -> None:
 
 def remove_member(draft: Draft, member_id: str, error: ErrorCode) -> None:
     """Take a member out; its parked requests are answered with `error`."""
+    fence_parked(draft, member_id, error)
+    draft.record(MemberRemoved(group_id=draft.group_id, member_id=member_id))
+    draft.disarm("session", member_id)
+
+
+def fence_parked(draft: Draft, member_id: str, error: ErrorCode) -> None:
+    """Answer what a member has parked with `error`; the record that follows takes it off the lists."""
     group = draft.group
     join = group.awaiting_join.get(member_id)
     if join is not None:
@@ -167,8 +183,6 @@ def remove_member(draft: Draft, member_id: str, error: ErrorCode) -> None:
     sync = group.awaiting_sync.get(member_id)
     if sync is not None:
         draft.reply(sync, build_sync_error(error))
-    draft.record(MemberRemoved(group_id=draft.group_id, member_id=member_id))
-    draft.disarm("session", member_id)
 
 
 def go_on_without(draft: Draft, settings: GroupSettings, *, reason: str) -> None:

@@ -112,7 +112,7 @@ class ClassicGroup:
         self.awaiting_join: dict[str, RequestToken] = {}
         #: member id -> its parked SyncGroup; only while CompletingRebalance; a subset of `members`.
         self.awaiting_sync: dict[str, RequestToken] = {}
-        #: Members that have not asked for their assignment of this generation; a subset of `members`.
+        #: Members that joined this generation and have not asked for their assignment; a subset of `members`.
         self.unsynced: dict[str, None] = {}
         #: Members whose first JoinGroup is still parked: they may be given up while they wait.
         self.new_members: dict[str, None] = {}
@@ -144,15 +144,18 @@ class ClassicGroup:
         """How long a phase of the rebalance may take: what the most patient member allows."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def speaks(self, protocol_type: str, names: tuple[str, ...]) -> bool:
-        """Whether somebody of this type with these protocols can be a member."""
+    def speaks(self, protocol_type: str, names: tuple[str, ...], *, instead_of: str = "") -> bool:
+        """Whether somebody of this type with these protocols can be a member; `instead_of`: who goes when it comes."""
         if not protocol_type or not names:
             return False
         if not self.members:
             return True
-        everybody = len(self.members)
+        former = self.members.get(instead_of)
+        # What a member spoke until now does not bind it: only the others have to understand it.
+        own = former.protocol_names if former is not None else ()
+        others = len(self.members) - (former is not None)
         return protocol_type == self.protocol_type and any(
-            self.protocol_counts.get(name) == everybody for name in names
+            self.protocol_counts.get(name, 0) - (name in own) == others for name in names
         )
 
     def elect_protocol(self) -> str:

@@ -52,6 +52,14 @@ class MemberRemoved(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StaticMemberReplaced(VolatileRecord):
+    """An instance is now `member`, who takes the place of `replaced_id`; nobody waits for requests of that id."""
+
+    replaced_id: str
+    member: ClassicMember
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinParked(VolatileRecord):
     """A JoinGroup waits for the others, in place of an older one of the same member."""
 

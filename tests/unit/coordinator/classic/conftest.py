@@ -74,6 +74,7 @@ class ClassicDialogue:
         rebalance_timeout_ms: int = REBALANCE_MS,
         instance_id: str | None = None,
         requires_known_member_id: bool = False,
+        supports_skip_assignment: bool = False,
         group_id: str = GROUP,
     ) -> RequestToken:
         """Send JoinGroup; the token finds its answer."""
@@ -91,6 +92,7 @@ class ClassicDialogue:
             protocols=protocols,
             instance_id=instance_id,
             requires_known_member_id=requires_known_member_id,
+            supports_skip_assignment=supports_skip_assignment,
         )
         self._decide(command, lambda: requests.decide_join(self.group, command, self.settings, now_ms=self.now_ms))
         return command.request

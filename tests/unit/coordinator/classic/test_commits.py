@@ -62,4 +62,4 @@ def test_commit_of_a_replaced_instance_is_fenced(dialogue):
     dialogue.sync("i-1", 1, {})
     dialogue.join(fresh="i-2", instance_id="i")
     assert dialogue.commit("i-1", 1, instance_id="i") == ErrorCode.FENCED_INSTANCE_ID
-    assert dialogue.commit("i-2", 2, instance_id="i") == ErrorCode.NONE
+    assert dialogue.commit("i-2", 1, instance_id="i") == ErrorCode.NONE

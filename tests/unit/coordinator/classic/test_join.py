@@ -363,31 +363,13 @@ def test_initial_delay_whose_members_all_leave_ends_in_an_empty_group(make_dialo
     assert dialogue.group.generation == 1
 
 
-def test_instance_that_joins_again_replaces_the_member_that_held_it(dialogue):
-    """KIP-345: the older holder of an instance id is fenced. That nothing moves is not promised yet."""
-    dialogue.join(fresh="i-1", instance_id="i")
-    dialogue.sync("i-1", 1, {"i-1": b"everything"}, instance_id="i")
-
-    reply = dialogue.joined(dialogue.join(fresh="i-2", instance_id="i", requires_known_member_id=True))
-
-    assert reply.member_id == reply.leader == "i-2"
-    assert [m.instance_id for m in reply.members] == ["i"]
-    assert dialogue.members == ["i-2"]
-    assert dialogue.heartbeat("i-1", 1, instance_id="i") == ErrorCode.FENCED_INSTANCE_ID
-    assert dialogue.error(dialogue.join("i-1", instance_id="i")) == ErrorCode.FENCED_INSTANCE_ID
-    assert dialogue.error(dialogue.join("i-2", instance_id="j")) == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_parked_join_of_a_replaced_instance_is_fenced(dialogue):
+def test_member_may_change_all_its_protocols_when_nobody_else_has_to_understand_them(dialogue):
+    """Kafka counts what the member itself spoke, and refuses it until its session ends."""
     dialogue.stable("a")
-    older = dialogue.join(fresh="i-1", instance_id="i")
-
-    younger = dialogue.join(fresh="i-2", instance_id="i")
-
-    assert dialogue.error(older) == ErrorCode.FENCED_INSTANCE_ID
-    leader = dialogue.joined(dialogue.join("a"))
-    assert [(m.member_id, m.instance_id) for m in leader.members] == [("a", None), ("i-2", "i")]
-    assert dialogue.joined(younger).leader == "a"
+    reply = dialogue.joined(dialogue.join("a", protocols=(("sticky", b"t"),)))
+    assert (reply.protocol_name, reply.generation_id) == ("sticky", 2)
+    dialogue.join(fresh="b", protocols=(("sticky", b"t"),))
+    assert dialogue.error(dialogue.join("a", protocols=BOTH)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_empty_instance_id_is_refused(dialogue):

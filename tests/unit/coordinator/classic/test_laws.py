@@ -20,7 +20,7 @@ PROTOCOLS = (
     (("range", b"5"), ("range", b"again")),
 )
 NAMES = ("a", "b", "c", "d")
-INSTANCES = (None, None, None, "i")
+INSTANCES = (None, None, "i", "j")
 
 ops = st.one_of(
     st.tuples(

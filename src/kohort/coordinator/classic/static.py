@@ -1,0 +1,89 @@
+"""A static member comes back: the same instance under a new member id.
+
+Laws: one instance, one member: the one that came last is alive for sure, and who held the instance before is fenced.
+While the group is Stable and what the instance wants is what it wanted, nobody else notices, and the new id is in the
+log before it is told.
+Source: KIP-345 and KIP-814; Apache Kafka's `updateStaticMemberThenRebalanceOrCompleteJoin`, which looks at the name
+of the protocol alone and so never hands out topics that a returning member has newly subscribed to (KAFKA-12759).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kohort.coordinator.classic.checks import check_metadata_size
+from kohort.coordinator.classic.draft import Draft
+from kohort.coordinator.classic.rebalance import (
+    begin_rebalance,
+    build_join_reply,
+    complete_join_if_all_are_here,
+    fence_parked,
+)
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
+from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
+from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.recordcodec import subscribed_topics
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode
+
+#: The protocol type whose metadata says which topics a member wants.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, holder: str, member: ClassicMember) -> None:
+    """Put `member` in the place of `holder`, who had the instance until now."""
+    before = draft.group
+    former, former_leader = before.members[holder], before.leader
+    check_metadata_size(before, member, in_place_of=holder)
+    member = replace(member, assignment=former.assignment)
+    fence_parked(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
+    draft.disarm("session", holder)
+    draft.record(StaticMemberReplaced(group_id=draft.group_id, replaced_id=holder, member=member))
+    draft.arm("session", member.session_timeout_ms, member.member_id)
+    group = draft.group
+    reason = f"instance {member.instance_id} came back as {member.member_id}"
+    match group.state:
+        case ClassicGroupState.STABLE if _wants_the_same(group, former, member):
+            draft.record(build_stored(group))
+            _tell_the_generation(draft, command, member, former_leader=former_leader or "")
+        case ClassicGroupState.STABLE:
+            _park(draft, command, member)
+            begin_rebalance(draft, settings, reason=f"{reason} with another subscription")
+        case ClassicGroupState.COMPLETING_REBALANCE:
+            # The leader may be assigning to the former id at this moment (KAFKA-9801).
+            _park(draft, command, member)
+            begin_rebalance(draft, settings, reason=reason)
+        case ClassicGroupState.PREPARING_REBALANCE:
+            _park(draft, command, member)
+            complete_join_if_all_are_here(draft)
+        case ClassicGroupState.EMPTY:
+            raise AssertionError("nobody holds an instance in an empty group")
+
+
+def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
+    """Whether the assignment that the group works by is still right."""
+    if group.elect_protocol() != group.protocol_name:
+        return False
+    before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
+    if before == after or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return True
+    # The bytes also hold what the member owned and what its assignor noted, which a restart forgets.
+    return set(subscribed_topics(before) or ()) == set(subscribed_topics(after) or ())
+
+
+def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember, *, former_leader: str) -> None:
+    """Answer the join at once: the generation goes on.
+
+    KIP-814: a leader that understands is told to lead and to assign nothing. One that does not would assign; it is told
+    that its former id leads, and behaves as a follower.
+    """
+    reply = build_join_reply(draft.group, member)
+    if command.supports_skip_assignment:
+        reply = replace(reply, skip_assignment=draft.group.leader == member.member_id)
+    else:
+        reply = replace(reply, leader=former_leader, members=())
+    draft.reply(command.request, reply)
+
+
+def _park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+    draft.record(JoinParked(group_id=draft.group_id, member_id=member.member_id, request=command.request))
