@@ -11,6 +11,7 @@ from typing import Any
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
+from kohort.coordinator.chronicle import Stimulus, tell
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.invariants import check_groups, check_step, epochs_of
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
@@ -20,6 +21,7 @@ from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
+from kohort.journal.rows import Entry
 
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]
@@ -98,6 +100,8 @@ class GroupDialogue:
         #: Every durable record, as bytes, in the order of the log.
         self.log: list[tuple[bytes, bytes | None]] = []
         self.shard = Shard(self.settings)
+        #: What the journal would say, oldest first.
+        self.told: list[Entry] = []
         self._seen: list[Record] = []
         self._answers: dict[RequestToken, Answer] = {}
         self._causes = 0
@@ -112,7 +116,7 @@ class GroupDialogue:
         answer = Answer(self, command.request)
         assert command.request not in self._answers, "a token is used once"
         self._answers[command.request] = answer
-        self._commit(self.shard.handle(command, now_ms=self.now_ms))
+        self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
         return answer
 
     def request(self) -> RequestToken:
@@ -282,7 +286,8 @@ class GroupDialogue:
         """Act on the earliest deadline that has passed; whether there was one that means something."""
         decision = self.shard.expire(self.now_ms)
         if decision is not None:
-            self._commit(decision)
+            assert decision.due is not None, "a deadline led to it"
+            self._commit(decision.due, decision)
         return decision is not None
 
     def restart(self, *, topics_first: bool = False) -> None:
@@ -396,13 +401,14 @@ class GroupDialogue:
             for name, count in self._topics.items()
         ]
         command = asked.TopicsChanged(cause=self.cause(), image=TopicImage.of(facts, version=version))
-        self._commit(self.shard.handle(command, now_ms=self.now_ms))
+        self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 
-    def _commit(self, decision: Decision) -> None:
+    def _commit(self, stimulus: Stimulus, decision: Decision) -> None:
         before = epochs_of(self.shard.groups)
         durable = [record for record in decision.records if not isinstance(record, VolatileRecord)]
         self.log.extend(recordcodec.encode(record) for record in durable)
         self._seen.extend(decision.records)
+        self.told.extend(tell(self.shard.groups, stimulus, decision))
         for reply in self.shard.commit(decision, now_ms=self.now_ms):
             self._deliver(reply)
         check_groups(self.shard.groups)

@@ -21,6 +21,7 @@ from kohort.broker.durability import Durability, is_durable
 from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator import recordcodec
+from kohort.coordinator.chronicle import Stimulus, count_of, tell
 from kohort.coordinator.commands import Command, GroupCommand, ReplyBody, TopicsChanged
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records import VolatileRecord
@@ -28,6 +29,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import CauseId, RequestToken, coordinator_partition
+from kohort.journal.ring import Journal
 from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import split_batches
 from kohort.storage.partition import PartitionLog
@@ -64,10 +66,13 @@ class Runtime:
         durability: Durability,
         *,
         on_failure: Callable[[Exception], None],
+        journal: Journal | None = None,
     ) -> None:
         self._clock: Final = clock
         self._durability: Final = durability
         self._on_failure: Final = on_failure
+        #: What happened to every group; one that keeps nothing if none is given.
+        self.journal: Final = journal or Journal(limit=0)
         self._homes: list[_Home] = []
         self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
         #: Token -> who is told the reply: a request with its translation, or a function.
@@ -137,19 +142,31 @@ class Runtime:
             return
         now_ms = self._clock.now_ms()
         try:
-            self._commit(home, home.shard.handle(command, now_ms=now_ms), now_ms)
+            self._commit(home, command, home.shard.handle(command, now_ms=now_ms), now_ms)
         except Exception as error:
             self._fail(error)
             raise
 
-    def _commit(self, home: _Home, decision: Decision, now_ms: int) -> None:
-        """Append, apply, and see to the replies."""
+    def _commit(self, home: _Home, stimulus: Stimulus, decision: Decision, now_ms: int) -> None:
+        """Append, tell the journal, apply, and see to the replies."""
         if decision.records:
             self._append(home.log, decision, now_ms)
         shard = home.shard
+        if self.journal.is_on:
+            self._tell(shard, stimulus, decision, now_ms)
         for reply in shard.commit(decision, now_ms=now_ms):
             self._reply(home.log, reply.request, reply.body)
         self._deadlines.watch(shard.next_deadline(), now_ms)
+
+    def _tell(self, shard: Shard, stimulus: Stimulus, decision: Decision, now_ms: int) -> None:
+        counted = count_of(stimulus, decision)
+        if counted is not None and isinstance(stimulus, GroupCommand):
+            self.journal.count(stimulus.group_id, counted)
+            return
+        entries = tell(shard.groups, stimulus, decision)
+        if entries:
+            cause = stimulus.cause if isinstance(stimulus, Command) else self.next_token()
+            self.journal.record(entries, cause=cause, now_ms=now_ms)
 
     def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> None:
         encode = recordcodec.encode
@@ -174,7 +191,8 @@ class Runtime:
         try:
             for home in self._homes:
                 while (decision := home.shard.expire(now_ms)) is not None:
-                    self._commit(home, decision, now_ms)
+                    assert decision.due is not None, "a deadline led to it"
+                    self._commit(home, decision.due, decision, now_ms)
                 deadline_ms = home.shard.next_deadline()
                 if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
                     next_ms = deadline_ms

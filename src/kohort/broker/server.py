@@ -26,6 +26,7 @@ from kohort.broker.settings import BrokerSettings
 from kohort.clock import Clock, SystemClock
 from kohort.errors import KohortError
 from kohort.ids import OFFSETS_TOPIC
+from kohort.journal.ring import Journal
 from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
@@ -136,7 +137,8 @@ class Server:
         settings, clock = self._settings, self._clock
         purgatory = Purgatory(loop)
         durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail)
-        runtime = Runtime(loop, clock, durability, on_failure=self._fail)
+        journal = Journal(limit=settings.values["journal.ring.rows"])
+        runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)
         cluster = Cluster(store, settings)
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
         runtime.start(settings.groups, list(offsets_topic.partitions), cluster.image)

@@ -54,7 +54,11 @@ Effect = Reply | Arm | Disarm
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`records` are appended as one batch, applied in order, then `effects` are carried out in order."""
+    """`records` are appended as one batch, applied in order, then `effects` are carried out in order.
+
+    `due`: the deadline that led to it, `None` where a command did.
+    """
 
     records: tuple[Record, ...] = ()
     effects: tuple[Effect, ...] = ()
+    due: TimerKey | None = None

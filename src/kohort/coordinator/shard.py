@@ -8,6 +8,7 @@ Source: architecture rules 1 to 4, 8.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, assert_never
 
 from kohort.coordinator import commands as asked
@@ -123,7 +124,7 @@ class Shard:
         while (key := self.timers.pop_due(now_ms)) is not None:
             decision = self._decide_expiry(key, now_ms=now_ms)
             if decision is not None:
-                return decision
+                return replace(decision, due=key)
         return None
 
     def on_loaded(self, now_ms: int) -> None:

@@ -1,0 +1,194 @@
+"""What the journal is told: every rebalance with its trigger, every move with its partitions, and nothing else."""
+
+from __future__ import annotations
+
+from kohort.coordinator.chronicle import PARTITIONS_SHOWN, count_of
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, JoinGroup, LeavingMember, SyncGroup
+from kohort.coordinator.commands import LeaveGroup as Leave
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId, RequestToken
+from kohort.journal.rows import Entry, RowKind
+from support.coordinator_dialogue import GroupDialogue
+
+
+def events(entries: list[Entry]) -> list[str]:
+    return [entry.event for entry in entries]
+
+
+def find(entries: list[Entry], event: str) -> dict[str, str]:
+    """The details of the only entry of that name."""
+    (found,) = [entry for entry in entries if entry.event == event]
+    return dict(found.details)
+
+
+def new(group: GroupDialogue) -> list[Entry]:
+    """What was told since the last call."""
+    told, group.told = group.told, []
+    return told
+
+
+def test_join_tells_who_came_what_was_computed_and_what_was_given(group: GroupDialogue) -> None:
+    group.heartbeat("a", epoch=0)
+
+    told = new(group)
+
+    assert events(told) == [
+        "ConsumerGroupHeartbeat",
+        "member_joined",
+        "epoch_bumped",
+        "target_computed",
+        "assignment_changed",
+    ]
+    assert told[0].kind is RowKind.STIMULUS and told[0].member_id == "a"
+    assert find(told, "member_joined")["topics"] == "t"
+    assert find(told, "epoch_bumped") == {"epoch": "1", "trigger": "member joined"}
+    assert find(told, "target_computed") == {"epoch": "1", "members_changed": "1"}
+    assert find(told, "assignment_changed") == {"epoch": "1", "state": "STABLE", "gained": "t-0 t-1"}
+
+
+def test_hand_over_tells_what_is_asked_back_and_what_is_released(group: GroupDialogue) -> None:
+    group.heartbeat("a", epoch=0)
+    group.heartbeat("b", epoch=0)
+    new(group)
+
+    group.heartbeat("a", epoch=1)
+    assert find(new(group), "assignment_changed")["asked_back"] == "t-1"
+    group.heartbeat("a", epoch=1, owned=[0])
+    assert find(new(group), "assignment_changed")["released"] == "t-1"
+
+
+def test_heartbeat_that_changes_nothing_is_only_counted(group: GroupDialogue) -> None:
+    group.heartbeat("a", epoch=0)
+    new(group)
+
+    group.heartbeat("a", epoch=1)
+
+    assert new(group) == []
+
+
+def test_commits_are_only_counted(group: GroupDialogue) -> None:
+    group.heartbeat("a", epoch=0)
+    new(group)
+
+    group.commit({0: 5}, member_id="a", epoch=1)
+
+    assert group.committed() != {}
+    assert new(group) == []
+
+
+def test_silence_is_the_trigger_where_it_is(group: GroupDialogue) -> None:
+    group.heartbeat("a", epoch=0)
+    new(group)
+
+    group.advance(group.settings.group_consumer_session_timeout_ms)
+
+    told = new(group)
+    assert find(told, "deadline_passed") == {"deadline": "session timeout"}
+    assert find(told, "member_removed") == {"reason": "session timeout"}
+    assert find(told, "epoch_bumped")["trigger"] == "session timeout"
+    assert find(told, "assignment_released")["released"] == "t-0 t-1"
+
+
+def test_leaving_and_removal_are_told_apart_from_silence(group: GroupDialogue) -> None:
+    for member in ("a", "b", "c"):
+        group.heartbeat(member, epoch=0)
+    new(group)
+
+    group.leave("a")
+    assert find(new(group), "member_removed")["reason"] == "member left"
+    group.ask(
+        Leave(
+            cause=group.cause(),
+            request=group.request(),
+            group_id="g",
+            members=(LeavingMember(member_id="b", reason="scaled in"), LeavingMember(member_id="c")),
+        )
+    )
+    told = new(group)
+    assert find(told, "LeaveGroup") == {"reason": "scaled in"}
+    assert find(told, "epoch_bumped")["trigger"] == "members removed"
+
+
+def test_change_of_topics_is_told_to_each_group_that_it_concerns(group: GroupDialogue) -> None:
+    group.heartbeat("a", epoch=0)
+    group.heartbeat("b", epoch=0, topics=["u"], group_id="other")
+    new(group)
+
+    group.set_topics({"t": 5})
+
+    told = new(group)
+    assert {entry.group_id for entry in told} == {"g"}
+    assert find(told, "epoch_bumped")["trigger"] == "topics changed"
+
+
+def test_refusal_is_a_decision_with_its_reason(group: GroupDialogue) -> None:
+    group.heartbeat("stranger", epoch=3)
+
+    (entry,) = new(group)
+
+    assert (entry.kind, entry.event, entry.member_id) == (RowKind.DECISION, "refused", "stranger")
+    details = dict(entry.details)
+    assert details["error"] == ErrorCode.UNKNOWN_MEMBER_ID.name
+    assert "rejoin" in details["why"]
+
+
+def test_many_partitions_are_a_few_names_and_a_number() -> None:
+    group = GroupDialogue({"t": PARTITIONS_SHOWN + 8})
+    group.heartbeat("a", epoch=0)
+
+    assert find(new(group), "assignment_changed")["gained"].endswith("t-31 and 8 more")
+
+
+def test_offsets_that_are_deleted_are_one_entry(group: GroupDialogue) -> None:
+    group.commit({0: 5, 1: 6})
+    group.delete_offsets([0, 1])
+
+    assert find(new(group), "offsets_forgotten") == {"partitions": "2"}
+
+
+def test_classic_rebalance_from_the_first_join_to_rest(group: GroupDialogue) -> None:
+    join = JoinGroup(
+        cause=group.cause(),
+        request=group.request(),
+        group_id="g",
+        member_id="",
+        fresh_member_id="a-1",
+        client_id="a",
+        client_host="h",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=(("range", b"x"),),
+    )
+    group.ask(join)
+    told = new(group)
+    assert find(told, "rebalance_began")["trigger"] == "member joined"
+    assert find(told, "generation_began") == {"generation": "1", "protocol": "range"}
+
+    group.ask(
+        SyncGroup(
+            cause=group.cause(),
+            request=group.request(),
+            group_id="g",
+            generation_id=1,
+            member_id="a-1",
+            assignments={"a-1": b"mine"},
+        )
+    )
+    assert find(new(group), "group_at_rest") == {"state": "Stable", "generation": "1", "members": "1"}
+
+
+def test_what_is_counted_has_a_name() -> None:
+    group = GroupDialogue()
+    group.heartbeat("a", epoch=0)
+    command = ConsumerGroupHeartbeat(
+        cause=CauseId(900),
+        request=RequestToken(900),
+        group_id="g",
+        member_id="a",
+        member_epoch=1,
+        client_id="client-a",
+        client_host="/127.0.0.1",
+    )
+
+    assert count_of(command, group.shard.handle(command, now_ms=group.now_ms)) == "heartbeats"

@@ -1,0 +1,108 @@
+"""The ring buffer: bounded, in order, and silent about what only repeats."""
+
+from __future__ import annotations
+
+from kohort.journal.ring import TEXT_LIMIT, Journal
+from kohort.journal.rows import Entry, RowKind
+
+
+def entry(event: str, *, group: str = "g", member: str = "", **details: str) -> Entry:
+    return Entry(kind=RowKind.DECISION, event=event, group_id=group, member_id=member, details=tuple(details.items()))
+
+
+def events(journal: Journal, group: str = "g") -> list[str]:
+    return [row.entry.event for row in journal.history(group).rows]
+
+
+def test_oldest_row_goes_first_whatever_group_it_is_of() -> None:
+    journal = Journal(limit=3)
+    for number in range(4):
+        journal.record([entry(f"e{number}", group="g" if number % 2 else "h")], cause=number, now_ms=number)
+
+    assert events(journal) == ["e1", "e3"]
+    assert events(journal, "h") == ["e2"]
+    assert not journal.history("g").is_complete
+
+
+def test_nothing_dropped_is_complete() -> None:
+    journal = Journal(limit=3)
+    journal.record([entry("e")], cause=1, now_ms=1)
+
+    assert journal.history("g").is_complete
+
+
+def test_journal_that_is_off_keeps_nothing() -> None:
+    journal = Journal(limit=0)
+    journal.record([entry("e")], cause=1, now_ms=1)
+
+    assert not journal.is_on
+    assert events(journal) == []
+
+
+def test_steps_of_a_rebalance_have_its_beginning_for_origin() -> None:
+    journal = Journal(limit=10)
+    journal.record([entry("epoch_bumped")], cause=7, now_ms=1)
+    journal.record([entry("target_computed")], cause=8, now_ms=2)
+    journal.record([entry("target_computed", group="h")], cause=9, now_ms=2)
+
+    assert [(row.cause, row.origin) for row in journal.history("g").rows] == [(7, 7), (8, 7)]
+    assert [(row.cause, row.origin) for row in journal.history("h").rows] == [(9, 9)]
+
+
+def test_refusal_that_repeats_is_one_row() -> None:
+    journal = Journal(limit=10)
+    for now_ms in (1, 2, 3):
+        journal.record([entry("refused", member="m", error="FENCED_MEMBER_EPOCH")], cause=now_ms, now_ms=now_ms)
+    journal.record([entry("refused", member="m", error="UNKNOWN_MEMBER_ID")], cause=4, now_ms=4)
+
+    rows = journal.history("g").rows
+    assert [(row.times, row.time_ms, row.last_time_ms) for row in rows] == [(3, 1, 3), (1, 4, 4)]
+
+
+def test_refusal_after_something_else_is_a_row_of_its_own() -> None:
+    journal = Journal(limit=10)
+    refused = entry("refused", member="m", error="UNKNOWN_MEMBER_ID")
+    journal.record([refused], cause=1, now_ms=1)
+    journal.record([entry("member_joined", member="m")], cause=2, now_ms=2)
+    journal.record([refused], cause=3, now_ms=3)
+
+    assert events(journal) == ["refused", "member_joined", "refused"]
+
+
+def test_long_texts_are_cut() -> None:
+    journal = Journal(limit=10)
+    journal.record([entry("e", member="m" * 9_999, client="c" * 9_999)], cause=1, now_ms=1)
+
+    (row,) = journal.history("g").rows
+    assert len(row.entry.member_id) == TEXT_LIMIT
+    assert [len(value) for _, value in row.entry.details] == [TEXT_LIMIT]
+
+
+def test_pages_by_sequence() -> None:
+    journal = Journal(limit=10)
+    for number in range(5):
+        journal.record([entry(f"e{number}")], cause=number, now_ms=number)
+
+    first = journal.history("g", limit=2)
+    assert first.has_more
+    rest = journal.history("g", after=first.rows[-1].sequence)
+    assert not rest.has_more
+    assert [row.entry.event for row in (*first.rows, *rest.rows)] == [f"e{number}" for number in range(5)]
+
+
+def test_counts_end_with_the_group() -> None:
+    journal = Journal(limit=10)
+    journal.count("g", "heartbeats")
+    journal.count("g", "heartbeats")
+    assert journal.history("g").counts == {"heartbeats": 2}
+
+    journal.record([entry("group_forgotten")], cause=1, now_ms=1)
+    assert journal.history("g").counts == {}
+
+
+def test_groups_that_are_only_counted_do_not_pile_up() -> None:
+    journal = Journal(limit=10, counted_groups=3)
+    for number in range(5):
+        journal.count(f"g{number}", "commits")
+
+    assert [bool(journal.history(f"g{number}").counts) for number in range(5)] == [False, False, True, True, True]
