@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import MemberState
 from kohort.coordinator.topics import TopicImage
@@ -131,13 +132,27 @@ def check_type(group: ConsumerGroup) -> None:
         raise _fail(group, law, "an empty group has a target that is not computed (KAFKA-20442)")
     if not group.members and group.target_timestamp_ms:
         raise _fail(group, law, "an empty group remembers when its target was computed")
-    subscriptions = Counter(member.subscribed_topic_names for member in group.members.values())
+    _check_counts(group)
+
+
+def _check_counts(group: ConsumerGroup) -> None:
+    """What is counted of the members follows from them."""
+    law = "TypeOK"
+    subscriptions = Counter(topics_of(group, member) for member in group.members.values())
     if dict(subscriptions) != group.subscriptions:
         why = f"counted subscriptions are {group.subscriptions}, and should be {dict(subscriptions)}"
         raise _fail(group, law, why)
-    subscribers = Counter(name for member in group.members.values() for name in member.subscribed_topic_names)
+    subscribers = Counter(name for member in group.members.values() for name in topics_of(group, member))
     if dict(subscribers) != group.topic_subscribers:
         raise _fail(group, law, f"counted subscribers are {group.topic_subscribers}, and should be {dict(subscribers)}")
+    patterns = Counter(regex for member in group.members.values() if (regex := member.subscribed_topic_regex))
+    if dict(patterns) != group.regex_subscribers:
+        raise _fail(group, law, f"counted patterns are {group.regex_subscribers}, and should be {dict(patterns)}")
+    if not group.regexes.keys() <= patterns.keys():
+        raise _fail(group, law, f"patterns that nobody uses are kept: {group.regexes.keys() - patterns.keys()}")
+    named = [(name, each.member_id) for each in group.members.values() if (name := each.instance_id) is not None]
+    if sorted(group.instance_ids.items()) != sorted(named):
+        raise _fail(group, law, f"static names are {group.instance_ids}, and should be {named}")
 
 
 def check_no_double_assignment(group: ConsumerGroup) -> None:
@@ -184,7 +199,7 @@ def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage) -> No
         raise _fail(group, law, why)
     for (topic_id, partition), member_id in targeted.items():
         facts = image.by_id[topic_id]
-        if facts.name not in group.members[member_id].subscribed_topic_names:
+        if facts.name not in topics_of(group, group.members[member_id]):
             why = f"the target gives {facts.name}-{partition} to {member_id}, which did not subscribe"
             raise _fail(group, law, why)
 

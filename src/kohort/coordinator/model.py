@@ -11,7 +11,7 @@ from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.decision import TimerKey
-from kohort.coordinator.records import MemberState, OffsetCommitted
+from kohort.coordinator.records import MemberState, OffsetCommitted, RegularExpressionResolved
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 
@@ -85,8 +85,11 @@ class ConsumerGroup:
         "epoch",
         "group_id",
         "holders",
+        "instance_ids",
         "members",
         "metadata_hash",
+        "regex_subscribers",
+        "regexes",
         "subscriptions",
         "target_epoch",
         "target_timestamp_ms",
@@ -109,12 +112,18 @@ class ConsumerGroup:
         self.targets: dict[str, Target] = {}
         #: member id -> member.
         self.members: dict[str, ConsumerMember] = {}
+        #: pattern -> the topics that it was resolved to (record 16); patterns that nobody subscribes to are forgotten.
+        self.regexes: dict[str, RegularExpressionResolved] = {}
         #: Derived: topic id -> partition -> id of the member that has it assigned or pending revocation.
         self.holders: dict[TopicId, dict[int, str]] = {}
-        #: Derived: set of names subscribed to -> number of members with exactly that set.
+        #: Derived: static name -> id of the member that bears it, also while that member is away.
+        self.instance_ids: dict[str, str] = {}
+        #: Derived: set of topics subscribed to, by name or pattern -> number of members with exactly that set.
         self.subscriptions: dict[tuple[str, ...], int] = {}
-        #: Derived: topic name -> number of members that subscribe to it.
+        #: Derived: topic name -> number of members that subscribe to it, by name or pattern.
         self.topic_subscribers: dict[str, int] = {}
+        #: Derived: pattern -> number of members that subscribe with it.
+        self.regex_subscribers: dict[str, int] = {}
 
 
 class GroupsState:

@@ -167,6 +167,18 @@ def _wire_grants(grants: Grants) -> list[wire.TopicPartitions]:
     ]
 
 
+def _regex_key(record: facts.RegularExpressionResolved | facts.RegularExpressionForgotten) -> bytes:
+    key = wire.ConsumerGroupRegularExpressionKey(group_id=record.group_id, regular_expression=record.regex)
+    return _pack(16, key, 0)
+
+
+def _encode_regex(record: facts.RegularExpressionResolved) -> bytes:
+    value = wire.ConsumerGroupRegularExpressionValue(
+        topics=list(record.topics), version=record.image_version, timestamp=record.timestamp_ms
+    )
+    return _pack(0, value, 0)
+
+
 _KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.OffsetCommitted: _offset_key,
     facts.OffsetForgotten: _offset_key,
@@ -184,6 +196,8 @@ _KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.CurrentAssignmentForgotten: partial(_member_key, 8, wire.ConsumerGroupCurrentMemberAssignmentKey),
     facts.GroupConfigsSet: partial(_group_key, 20_001, own.GroupConfigsKey),
     facts.GroupConfigsForgotten: partial(_group_key, 20_001, own.GroupConfigsKey),
+    facts.RegularExpressionResolved: _regex_key,
+    facts.RegularExpressionForgotten: _regex_key,
 }
 #: A record that is not here is a tombstone.
 _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
@@ -195,4 +209,5 @@ _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.MemberTargetSet: _encode_target,
     facts.CurrentAssignmentSet: _encode_current,
     facts.GroupConfigsSet: _encode_configs,
+    facts.RegularExpressionResolved: _encode_regex,
 }

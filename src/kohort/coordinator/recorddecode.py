@@ -26,7 +26,7 @@ _INT16: Final = Struct(">h")
 _M = TypeVar("_M", bound=Message)
 
 #: Newest version of each value that we read, by record type; Kafka's flexible ones skip what they do not know.
-_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0, 20_001: 0}
+_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0, 16: 0, 20_001: 0}
 #: Version of the embedded subscription that we read at most; newer ones only append fields.
 _SUBSCRIPTION_VERSION: Final = 3
 
@@ -218,7 +218,22 @@ def _decode_configs(key: bytes, value: bytes | None) -> facts.Record:
     return facts.GroupConfigsSet(group_id=group_id, configs={row.name: row.value for row in rows})
 
 
-#: By record type. Type 4 (topics of a group, until Kafka 4.0) and 16 (regular expressions) say nothing to us yet.
+def _decode_regex(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(wire.ConsumerGroupRegularExpressionKey, key)
+    if value is None:
+        return facts.RegularExpressionForgotten(group_id=found.group_id, regex=found.regular_expression)
+    resolved = _read_value(wire.ConsumerGroupRegularExpressionValue, 16, value)
+    return facts.RegularExpressionResolved(
+        group_id=found.group_id,
+        regex=found.regular_expression,
+        # Kafka writes a set, in no order.
+        topics=tuple(sorted(set(resolved.topics))),
+        image_version=resolved.version,
+        timestamp_ms=resolved.timestamp,
+    )
+
+
+#: By record type. Type 4 (topics of a group, until Kafka 4.0) says nothing to us.
 _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     0: _decode_offset,
     1: _decode_offset,
@@ -228,5 +243,6 @@ _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     6: _decode_target_epoch,
     7: _decode_target,
     8: _decode_current,
+    16: _decode_regex,
     20_001: _decode_configs,
 }

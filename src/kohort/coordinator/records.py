@@ -187,3 +187,20 @@ class GroupConfigsSet(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigsForgotten(Record):
     """Tombstone of type 20,001."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegularExpressionResolved(Record):
+    """Type 16: the topics that a pattern matched, ascending; for which version of the picture of topics, and when."""
+
+    regex: str
+    topics: tuple[str, ...]
+    image_version: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegularExpressionForgotten(Record):
+    """Tombstone of type 16."""
+
+    regex: str

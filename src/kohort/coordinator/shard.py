@@ -254,6 +254,8 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.MemberTargetForgotten: consumer_apply.apply_member_target_forgotten,
     facts.CurrentAssignmentSet: consumer_apply.apply_current_assignment_set,
     facts.CurrentAssignmentForgotten: consumer_apply.apply_current_assignment_forgotten,
+    facts.RegularExpressionResolved: consumer_apply.apply_regex_resolved,
+    facts.RegularExpressionForgotten: consumer_apply.apply_regex_forgotten,
 }
 
 
@@ -283,5 +285,6 @@ def _digest(group: ConsumerGroup) -> dict[str, object]:
         "target_epoch": group.target_epoch,
         "target_timestamp_ms": group.target_timestamp_ms,
         "targets": dict(group.targets),
+        "regexes": dict(group.regexes),
         "members": members,
     }

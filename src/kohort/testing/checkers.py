@@ -17,6 +17,7 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.invariants import check_classic_group
 from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.invariants import check_groups, check_step, epochs_of
 from kohort.coordinator.model import ConsumerMember, GroupsState
@@ -195,7 +196,7 @@ class Checkers:
             before = self._kept.get((group_id, member.member_id))
             if group is None or not before:
                 continue
-            names = member.subscribed_topic_names
+            names = topics_of(group, member)
             wanted = {facts.topic_id for name in names if (facts := groups.image.by_name.get(name)) is not None}
             target = group.targets.get(member.member_id, {})
             lost = [

@@ -22,6 +22,8 @@ from kohort.coordinator.records import (
     OffsetCommitted,
     OffsetForgotten,
     Record,
+    RegularExpressionForgotten,
+    RegularExpressionResolved,
     StoredClassicMember,
     TargetAssignmentEpochForgotten,
     TargetAssignmentEpochSet,
@@ -107,6 +109,15 @@ RECORDS = st.one_of(
         pending_revocation=GRANTS,
     ),
     st.builds(CurrentAssignmentForgotten, **MEMBER),
+    st.builds(
+        RegularExpressionResolved,
+        **GROUP,
+        regex=TEXT,
+        topics=st.sets(TEXT, max_size=3).map(lambda names: tuple(sorted(names))),
+        image_version=INT64,
+        timestamp_ms=INT64,
+    ),
+    st.builds(RegularExpressionForgotten, **GROUP, regex=TEXT),
 )
 
 
@@ -191,8 +202,8 @@ def test_oldest_offsets_are_read() -> None:
 
 
 def test_unknown_types_are_skipped() -> None:
-    """Share and streams groups, transactions, regular expressions: somebody else's facts survive beside ours."""
-    assert recordcodec.decode(b"\0\x10 whatever", b"\0\0") is None
+    """Share and streams groups, transactions: somebody else's facts survive beside ours."""
+    assert recordcodec.decode(b"\0\x0a whatever", b"\0\0") is None
     assert recordcodec.decode(b"\0\x04\0\1g", None) is None
     assert recordcodec.decode(b"\x4e\x20", b"") is None
 

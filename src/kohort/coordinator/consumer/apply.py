@@ -6,8 +6,10 @@ if it is a tombstone: a log that compaction has worked on may have lost what cam
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TypeVar
 
+from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import (
     ConsumerGroupEpochSet,
@@ -19,6 +21,8 @@ from kohort.coordinator.records import (
     MemberState,
     MemberTargetForgotten,
     MemberTargetSet,
+    RegularExpressionForgotten,
+    RegularExpressionResolved,
     TargetAssignmentEpochForgotten,
     TargetAssignmentEpochSet,
 )
@@ -42,7 +46,8 @@ def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribe
     """Type 5."""
     group = _group(groups, record.group_id)
     member = _member(group, record.member_id)
-    _count_subscription(group, member.subscribed_topic_names, -1)
+    _count_subscription(group, member, -1)
+    _forget_name(group, member)
     member.instance_id = record.instance_id
     member.rack_id = record.rack_id
     member.client_id = record.client_id
@@ -51,7 +56,9 @@ def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribe
     member.subscribed_topic_regex = record.subscribed_topic_regex
     member.rebalance_timeout_ms = record.rebalance_timeout_ms
     member.server_assignor = record.server_assignor
-    _count_subscription(group, member.subscribed_topic_names, 1)
+    _count_subscription(group, member, 1)
+    if member.instance_id is not None:
+        group.instance_ids[member.instance_id] = member.member_id
 
 
 def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten) -> None:
@@ -61,7 +68,8 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
         return
     member = group.members.pop(record.member_id, None)
     if member is not None:
-        _count_subscription(group, member.subscribed_topic_names, -1)
+        _count_subscription(group, member, -1)
+        _forget_name(group, member)
         _release(group, member)
 
 
@@ -120,6 +128,18 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
     member.pending_revocation = {}
 
 
+def apply_regex_resolved(groups: GroupsState, record: RegularExpressionResolved) -> None:
+    """Type 16."""
+    _resolve(_group(groups, record.group_id), record.regex, record)
+
+
+def apply_regex_forgotten(groups: GroupsState, record: RegularExpressionForgotten) -> None:
+    """Tombstone of type 16."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None:
+        _resolve(group, record.regex, None)
+
+
 def _group(groups: GroupsState, group_id: str) -> ConsumerGroup:
     group = groups.consumer.get(group_id)
     if group is None:
@@ -133,7 +153,7 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     member = group.members.get(member_id)
     if member is None:
         member = group.members[member_id] = ConsumerMember(group.group_id, member_id)
-        _count_subscription(group, member.subscribed_topic_names, 1)
+        _count_subscription(group, member, 1)
     return member
 
 
@@ -156,9 +176,35 @@ def _release(group: ConsumerGroup, member: ConsumerMember) -> None:
                 group.holders.pop(topic_id, None)
 
 
-def _count_subscription(group: ConsumerGroup, names: tuple[str, ...], by: int) -> None:
-    _count(group.subscriptions, names, by)
-    for name in names:
+def _forget_name(group: ConsumerGroup, member: ConsumerMember) -> None:
+    """The member's static name is free, unless another has taken it over already."""
+    if member.instance_id is not None and group.instance_ids.get(member.instance_id) == member.member_id:
+        del group.instance_ids[member.instance_id]
+
+
+def _resolve(group: ConsumerGroup, regex: str, resolved: RegularExpressionResolved | None) -> None:
+    """Have a pattern stand for other topics, and count anew those who subscribe with it."""
+    concerned = [member for member in group.members.values() if member.subscribed_topic_regex == regex]
+    # Many members subscribe alike: each set of topics is walked through once.
+    for topics, count in Counter(topics_of(group, member) for member in concerned).items():
+        _count_topics(group, topics, -count)
+    if resolved is None:
+        group.regexes.pop(regex, None)
+    else:
+        group.regexes[regex] = resolved
+    for topics, count in Counter(topics_of(group, member) for member in concerned).items():
+        _count_topics(group, topics, count)
+
+
+def _count_subscription(group: ConsumerGroup, member: ConsumerMember, by: int) -> None:
+    _count_topics(group, topics_of(group, member), by)
+    if member.subscribed_topic_regex is not None:
+        _count(group.regex_subscribers, member.subscribed_topic_regex, by)
+
+
+def _count_topics(group: ConsumerGroup, topics: tuple[str, ...], by: int) -> None:
+    _count(group.subscriptions, topics, by)
+    for name in topics:
         _count(group.topic_subscribers, name, by)
 
 

@@ -13,6 +13,7 @@ from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHea
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
+from kohort.coordinator.consumer.subscription import names_in, topics_for, topics_of
 from kohort.coordinator.consumer.target import decide_target, hash_topics, subscriptions_of, target_in
 from kohort.coordinator.conversion import decide_convert_to_consumer
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
@@ -165,8 +166,8 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     """Take over what the member wants; returns the target's epoch and the member's topics as they will be."""
     subscribed = _merge(group.group_id, member, draft.command)
     is_new = member.member_id not in group.members
-    names = subscribed.subscribed_topic_names
-    has_other_topics = is_new or names != member.subscribed_topic_names
+    names = topics_for(group, names=subscribed.subscribed_topic_names, regex=subscribed.subscribed_topic_regex)
+    has_other_topics = is_new or names != topics_of(group, member)
     if is_new or not _is_subscribed_as(member, subscribed):
         draft.records.append(subscribed)
     epoch = group.epoch
@@ -176,8 +177,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     subscriptions = subscriptions_of(group, member_id=member.member_id, names=names)
     if has_other_topics:
         epoch += 1
-        everything = {name for distinct in set(subscriptions.values()) for name in distinct}
-        metadata_hash = hash_topics(image, everything)
+        metadata_hash = hash_topics(image, names_in(set(subscriptions.values())))
         draft.records.append(ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=metadata_hash))
     records, effects = decide_target(
         group, image, draft.settings, epoch=epoch, subscriptions=subscriptions, now_ms=draft.now_ms

@@ -18,6 +18,7 @@ from kohort.coordinator.commands import (
     LeavingMember,
 )
 from kohort.coordinator.consumer.bounds import LEAVE_EPOCH
+from kohort.coordinator.consumer.subscription import names_in
 from kohort.coordinator.consumer.target import (
     assignment_key,
     build_target,
@@ -119,7 +120,7 @@ def _remove(
         effects.append(Disarm(group.members[member_id].session_key))
         effects.append(Disarm(TimerKey("rebalance", group_id, member_id)))
     left = subscriptions_of(group, without=member_ids)
-    names = {name for distinct in set(left.values()) for name in distinct}
+    names = names_in(set(left.values()))
     epoch = group.epoch + 1
     records.append(
         ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(groups.image, names))

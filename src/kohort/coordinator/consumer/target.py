@@ -16,6 +16,7 @@ from typing import Final
 from kohort.assign.kernels import NOBODY
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
 from kohort.assign.uniform import assign_heterogeneous, assign_homogeneous
+from kohort.coordinator.consumer.subscription import names_in, topics_of
 from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup
 from kohort.coordinator.records import MemberTargetSet, Record, TargetAssignmentEpochSet
@@ -33,7 +34,7 @@ def subscriptions_of(
     group: ConsumerGroup, *, member_id: str = "", names: tuple[str, ...] = _EMPTY, without: Collection[str] = ()
 ) -> dict[str, tuple[str, ...]]:
     """What members subscribe to once `member_id` subscribes to `names` and the members in `without` are gone."""
-    found = {member.member_id: member.subscribed_topic_names for member in group.members.values()}
+    found = {member.member_id: topics_of(group, member) for member in group.members.values()}
     for gone in without:
         found.pop(gone, None)
     if member_id:
@@ -125,7 +126,7 @@ def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str)
 
 
 def _subscribed_topics(image: TopicImage, subscriptions: Subscriptions) -> list[TopicFacts]:
-    names = {name for distinct in set(subscriptions.values()) for name in distinct}
+    names = names_in(set(subscriptions.values()))
     return [image.by_name[name] for name in sorted(names) if name in image.by_name]
 
 
