@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kohort.broker.configfile import load_config_file
 from kohort.config import Option, OptionSet, parse_bool, parse_int, parse_list, parse_str
-from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
 from kohort.errors import ConfigError
 
 __all__ = ["BROKER_OPTIONS", "BrokerSettings", "TOPIC_DEFAULTS", "load_config_file"]
@@ -115,6 +115,12 @@ _GROUPS: Final = [
         parse=parse_list,
         default=list(_GROUP_DEFAULTS.group_consumer_assignors),
         doc="Server-side assignors that members may choose; the first is the default (Kafka: uniform, range).",
+    ),
+    _text(
+        "group.consumer.migration.policy",
+        _GROUP_DEFAULTS.group_consumer_migration_policy,
+        "Which way a group with members may change its protocol while its members are replaced one by one.",
+        choices=MIGRATION_POLICIES,
     ),
     _group(
         "group.consumer.assignment.interval.ms", "Shortest time between two computations of a target (Kafka: 1000)."

@@ -153,6 +153,11 @@ def _check_counts(group: ConsumerGroup) -> None:
     named = [(name, each.member_id) for each in group.members.values() if (name := each.instance_id) is not None]
     if sorted(group.instance_ids.items()) != sorted(named):
         raise _fail(group, law, f"static names are {group.instance_ids}, and should be {named}")
+    classic = [member.classic for member in group.members.values() if member.classic is not None]
+    spoken = Counter(name for facts in classic for name in facts.protocol_names)
+    counted = (group.classic_count, group.classic_protocols, group.classic_metadata_bytes)
+    if counted != (len(classic), dict(spoken), sum(facts.metadata_bytes for facts in classic)):
+        raise _fail(group, law, f"counted of classic members are {counted}, which is not what they say")
 
 
 def check_no_double_assignment(group: ConsumerGroup) -> None:

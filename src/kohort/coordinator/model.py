@@ -11,7 +11,12 @@ from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.decision import TimerKey
-from kohort.coordinator.records import MemberState, OffsetCommitted, RegularExpressionResolved
+from kohort.coordinator.records import (
+    ClassicMemberFacts,
+    MemberState,
+    OffsetCommitted,
+    RegularExpressionResolved,
+)
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 
@@ -29,6 +34,7 @@ class ConsumerMember:
 
     __slots__ = (
         "assigned",
+        "classic",
         "client_host",
         "client_id",
         "instance_id",
@@ -64,6 +70,8 @@ class ConsumerMember:
         self.rebalance_timeout_ms = -1
         #: Assignor that it asks for; `None` leaves it to the broker.
         self.server_assignor: str | None = None
+        #: What it said in its last JoinGroup; `None` speaks the consumer protocol.
+        self.classic: ClassicMemberFacts | None = None
         #: Epoch of the target that it has reached; an older one while it still has to revoke.
         self.member_epoch = 0
         #: The epoch before; a heartbeat with it is one whose answer was lost.
@@ -82,6 +90,9 @@ class ConsumerGroup:
     """One KIP-848 group."""
 
     __slots__ = (
+        "classic_count",
+        "classic_metadata_bytes",
+        "classic_protocols",
         "epoch",
         "group_id",
         "holders",
@@ -124,6 +135,12 @@ class ConsumerGroup:
         self.topic_subscribers: dict[str, int] = {}
         #: Derived: pattern -> number of members that subscribe with it.
         self.regex_subscribers: dict[str, int] = {}
+        #: Derived: number of members that speak the classic protocol.
+        self.classic_count = 0
+        #: Derived: protocol name -> number of classic members that speak it; never 0.
+        self.classic_protocols: dict[str, int] = {}
+        #: Derived: what the protocols of all classic members take in memory, roughly.
+        self.classic_metadata_bytes = 0
 
 
 class GroupsState:

@@ -120,9 +120,16 @@ def _encode_subscribed(record: facts.ConsumerMemberSubscribed) -> bytes:
         rebalance_timeout_ms=record.rebalance_timeout_ms,
         server_assignor=record.server_assignor,
         # Kafka takes a record without this null for a classic member.
-        classic_member_metadata=None,
+        classic_member_metadata=None if record.classic is None else _wire_classic_facts(record.classic),
     )
     return _pack(0, value, 0)
+
+
+def _wire_classic_facts(classic: facts.ClassicMemberFacts) -> wire.ClassicMemberMetadata:
+    return wire.ClassicMemberMetadata(
+        session_timeout_ms=classic.session_timeout_ms,
+        supported_protocols=[wire.ClassicProtocol(name=name, metadata=blob) for name, blob in classic.protocols],
+    )
 
 
 def _encode_target_epoch(record: facts.TargetAssignmentEpochSet) -> bytes:

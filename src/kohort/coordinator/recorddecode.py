@@ -151,6 +151,17 @@ def _decode_subscribed(key: bytes, value: bytes | None) -> facts.Record:
         subscribed_topic_regex=member.subscribed_topic_regex or None,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.server_assignor,
+        classic=_classic_facts(member.classic_member_metadata),
+    )
+
+
+def _classic_facts(found: wire.ClassicMemberMetadata | None) -> facts.ClassicMemberFacts | None:
+    if found is None or not found.supported_protocols:
+        # Older software left the field out, which reads as a classic member that speaks nothing: there is none.
+        return None
+    return facts.ClassicMemberFacts(
+        session_timeout_ms=found.session_timeout_ms,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in found.supported_protocols),
     )
 
 

@@ -100,8 +100,29 @@ class ConsumerGroupForgotten(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMemberFacts:
+    """What is known of a member of a KIP-848 group because it speaks the classic protocol.
+
+    `protocols` are (name, metadata) in the member's order, at least one; the metadata is an embedded subscription.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        """Each name once, in the member's order of preference."""
+        return tuple(dict.fromkeys(name for name, _ in self.protocols))
+
+    @property
+    def metadata_bytes(self) -> int:
+        """What the protocols take in memory, roughly: names and metadata."""
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMemberSubscribed(Record):
-    """Type 5: who a member is and what it wants."""
+    """Type 5: who a member is and what it wants; `classic` is `None` for one that speaks the consumer protocol."""
 
     member_id: str
     instance_id: str | None
@@ -112,6 +133,7 @@ class ConsumerMemberSubscribed(Record):
     subscribed_topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicMemberFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

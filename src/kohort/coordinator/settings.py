@@ -15,6 +15,9 @@ from kohort.errors import ConfigError
 #: The server-side assignors that exist.
 ASSIGNORS: Final = ("uniform",)
 
+#: Which way a group with members may change its protocol; empty groups change either way under each of them.
+MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
+
 _INT32_MAX: Final = 2**31 - 1
 #: What is bounded by two further settings -> the least that its lower bound may be.
 _BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
@@ -34,6 +37,7 @@ class GroupSettings:
     intervals.
     `group_disconnect_grace_ms`: how long a member lives on whose connection closed without a word; -1 lets the session
     timeout decide alone.
+    `group_consumer_migration_policy`: one of `MIGRATION_POLICIES`.
     `group_assignor_max_moves`, `group_assignor_imbalance`: see `kohort.assign.interface.Assignable`.
     """
 
@@ -54,6 +58,7 @@ class GroupSettings:
     group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_assignor_offload_enable: bool = True
     group_consumer_rebalance_heartbeat_interval_ms: int = 100
+    group_consumer_migration_policy: str = "bidirectional"
     group_heartbeat_rate_max: int = 2_000
     group_disconnect_grace_ms: int = -1
     group_assignor_max_moves: int = UNLIMITED
@@ -76,6 +81,11 @@ class GroupSettings:
         _within("group.max.size", self.group_max_size, 1)
         _within("group.consumer.max.size", self.group_consumer_max_size, 1)
         _within("offset.metadata.max.bytes", self.offset_metadata_max_bytes, 0)
+        if self.group_consumer_migration_policy not in MIGRATION_POLICIES:
+            raise ConfigError(
+                f"group.consumer.migration.policy cannot be {self.group_consumer_migration_policy}: "
+                f"one of {', '.join(MIGRATION_POLICIES)} is expected"
+            )
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
             raise ConfigError(
                 f"group.consumer.heartbeat.interval.ms ({self.group_consumer_heartbeat_interval_ms}) has to be below "
@@ -88,6 +98,16 @@ class GroupSettings:
                 f"group.consumer.assignors cannot be {', '.join(unknown) or 'empty'}: "
                 f"one or more of {', '.join(ASSIGNORS)} is expected"
             )
+
+    @property
+    def can_upgrade(self) -> bool:
+        """Whether a classic group with members may become a KIP-848 group."""
+        return self.group_consumer_migration_policy in ("bidirectional", "upgrade")
+
+    @property
+    def can_downgrade(self) -> bool:
+        """Whether a KIP-848 group whose last members are classic ones may become a classic group."""
+        return self.group_consumer_migration_policy in ("bidirectional", "downgrade")
 
     def _check_bounded(self, name: str, lowest: int) -> None:
         """A limit that groups may change for themselves: it lies within bounds that only the broker's start sets."""

@@ -271,6 +271,7 @@ def _digest(group: ConsumerGroup) -> dict[str, object]:
             member.subscribed_topic_regex,
             member.rebalance_timeout_ms,
             member.server_assignor,
+            member.classic,
             member.member_epoch,
             member.previous_member_epoch,
             member.state,

@@ -10,6 +10,7 @@ from kohort.coordinator import recordcodec
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ClassicGroupStored,
+    ClassicMemberFacts,
     ConsumerGroupEpochSet,
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
@@ -53,6 +54,11 @@ STORED_MEMBER = st.builds(
     subscription=st.binary(max_size=20),
     assignment=st.binary(max_size=20),
 )
+CLASSIC_FACTS = st.builds(
+    ClassicMemberFacts,
+    session_timeout_ms=COUNT,
+    protocols=st.lists(st.tuples(TEXT, st.binary(max_size=20)), min_size=1, max_size=3).map(tuple),
+)
 GROUP = {"group_id": TEXT}
 MEMBER = {"group_id": TEXT, "member_id": TEXT}
 RECORDS = st.one_of(
@@ -93,6 +99,7 @@ RECORDS = st.one_of(
         subscribed_topic_regex=MAYBE,
         rebalance_timeout_ms=INT32,
         server_assignor=MAYBE,
+        classic=st.none() | CLASSIC_FACTS,
     ),
     st.builds(ConsumerMemberForgotten, **MEMBER),
     st.builds(TargetAssignmentEpochSet, **GROUP, assignment_epoch=INT32, assignment_timestamp_ms=INT64),

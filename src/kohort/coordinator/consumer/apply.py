@@ -12,6 +12,7 @@ from typing import TypeVar
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import (
+    ClassicMemberFacts,
     ConsumerGroupEpochSet,
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
@@ -56,6 +57,9 @@ def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribe
     member.subscribed_topic_regex = record.subscribed_topic_regex
     member.rebalance_timeout_ms = record.rebalance_timeout_ms
     member.server_assignor = record.server_assignor
+    _count_classic(group, member.classic, -1)
+    member.classic = record.classic
+    _count_classic(group, member.classic, 1)
     _count_subscription(group, member, 1)
     if member.instance_id is not None:
         group.instance_ids[member.instance_id] = member.member_id
@@ -68,6 +72,7 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
         return
     member = group.members.pop(record.member_id, None)
     if member is not None:
+        _count_classic(group, member.classic, -1)
         _count_subscription(group, member, -1)
         _forget_name(group, member)
         _release(group, member)
@@ -206,6 +211,15 @@ def _count_topics(group: ConsumerGroup, topics: tuple[str, ...], by: int) -> Non
     _count(group.subscriptions, topics, by)
     for name in topics:
         _count(group.topic_subscribers, name, by)
+
+
+def _count_classic(group: ConsumerGroup, classic: ClassicMemberFacts | None, by: int) -> None:
+    if classic is None:
+        return
+    group.classic_count += by
+    group.classic_metadata_bytes += by * classic.metadata_bytes
+    for name in classic.protocol_names:
+        _count(group.classic_protocols, name, by)
 
 
 def _count(counts: dict[Key, int], key: Key, by: int) -> None:

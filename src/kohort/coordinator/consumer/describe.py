@@ -17,8 +17,8 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
-#: `DescribedConsumerMember.member_type` of a member that speaks the consumer protocol.
-CONSUMER_MEMBER = 1
+#: `DescribedConsumerMember.member_type` of a member that speaks the classic protocol, and of one that speaks this one.
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def state_of(group: ConsumerGroup) -> str:
@@ -68,7 +68,7 @@ def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedC
         subscribed_topic_regex=member.subscribed_topic_regex,
         assignment={topic_id: tuple(sorted(partitions)) for topic_id, partitions in held.items()},
         target_assignment=dict(group.targets.get(member.member_id, NO_TARGET)),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

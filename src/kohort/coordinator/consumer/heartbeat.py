@@ -64,6 +64,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
         and command.rack_id is None
         and command.instance_id is None
         and command.rebalance_timeout_ms == -1
+        and member.classic is None
         and command.client_id == member.client_id
         and command.client_host == member.client_host
     )
@@ -211,6 +212,7 @@ def _is_subscribed_as(member: ConsumerMember, subscribed: ConsumerMemberSubscrib
         member.subscribed_topic_names == subscribed.subscribed_topic_names
         and member.subscribed_topic_regex == subscribed.subscribed_topic_regex
         and member.server_assignor == subscribed.server_assignor
+        and member.classic == subscribed.classic
         and member.rack_id == subscribed.rack_id
         and member.rebalance_timeout_ms == subscribed.rebalance_timeout_ms
         and member.client_id == subscribed.client_id
