@@ -21,8 +21,9 @@ from kio.index import UnknownEntity, load_entity_schema
 from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
-from kohort.wire.schema import Array, Field, Message, fields_of, schema_of
+from kohort.wire.schema import Array, Field, Message, schema_of
 from support.kafka_schemas import snake_case
+from support.wire_messages import kafka_fields_of
 
 with warnings.catch_warnings():
     # kafka-python reads its resources through functions that Python 3.11 and 3.12 call deprecated.
@@ -91,7 +92,7 @@ class Kio:
             return out.getvalue()
 
     def _build(self, entity: Any, message: Message, version: int) -> Any:
-        ours = {each.name: each for each in fields_of(type(message)) if each.is_in(version)}
+        ours = {each.name: each for each in kafka_fields_of(type(message)) if each.is_in(version)}
         theirs = {_kio_name(each, ours): each for each in dataclasses.fields(entity)}
         assert set(theirs) == set(ours), f"{entity.__name__} v{version}: {set(theirs) ^ set(ours)}"
         return entity(**{
@@ -132,7 +133,7 @@ class KafkaPython:
 
     def _build(self, theirs: Any, message: Message, version: int) -> Any:
         given = {}
-        for each in fields_of(type(message)):
+        for each in kafka_fields_of(type(message)):
             if not each.is_in(version):
                 continue
             value = getattr(message, each.name)
@@ -208,7 +209,7 @@ def _kafka_python_class(cls: type[Message]) -> Any:
 
 def fit(foreign: Foreign, message: Any, version: int) -> Any:
     """Bring the values of a version into the range that the library can hold; ours would carry them all."""
-    for each in fields_of(type(message)):
+    for each in kafka_fields_of(type(message)):
         if not each.is_in(version):
             continue
         value = getattr(message, each.name)

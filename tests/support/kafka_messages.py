@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kohort.wire.schema import Array, Kind, Message, fields_of, schema_of
+from kohort.wire.schema import Array, Kind, Message, schema_of
 from support.apache import kafka_libs
+from support.wire_messages import kafka_fields_of
 
 PROGRAM = Path(__file__).with_name("KafkaMessages.java")
 
@@ -74,7 +75,7 @@ def java_name(cls: type[Message]) -> str:
 def as_json(message: Message, version: int) -> dict[str, Any]:
     """A message in the form of Kafka's JSON converters, with every field of the version."""
     found = {}
-    for each in fields_of(type(message)):
+    for each in kafka_fields_of(type(message)):
         if each.is_in(version):
             first, *others = each.name.split("_")
             name = first + "".join(word.capitalize() for word in others)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kohort.wire.schema import Array, Message, fields_of, kind_name
+from kohort.wire.schema import Array, Message, kind_name
+from support.wire_messages import kafka_fields_of
 
 #: Open-ended ranges end here.
 FOREVER = 32767
@@ -78,7 +79,7 @@ def expected_layout(definition: dict[str, Any], version: int) -> tuple[FieldOnWi
 def declared_layout(cls: type[Message], version: int) -> tuple[FieldOnWire, ...]:
     """What our declaration puts on the wire in one version."""
     found = []
-    for each in fields_of(cls):
+    for each in kafka_fields_of(cls):
         if not each.is_in(version):
             continue
         element = each.kind.element if isinstance(each.kind, Array) else each.kind

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from kohort.wire.schema import Array, Field, Kind, Message, Scalar, fields_of, schema_of
+from kohort.wire.schema import Array, Field, Kind, Message, Scalar, schema_of
+from support.wire_messages import kafka_fields_of
 
 T = TypeVar("T", bound=Message)
 
@@ -50,7 +51,7 @@ class _Builder:
         self.max_elements = max_elements
 
     def struct(self, cls: type[Any]) -> st.SearchStrategy[Any]:
-        fields = {each.name: self.field(each) for each in fields_of(cls) if self.travels(each)}
+        fields = {each.name: self.field(each) for each in kafka_fields_of(cls) if self.travels(each)}
         if not (self.flexible and self.unknown_tags):
             return st.builds(cls, **fields)
         tags = st.none() | st.dictionaries(st.integers(1000, 100_000), st.binary(max_size=5), min_size=1, max_size=2)

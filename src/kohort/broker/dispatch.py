@@ -20,12 +20,14 @@ from kohort.errors import RemoteProtocolError
 from kohort.wire.codec import decode, decoder, encode_parts, encoder
 from kohort.wire.messages.header import RequestHeader
 from kohort.wire.registry import (
-    VERSIONS,
+    AnyApiKey,
     ApiKey,
+    api_key_of,
     request_class,
     request_header_version,
     response_class,
     response_header_version,
+    versions_of,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class Route:
 
     def __init__(
         self,
-        api_key: ApiKey,
+        api_key: AnyApiKey,
         version: int,
         *,
         decode: Callable[[Any, int], tuple[Any, int]],
@@ -116,11 +118,10 @@ class Routes:
 
     def resolve(self, api_key: int, version: int) -> Route:
         """Make the route of an API and version; `RemoteProtocolError` if they are not served."""
-        try:
-            key = ApiKey(api_key)
-        except ValueError:
-            raise RemoteProtocolError(f"unknown API key {api_key}") from None
-        lowest, highest = VERSIONS.get(key, (0, -1))
+        key = api_key_of(api_key)
+        if key is None:
+            raise RemoteProtocolError(f"unknown API key {api_key}")
+        lowest, highest = versions_of(key)
         if lowest <= version <= highest:
             route = Route(
                 key,
@@ -144,7 +145,7 @@ class Routes:
         return decode(RequestHeader, 2, frame)[1]
 
 
-def _handler(key: ApiKey) -> Handler:
+def _handler(key: AnyApiKey) -> Handler:
     module = import_module(f"kohort.broker.apis.{key.name.lower()}")
     handler: Handler = module.handle
     return handler

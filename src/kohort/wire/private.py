@@ -2,11 +2,14 @@
 
 Laws: an entry is never given another meaning and never taken out, only marked as past; stock clients and Apache Kafka
 must be able to ignore every one of them. API keys are above 10,000, record types of `__consumer_offsets` from 20,000
-on, tagged fields from 10,000 on, so that no number that Kafka may give out is taken.
+on, tagged fields from 10,000 on, so that no number that Kafka may give out is taken. API keys of ours are announced
+only to clients that name their software "kohort".
+Source: docs/private-protocol.md says what each entry is for; a test holds the two together.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
 
 #: The lowest numbers that entries may have.
@@ -14,9 +17,19 @@ FIRST_API_KEY: Final = 10_001
 FIRST_TAG: Final = 10_000
 FIRST_RECORD_TYPE: Final = 20_000
 
-#: API key → name.
-API_KEYS: Final[dict[int, str]] = {}
+#: What a client calls its software in ApiVersions (KIP-511) to be told of the API keys of ours.
+SOFTWARE_NAME: Final = "kohort"
+
+
+class PrivateApiKey(IntEnum):
+    """APIs of ours; messages are found by the name, as Kafka's are by `ApiKey`'s: `wire/messages/<name>.py`."""
+
+
+#: API key → first and last version; every version is flexible.
+API_VERSIONS: Final[dict[int, tuple[int, int]]] = {}
 #: (class name of the message or struct, tag) → attribute.
-TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {}
-#: Type in the key of a record of `__consumer_offsets` → name.
+TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
+    ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",
+}
+#: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs"}

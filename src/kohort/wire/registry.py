@@ -1,6 +1,7 @@
 """From (API key, version) to message classes and headers, and which version two sides agree on.
 
-Laws: the versions are those that Apache Kafka 4.3 serves; a class is imported when it is first asked for.
+Laws: the versions of Kafka's APIs are those that Apache Kafka 4.3 serves, those of ours stand in `wire.private`; a
+class is imported when it is first asked for.
 Source: Apache Kafka's message definitions of 4.3; KIP-35 (negotiation), KIP-482 (flexible versions), KIP-511.
 """
 
@@ -11,6 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
+from kohort.wire.private import API_VERSIONS, PrivateApiKey
 from kohort.wire.schema import Message
 
 
@@ -84,40 +86,60 @@ _APIS: Final[dict[int, _Api]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _Api(0, 0, 0),
 }
 
-#: First and last version that we encode and decode. What a broker announces may differ: see `apis/api_versions.py`.
+_APIS.update((key, _Api(first, last, 0)) for key, (first, last) in API_VERSIONS.items())
+
+#: An API of Kafka's or of ours.
+AnyApiKey = ApiKey | PrivateApiKey
+_KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *PrivateApiKey)}
+
+#: First and last version of Kafka's APIs that we encode and decode. What a broker announces may differ: see
+#: `apis/api_versions.py`.
 VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
 
 
+def api_key_of(number: int) -> AnyApiKey | None:
+    """The API of that number; `None` if it is not known here."""
+    return _KEYS.get(number)
+
+
+def versions_of(key: AnyApiKey) -> tuple[int, int]:
+    """First and last version of an API that we encode and decode."""
+    return _APIS[key].first, _APIS[key].last
+
+
 @cache
-def request_class(key: ApiKey) -> type[Any]:
+def request_class(key: AnyApiKey) -> type[Any]:
     """The class of an API's requests; imports its module when first asked."""
     return _declared(key, "Request")
 
 
 @cache
-def response_class(key: ApiKey) -> type[Any]:
+def response_class(key: AnyApiKey) -> type[Any]:
     """The class of an API's responses; imports its module when first asked."""
     return _declared(key, "Response")
 
 
-def _declared(key: ApiKey, suffix: str) -> type[Message]:
-    words = ApiKey(key).name.lower()
+def _declared(key: AnyApiKey, suffix: str) -> type[Message]:
+    known = _KEYS.get(key)
+    if known is None:
+        raise ValueError(f"{key} is no API of Kafka's or of ours")
+    words = known.name.lower()
     module = import_module(f"kohort.wire.messages.{words}")
     found: type[Message] = getattr(module, "".join(word.capitalize() for word in words.split("_")) + suffix)
     return found
 
 
-def is_flexible(key: ApiKey, version: int) -> bool:
+def is_flexible(key: AnyApiKey, version: int) -> bool:
     """Whether the API's messages have compact lengths and tagged sections in `version`."""
     return version >= _APIS[key].flexible_since
 
 
-def request_header_version(key: ApiKey, version: int) -> int:
+def request_header_version(key: AnyApiKey, version: int) -> int:
     """The version of `RequestHeader` before such a request."""
     return 2 if version >= _APIS[key].flexible_since else 1
 
 
-def response_header_version(key: ApiKey, version: int) -> int:
+def response_header_version(key: AnyApiKey, version: int) -> int:
     """The version of `ResponseHeader` before such a response.
 
     Source: KIP-511: a client that asked for too new a version of ApiVersions must be able to read the answer.
@@ -125,7 +147,7 @@ def response_header_version(key: ApiKey, version: int) -> int:
     return 1 if version >= _APIS[key].flexible_since and key != ApiKey.API_VERSIONS else 0
 
 
-def negotiate(key: ApiKey, theirs_min: int, theirs_max: int, ours_max: int | None = None) -> int | None:
+def negotiate(key: AnyApiKey, theirs_min: int, theirs_max: int, ours_max: int | None = None) -> int | None:
     """The newest version that both sides have; `None` if there is none.
 
     Args:
@@ -134,7 +156,7 @@ def negotiate(key: ApiKey, theirs_min: int, theirs_max: int, ours_max: int | Non
         theirs_max: newest version that the peer has.
         ours_max: newest version that we want to use, where it is not the newest that we have.
     """
-    first, last = VERSIONS[key]
+    first, last = versions_of(key)
     if ours_max is not None:
         last = min(last, ours_max)
     agreed = min(last, theirs_max)

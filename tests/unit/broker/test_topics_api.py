@@ -35,6 +35,7 @@ from kohort.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import VERSIONS, ApiKey
 from support.broker_wire import RawClient
 
@@ -54,6 +55,16 @@ def metadata_of(client: RawClient, *names: str, version: int = 12, may_create: b
 
 
 # ---- what the broker speaks
+
+
+@pytest.mark.parametrize("software", ["kohort", "librdkafka", ""])
+def test_apis_of_our_own_are_told_to_kohorts_clients_alone(client: RawClient, software: str) -> None:
+    """KIP-511: a client names its software, from version 3 on."""
+    request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
+    for version in versions(ApiKey.API_VERSIONS):
+        told = {row.api_key for row in client.ask(ApiKey.API_VERSIONS, version, request).api_keys}
+        own = set(PrivateApiKey) if software == "kohort" and version >= 3 else set()
+        assert told == set(ApiKey) | own
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))

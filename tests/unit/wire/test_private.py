@@ -1,12 +1,95 @@
-"""What is kohort's own on the wire stays out of the numbers that Kafka may give out."""
+"""What is kohort's own on the wire: out of the numbers that Kafka may give out, declared once, and documented."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.wire import private
-from kohort.wire.registry import ApiKey
+from kohort.wire.codec import decode, encode
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.registry import ApiKey, is_flexible, request_class, response_class, versions_of
+from kohort.wire.schema import Array, Message, fields_of, schema_of
+from support.wire_messages import all_message_classes, message_classes
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "private-protocol.md").read_text()
+
+
+def structs_in(cls: type[Message]) -> set[type[Message]]:
+    """A message and the structs inside it."""
+    found = {cls}
+    for each in fields_of(cls):
+        element = each.kind.element if isinstance(each.kind, Array) else each.kind
+        if isinstance(element, type):
+            found |= structs_in(element)
+    return found
+
+
+OWN_CLASSES = [cls for cls in all_message_classes() if cls not in message_classes()]
 
 
 def test_private_numbers_are_above_every_number_of_kafka() -> None:
-    assert all(key >= private.FIRST_API_KEY > max(ApiKey) for key in [*private.API_KEYS, private.FIRST_API_KEY])
+    assert all(key >= private.FIRST_API_KEY > max(ApiKey) for key in [*private.PrivateApiKey, private.FIRST_API_KEY])
     assert all(tag >= private.FIRST_TAG for _, tag in private.TAGGED_FIELDS)
     assert all(number >= private.FIRST_RECORD_TYPE for number in private.RECORD_TYPES)
+    # Keys and types are int16 on the wire.
+    assert all(number < 1 << 15 for number in [*private.PrivateApiKey, *private.RECORD_TYPES])
+
+
+def test_every_tagged_field_of_ours_is_registered_and_declared() -> None:
+    declared = {
+        (part.__name__, each.tag): each.name
+        for cls in all_message_classes()
+        for part in structs_in(cls)
+        for each in fields_of(part)
+        if each.tag is not None and each.tag >= private.FIRST_TAG
+    }
+    assert declared == private.TAGGED_FIELDS
+
+
+def test_every_record_type_of_ours_is_registered_and_declared() -> None:
+    records = {cls.__name__: schema_of(cls).key for cls in OWN_CLASSES if "coordinator" in schema_of(cls).kind}
+    assert records == {
+        f"{name}{part}": number for number, name in private.RECORD_TYPES.items() for part in ("Key", "Value")
+    }
+
+
+def test_every_api_of_ours_is_registered_and_declared() -> None:
+    assert set(private.API_VERSIONS) == set(private.PrivateApiKey)
+    declared = {cls for cls in OWN_CLASSES if schema_of(cls).kind in ("request", "response")}
+    registered = {of(key) for key in private.PrivateApiKey for of in (request_class, response_class)}
+    assert declared == registered
+    for key in private.PrivateApiKey:
+        schema = schema_of(request_class(key))
+        assert (schema.first_version, schema.last_version) == versions_of(key)
+        assert schema.is_flexible(0) and is_flexible(key, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{int(key):,}".replace(",", " ") for key in private.PrivateApiKey),
+        *(key.name for key in private.PrivateApiKey),
+        *private.TAGGED_FIELDS.values(),
+        *(message for message, _ in private.TAGGED_FIELDS),
+        *private.RECORD_TYPES.values(),
+        *(name for name in GROUP_CONFIGS if not name.startswith("consumer.")),
+    ],
+)
+def test_every_entry_is_documented(name: str) -> None:
+    assert name in DOCUMENT
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_client_that_proposes_nothing_writes_kafkas_bytes(version: int) -> None:
+    plain = encode(ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1), version)
+    assert plain.endswith(b"\x00")
+    proposing = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=1, proposed_heartbeat_interval_ms=250
+    )
+    data = encode(proposing, version)
+    # One tagged field: number 10,000, four bytes.
+    assert data == plain[:-1] + b"\x01\x90\x4e\x04" + (250).to_bytes(4, "big")
+    assert decode(ConsumerGroupHeartbeatRequest, version, data) == (proposing, len(data))

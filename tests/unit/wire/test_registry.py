@@ -84,7 +84,7 @@ def test_versions_below_our_first_are_not_agreed_on() -> None:
 
 
 def test_an_unknown_key_has_no_class() -> None:
-    with pytest.raises(ValueError, match="is not a valid ApiKey"):
+    with pytest.raises(ValueError, match="9999 is no API"):
         request_class(9999)
 
 

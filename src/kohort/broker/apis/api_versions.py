@@ -1,6 +1,7 @@
 """ApiVersions (key 18): what this broker speaks.
 
 Every version from 0 to 4 is served; a later one is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
+APIs of our own (`wire.private`) are announced to kohort's clients alone, which name their software (KIP-511).
 Produce is announced from version 0 though it is served from 3 on: librdkafka infers from the range what a broker can
 do. Feature group.version 1 is what makes clients use KIP-848; its lowest level is 0, which clients before version 4
 reject (KAFKA-17011), so they are only told that it is switched on.
@@ -22,29 +23,33 @@ from kohort.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from kohort.wire.private import API_VERSIONS, SOFTWARE_NAME
 from kohort.wire.registry import VERSIONS, ApiKey
 
 #: Lowest versions that are announced where they differ from those served.
-_ANNOUNCED_FROM: Final = {ApiKey.PRODUCE: 0}
+_ANNOUNCED_FROM: Final[dict[int, int]] = {ApiKey.PRODUCE: 0}
 
 
 def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest) -> bytes:
-    """Every client asks this first and gets the same."""
-    del context, message
-    return _encoded(request.version)
+    """Every client asks this first; all get the same, but that only kohort's own are told of our own APIs."""
+    del context
+    # Before version 3 a client does not say what it is.
+    is_ours = request.version >= 3 and message.client_software_name == SOFTWARE_NAME
+    return _encoded(request.version, is_ours=is_ours)
 
 
 def refuse_version(context: BrokerContext, request: Request, message: object) -> bytes:
     """The answer to a version of the future: an error and what is served."""
     del context, request, message
-    return _encoded(0, ErrorCode.UNSUPPORTED_VERSION)
+    return _encoded(0, error=ErrorCode.UNSUPPORTED_VERSION)
 
 
 @cache
-def _encoded(version: int, error: ErrorCode = ErrorCode.NONE) -> bytes:
+def _encoded(version: int, *, is_ours: bool = False, error: ErrorCode = ErrorCode.NONE) -> bytes:
+    announced: list[tuple[int, tuple[int, int]]] = [*VERSIONS.items(), *(API_VERSIONS.items() if is_ours else ())]
     keys = [
         ApiVersion(api_key=key, min_version=_ANNOUNCED_FROM.get(key, lowest), max_version=highest)
-        for key, (lowest, highest) in VERSIONS.items()
+        for key, (lowest, highest) in announced
     ]
     supported = [SupportedFeatureKey(name="group.version", min_version=0, max_version=1)] if version >= 4 else []
     response = ApiVersionsResponse(

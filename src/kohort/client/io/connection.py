@@ -21,8 +21,11 @@ from kohort.errors import ErrorCode, LocalProtocolError, ProtocolError, RemotePr
 from kohort.wire.codec import decode, encode, encode_parts
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.header import RequestHeader, ResponseHeader
+from kohort.wire.private import SOFTWARE_NAME
 from kohort.wire.registry import (
+    AnyApiKey,
     ApiKey,
+    api_key_of,
     negotiate,
     request_header_version,
     response_class,
@@ -158,7 +161,7 @@ class _InFlight:
     correlation_id: int
     #: The request; `None` for the connection's own ApiVersions.
     send: Send | None
-    key: ApiKey
+    key: AnyApiKey
     version: int
     deadline_ms: int
 
@@ -225,14 +228,15 @@ class Connection(asyncio.BufferedProtocol):
             LocalProtocolError: the request cannot be encoded.
         """
         assert self.is_ready and self._transport is not None, "the connection is not ready"
-        key = ApiKey(cast(int, schema_of(type(send.request)).key))
+        key = api_key_of(cast(int, schema_of(type(send.request)).key))
+        assert key is not None, "only requests that the registry knows are sent"
         version = self._agree(key, send.min_version, send.max_version)
         self._write(send.request, key, version, send=send, deadline_ms=deadline_ms)
         if not send.has_response:
             self._in_flight.pop()
             self._on_response(send.token, version, send.request)
 
-    def _agree(self, key: ApiKey, lowest: int | None, highest: int | None) -> int:
+    def _agree(self, key: AnyApiKey, lowest: int | None, highest: int | None) -> int:
         theirs = self._versions.get(key)
         version = None if theirs is None else negotiate(key, theirs[0], theirs[1], highest)
         if version is None or (lowest is not None and version < lowest):
@@ -241,10 +245,10 @@ class Connection(asyncio.BufferedProtocol):
         return version
 
     def _ask_versions(self, version: int) -> None:
-        request = ApiVersionsRequest(client_software_name="kohort", client_software_version=kohort.__version__)
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__)
         self._write(request, ApiKey.API_VERSIONS, version, send=None, deadline_ms=self._deadline_of_versions_ms)
 
-    def _write(self, request: Message, key: ApiKey, version: int, *, send: Send | None, deadline_ms: int) -> None:
+    def _write(self, request: Message, key: AnyApiKey, version: int, *, send: Send | None, deadline_ms: int) -> None:
         assert self._transport is not None
         correlation_id = self._next_correlation_id
         self._next_correlation_id = correlation_id % 0x7FFFFFFF + 1

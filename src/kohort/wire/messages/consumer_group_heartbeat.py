@@ -34,6 +34,8 @@ class ConsumerGroupHeartbeatRequest(Message):
     subscribed_topic_regex: str | None = field(STRING, since=1, nullable=1, default=None)
     server_assignor: str | None = field(STRING, nullable=0, default=None)
     topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable=0, default=None)
+    #: Ours (wire.private): how often the member would like to heartbeat; -1 leaves it to the coordinator.
+    proposed_heartbeat_interval_ms: int = field(INT32, tag=10_000, default=-1)
 
 
 @struct
