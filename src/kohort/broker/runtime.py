@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from kohort.broker.deadlines import Deadlines
 from kohort.broker.durability import Durability, is_durable
+from kohort.broker.grouplog import GroupLogLoader, without_collections
 from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator import recordcodec
@@ -30,15 +31,12 @@ from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import CauseId, RequestToken, coordinator_partition
 from kohort.journal.ring import Journal
-from kohort.records.batch import build_batch, iterate_records
-from kohort.records.header import split_batches
+from kohort.records.batch import build_batch
 from kohort.storage.partition import PartitionLog
 from kohort.wire.schema import Message
 
 log = logging.getLogger("kohort.broker")
 
-#: Bytes of the log that recovery reads at a time.
-RECOVERY_READ_BYTES: Final = 4 * 1024 * 1024
 #: Groups whose shard is remembered.
 KNOWN_GROUPS: Final = 10_000
 
@@ -85,17 +83,28 @@ class Runtime:
         """Rebuild the state of every shard from its log; then commands may come."""
         count = len(partitions)
         self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(_index_of, partition_count=count))
-        for partition in partitions:
-            shard = Shard(settings)
-            recovered = _recover(shard, partition)
-            home = _Home(shard, partition)
-            self._homes.append(home)
-            self._tell_topics(home, image)
-            now_ms = self._clock.now_ms()
-            shard.on_loaded(now_ms)
-            self._deadlines.watch(shard.next_deadline(), now_ms)
-            if recovered:
-                log.info("event=groups_loaded partition=%d records=%d", partition.partition, recovered)
+        loader = GroupLogLoader()
+        with without_collections():
+            for partition in partitions:
+                self._start_shard(Shard(settings), partition, loader, image)
+
+    def _start_shard(self, shard: Shard, partition: PartitionLog, loader: GroupLogLoader, image: TopicImage) -> None:
+        began_ms = self._clock.now_ms()
+        loaded = loader.load(shard, partition)
+        home = _Home(shard, partition)
+        self._homes.append(home)
+        self._tell_topics(home, image)
+        now_ms = self._clock.now_ms()
+        shard.on_loaded(now_ms)
+        self._deadlines.watch(shard.next_deadline(), now_ms)
+        if loaded.records or loaded.unknown:
+            log.info(
+                "event=groups_loaded partition=%d records=%d unknown=%d ms=%d",
+                partition.partition,
+                loaded.records,
+                loaded.unknown,
+                now_ms - began_ms,
+            )
 
     def stop(self) -> None:
         """Nothing is decided any more."""
@@ -214,19 +223,3 @@ class Runtime:
 
 def _index_of(group_id: str, *, partition_count: int) -> int:
     return coordinator_partition(group_id, partition_count)
-
-
-def _recover(shard: Shard, partition: PartitionLog) -> int:
-    """Apply every record of the shard's log, oldest first; how many there were."""
-    offset, count = partition.log_start_offset, 0
-    while offset < partition.log_end_offset:
-        views = partition.read(offset, RECOVERY_READ_BYTES)
-        for view in views:
-            offset = split_batches(view)[-1][1].next_offset
-            for stored in iterate_records(view):
-                record = recordcodec.decode(stored.key or b"", stored.value)
-                if record is not None:
-                    shard.apply(record)
-                    count += 1
-        assert views, "a log has no batch before its end"
-    return count

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.coordinator import recordcodec
+from kohort.coordinator.recordreader import RecordReader
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ClassicGroupStored,
@@ -131,6 +135,61 @@ RECORDS = st.one_of(
 @given(record=RECORDS)
 def test_every_record_comes_back_as_it_was(record: Record) -> None:
     assert recordcodec.decode(*recordcodec.encode(record)) == record
+
+
+@given(records=st.lists(RECORDS, max_size=8))
+def test_bulk_reading_says_the_same(records: list[Record]) -> None:
+    """Twice each: the second time it is what was remembered of the first."""
+    reader = RecordReader()
+    for record in records * 2:
+        assert reader.read(*recordcodec.encode(record)) == recordcodec.decode(*recordcodec.encode(record))
+
+
+@given(record=RECORDS, data=st.data())
+def test_bulk_reading_says_the_same_of_broken_bytes(record: Record, data: st.DataObject) -> None:
+    """Errors are the same, too; what is broken leaves nothing behind that a later record gets to see."""
+    reader = RecordReader()
+    for _ in range(3):
+        key, value = (bytearray(part or b"") for part in recordcodec.encode(record))
+        for part in (key, value):
+            if part and data.draw(st.booleans()):
+                part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
+            del part[data.draw(st.integers(max(len(part) - 3, 0), len(part))) :]
+        assert outcome(reader.read, bytes(key), bytes(value)) == outcome(recordcodec.decode, bytes(key), bytes(value))
+
+
+def outcome(read: Callable[[bytes, bytes], Record | None], key: bytes, value: bytes) -> Record | str | None:
+    try:
+        return read(key, value)
+    except StorageError as error:
+        return str(error)
+
+
+def test_bulk_reading_keeps_equal_things_once() -> None:
+    """Of 50,000 members with the same two shapes of assignment, two are kept."""
+    reader = RecordReader()
+    topic_id = TopicId(b"i" * 16)
+    read = [
+        reader.read(
+            *recordcodec.encode(
+                CurrentAssignmentSet(
+                    group_id=group_id,
+                    member_id=member_id,
+                    member_epoch=2,
+                    previous_member_epoch=1,
+                    state=MemberState.STABLE,
+                    assigned={topic_id: {0: 2}},
+                    pending_revocation={},
+                )
+            )
+        )
+        for group_id in ("g1", "g2")
+        for member_id in ("a", "b")
+    ]
+    for first, second in pairwise(read):
+        assert isinstance(first, CurrentAssignmentSet) and isinstance(second, CurrentAssignmentSet)
+        assert first.assigned is second.assigned
+    assert read[0].group_id is read[1].group_id and read[0].member_id is read[2].member_id  # type: ignore[union-attr]
 
 
 @given(record=RECORDS, data=st.data())

@@ -1,0 +1,130 @@
+"""Reads the coordinator's log at the start of a broker: every record of a partition, oldest first, into its shard.
+
+Laws: records are applied in the order of the log, by the same `apply` as when they were decided; those of a
+transaction when its commit marker comes, and not at all without one. What cannot be read stops the start: a
+coordinator that left it out would serve groups that it only half knows. Types that nobody knows are counted.
+Source: architecture rule 2 and the journey of a restart; Apache Kafka's coordinator loader.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from kohort.coordinator.recordreader import RecordReader
+from kohort.coordinator.shard import Shard
+from kohort.records.batch import iterate_records
+from kohort.records.choice import active_kernels
+from kohort.records.columns import decode_columns
+from kohort.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, split_batches
+from kohort.records.layout import ATTRIBUTES
+from kohort.records.table import read_table, table_field
+from kohort.storage.partition import PartitionLog
+
+#: Bytes of the log that are read at a time.
+READ_BYTES: Final = 4 * 1024 * 1024
+#: What one batch may unfold to: a decision is never split, so a batch is as large as the largest decision.
+BATCH_LIMIT_BYTES: Final = 1 << 30
+#: Key of a control record that commits: version 0, type 1.
+_COMMIT: Final = b"\0\0\0\1"
+
+Entries = list[tuple[bytes | None, bytes | None]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Loaded:
+    """What a log gave."""
+
+    #: Records that were applied.
+    records: int = 0
+    #: Records of types that are not known here; they stay in the log.
+    unknown: int = 0
+
+
+@dataclass(slots=True)
+class GroupLogLoader:
+    """Loads logs one after the other; what equal records have in common is kept once for all of them."""
+
+    _reader: RecordReader = field(default_factory=RecordReader)
+
+    def load(self, shard: Shard, partition: PartitionLog) -> Loaded:
+        """Apply every record of the shard's log."""
+        offset, loaded = partition.log_start_offset, Loaded()
+        #: Producer id -> records of its transaction that is open.
+        pending: dict[int, Entries] = {}
+        while offset < partition.log_end_offset:
+            views = partition.read(offset, READ_BYTES)
+            assert views, "a log has no batch before its end"
+            for view in views:
+                if _has_transactions(view):
+                    offset = self._load_one_by_one(shard, view, pending, loaded)
+                    continue
+                entries, offset, is_whole = _entries(view, offset)
+                self._apply(shard, entries, loaded)
+                if not is_whole:
+                    # Compressed batches unfold to more than is taken at a time; go on with the rest of this view.
+                    break
+        return loaded
+
+    def _apply(self, shard: Shard, entries: Entries, loaded: Loaded) -> None:
+        read, apply, applied = self._reader.read, shard.apply, 0
+        for key, value in entries:
+            record = read(key or b"", value)
+            if record is not None:
+                apply(record)
+                applied += 1
+        loaded.records += applied
+        loaded.unknown += len(entries) - applied
+
+    def _load_one_by_one(self, shard: Shard, view: memoryview, pending: dict[int, Entries], loaded: Loaded) -> int:
+        """Batch by batch, for a view that has transactions in it; returns where to read on."""
+        offset = 0
+        for position, header in split_batches(view):
+            batch = view[position : position + header.size_bytes]
+            offset = header.next_offset
+            if header.is_control:
+                marker = next(iterate_records(batch, include_control=True), None)
+                entries = pending.pop(header.producer_id, [])
+                if marker is not None and marker.key == _COMMIT:
+                    self._apply(shard, entries, loaded)
+                continue
+            entries, _, _ = _entries(batch, header.base_offset)
+            if header.is_transactional:
+                pending.setdefault(header.producer_id, []).extend(entries)
+            else:
+                self._apply(shard, entries, loaded)
+        return offset
+
+
+def _has_transactions(view: memoryview) -> bool:
+    table, count, _ = read_table(view, active_kernels())
+    return any(bits & (TRANSACTIONAL_BIT | CONTROL_BIT) for bits in set(table_field(table, ATTRIBUTES, 0, count)))
+
+
+def _entries(view: memoryview, offset: int) -> tuple[Entries, int, bool]:
+    """Keys and values from `offset` on, the offset behind them, and whether that is the end of the view."""
+    columns = decode_columns(
+        view,
+        start_offset=offset,
+        max_batch_bytes=BATCH_LIMIT_BYTES,
+        max_total_bytes=max(len(view), 1),
+        with_headers=False,
+    )
+    assert columns.keys is not None and columns.values is not None, "both were asked for"
+    entries = list(zip(columns.keys.to_list(), columns.values.to_list(), strict=True))
+    return entries, columns.next_offset, columns.consumed_bytes == len(view)
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Loading makes hundreds of thousands of objects that all stay: who looks for garbage among them finds none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
