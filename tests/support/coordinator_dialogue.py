@@ -81,7 +81,8 @@ class GroupDialogue:
     Args:
         topics: name -> number of partitions.
         group_id: the group of all requests that do not name one.
-        settings: of the coordinator; other keyword arguments replace single ones.
+        settings: of the coordinator; other keyword arguments replace single ones. Targets are computed with the
+            change that asks for them unless a window is named.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class GroupDialogue:
         **limits: Any,
     ) -> None:
         assert settings is None or not limits
-        self.settings = settings or GroupSettings(**limits)
+        self.settings = settings or GroupSettings(**{"group_consumer_assignment_window_ms": 0, **limits})
         self.group_id = group_id
         self.rebalance_timeout_ms = 60_000
         self.now_ms = 1_000_000

@@ -125,6 +125,14 @@ _GROUPS: Final = [
     _group(
         "group.consumer.assignment.interval.ms", "Shortest time between two computations of a target (Kafka: 1000)."
     ),
+    _group(
+        "group.consumer.assignment.window.ms",
+        "A KIP-848 group's target is computed so long after its latest change; 0: with each (Kafka: no option).",
+    ),
+    _group(
+        "group.consumer.assignment.window.max.ms",
+        "No later than this after the first change the target is computed (Kafka: no option).",
+    ),
     _group("group.consumer.min.assignment.interval.ms", "Lower bound of a KIP-848 group's assignment interval."),
     _group("group.consumer.max.assignment.interval.ms", "Upper bound of a KIP-848 group's assignment interval."),
     _flag(

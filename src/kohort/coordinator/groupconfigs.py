@@ -23,7 +23,7 @@ from kohort.coordinator.commands import (
     ListGroupConfigs,
     ListGroupConfigsReply,
 )
-from kohort.coordinator.consumer.target import assignment_key, target_due_ms
+from kohort.coordinator.consumer.window import assignment_key, target_due_ms
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.liveness import longest_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState

@@ -158,6 +158,9 @@ def _check_counts(group: ConsumerGroup) -> None:
     counted = (group.classic_count, group.classic_protocols, group.classic_metadata_bytes)
     if counted != (len(classic), dict(spoken), sum(facts.metadata_bytes for facts in classic)):
         raise _fail(group, law, f"counted of classic members are {counted}, which is not what they say")
+    votes = Counter(name for member in group.members.values() if (name := member.server_assignor) is not None)
+    if dict(votes) != group.assignor_votes:
+        raise _fail(group, law, f"counted votes are {group.assignor_votes}, and should be {dict(votes)}")
 
 
 def check_no_double_assignment(group: ConsumerGroup) -> None:

@@ -90,6 +90,7 @@ class ConsumerGroup:
     """One KIP-848 group."""
 
     __slots__ = (
+        "assignor_votes",
         "classic_count",
         "classic_metadata_bytes",
         "classic_protocols",
@@ -106,6 +107,7 @@ class ConsumerGroup:
         "target_timestamp_ms",
         "targets",
         "topic_subscribers",
+        "window_opened_ms",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -141,6 +143,10 @@ class ConsumerGroup:
         self.classic_protocols: dict[str, int] = {}
         #: Derived: what the protocols of all classic members take in memory, roughly.
         self.classic_metadata_bytes = 0
+        #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
+        self.assignor_votes: dict[str, int] = {}
+        #: When the group changed first since its latest target was computed; 0 if it did not. A restart forgets it.
+        self.window_opened_ms = 0
 
 
 class GroupsState:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.assign.interface import UNLIMITED
+from kohort.assign.registry import BUILT_IN
 from kohort.errors import ConfigError
-
-#: The server-side assignors that exist.
-ASSIGNORS: Final = ("uniform",)
 
 #: Which way a group with members may change its protocol; empty groups change either way under each of them.
 MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
@@ -29,6 +27,8 @@ class GroupSettings:
 
     `group_consumer_assignment_interval_ms`: least time between two computations of one group's target; 0 computes
     at once.
+    `group_consumer_assignment_window_ms`: a group's target is computed so long after its latest change, and no later
+    than `group_consumer_assignment_window_max_ms` after the first; 0 computes with the change.
     `group_consumer_assignors`: what a KIP-848 member may name; the first is used where none is named.
     `group_consumer_assignor_offload_enable`: whether an assignor of the user's own runs beside the coordinator's loop.
     `group_consumer_rebalance_heartbeat_interval_ms`: the interval that a KIP-848 member is told while it is on its way
@@ -52,7 +52,9 @@ class GroupSettings:
     group_consumer_min_heartbeat_interval_ms: int = 50
     group_consumer_max_heartbeat_interval_ms: int = 600_000
     group_consumer_max_size: int = _INT32_MAX
-    group_consumer_assignors: tuple[str, ...] = ASSIGNORS
+    group_consumer_assignors: tuple[str, ...] = BUILT_IN
+    group_consumer_assignment_window_ms: int = 0
+    group_consumer_assignment_window_max_ms: int = 1_000
     group_consumer_assignment_interval_ms: int = 0
     group_consumer_min_assignment_interval_ms: int = 0
     group_consumer_max_assignment_interval_ms: int = 15_000
@@ -70,6 +72,12 @@ class GroupSettings:
             self._check_bounded(name, lowest)
         _within(
             "group.consumer.rebalance.heartbeat.interval.ms", self.group_consumer_rebalance_heartbeat_interval_ms, 0
+        )
+        _within("group.consumer.assignment.window.ms", self.group_consumer_assignment_window_ms, 0)
+        _within(
+            "group.consumer.assignment.window.max.ms",
+            self.group_consumer_assignment_window_max_ms,
+            self.group_consumer_assignment_window_ms,
         )
         _within("group.heartbeat.rate.max", self.group_heartbeat_rate_max, 1)
         _within("group.disconnect.grace.ms", self.group_disconnect_grace_ms, -1)
@@ -92,11 +100,11 @@ class GroupSettings:
                 f"group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms}), or members are fenced "
                 "between two heartbeats"
             )
-        unknown = [name for name in self.group_consumer_assignors if name not in ASSIGNORS]
+        unknown = [name for name in self.group_consumer_assignors if name not in BUILT_IN]
         if unknown or not self.group_consumer_assignors:
             raise ConfigError(
                 f"group.consumer.assignors cannot be {', '.join(unknown) or 'empty'}: "
-                f"one or more of {', '.join(ASSIGNORS)} is expected"
+                f"one or more of {', '.join(BUILT_IN)} is expected"
             )
 
     @property

@@ -17,10 +17,11 @@ from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.state import durable_view
 from kohort.coordinator.consumer import apply as consumer_apply
+from kohort.coordinator.consumer import volatile as consumer_volatile
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
-from kohort.coordinator.consumer.target import assignment_key, target_due_ms
+from kohort.coordinator.consumer.window import assignment_key, loaded_due_ms
 from kohort.coordinator.conversion import decide_convert_to_classic
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
 from kohort.coordinator.groupconfigs import (
@@ -219,8 +220,9 @@ class Shard:
             if member.state == facts.MemberState.UNREVOKED_PARTITIONS:
                 key = TimerKey("rebalance", group.group_id, member.member_id)
                 self.timers.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
-        if group.members and group.target_epoch < group.epoch:
-            self.timers.arm(assignment_key(group.group_id), max(now_ms, target_due_ms(group, settings)))
+        due_ms = loaded_due_ms(group, settings, now_ms=now_ms)
+        if due_ms is not None:
+            self.timers.arm(assignment_key(group.group_id), due_ms)
 
     def _apply_configs(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> None:
         if isinstance(record, facts.GroupConfigsSet):
@@ -256,6 +258,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.CurrentAssignmentForgotten: consumer_apply.apply_current_assignment_forgotten,
     facts.RegularExpressionResolved: consumer_apply.apply_regex_resolved,
     facts.RegularExpressionForgotten: consumer_apply.apply_regex_forgotten,
+    consumer_volatile.AssignmentWindowOpened: consumer_volatile.apply_window_opened,
 }
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.coordinator.commands import TopicsChanged
-from kohort.coordinator.consumer.target import assignment_key, hash_topics, target_due_ms
-from kohort.coordinator.decision import Arm, Decision, Effect
+from kohort.coordinator.consumer.target import decide_change, hash_topics
+from kohort.coordinator.decision import Decision, Effect
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.offsets.delete import build_offset_tombstones
-from kohort.coordinator.records import ConsumerGroupEpochSet, OffsetCommitted, Record, TopicImageReplaced
+from kohort.coordinator.records import OffsetCommitted, Record, TopicImageReplaced
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID
@@ -40,8 +40,12 @@ def decide_topics_changed(
         if metadata_hash == group.metadata_hash:
             # The first image after a restart: everything looks new, little is.
             continue
-        records.append(ConsumerGroupEpochSet(group_id=group_id, epoch=group.epoch + 1, metadata_hash=metadata_hash))
-        effects.append(Arm(assignment_key(group_id), max(now_ms, target_due_ms(group, settings_for(group_id)))))
+        settings = settings_for(group_id)
+        changed_records, armed = decide_change(
+            group, image, settings, now_ms=now_ms, is_urgent=False, metadata_hash=metadata_hash
+        )
+        records += changed_records
+        effects += armed
     for group_id, topics in groups.offsets.items():
         gone = [name for name, offsets in topics.items() if _is_gone(name, next(iter(offsets.values())), groups, image)]
         records.extend(build_offset_tombstones(groups, group_id, gone))

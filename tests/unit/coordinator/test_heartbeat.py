@@ -43,7 +43,7 @@ T = topic_id_of("t")
         ({"subscribed_topic_names": ("n" * 250,)}, ErrorCode.INVALID_REQUEST, "longer than 249"),
         ({"subscribed_topic_names": ("n",) * (MAX_SUBSCRIBED_TOPICS + 1)}, ErrorCode.INVALID_REQUEST, "more than"),
         ({"subscribed_topic_regex": "t.*"}, ErrorCode.INVALID_REGULAR_EXPRESSION, "name the topics"),
-        ({"server_assignor": "range"}, ErrorCode.UNSUPPORTED_ASSIGNOR, "uniform"),
+        ({"server_assignor": "mine"}, ErrorCode.UNSUPPORTED_ASSIGNOR, "uniform"),
     ],
 )
 def test_malformed_join_is_refused_and_changes_nothing(

@@ -24,7 +24,10 @@ from kohort.errors import ConfigError
         ({"group_max_size": 0}, "group.max.size"),
         ({"group_consumer_max_size": 0}, "group.consumer.max.size"),
         ({"offset_metadata_max_bytes": -1}, "offset.metadata.max.bytes"),
-        ({"group_consumer_assignors": ("range",)}, "group.consumer.assignors cannot be range: one or more of uniform"),
+        (
+            {"group_consumer_assignors": ("mine",)},
+            "group.consumer.assignors cannot be mine: one or more of uniform",
+        ),
         ({"group_consumer_assignors": ()}, "group.consumer.assignors cannot be empty"),
     ],
 )
@@ -36,7 +39,7 @@ def test_impossible_limits_are_refused_by_their_name(limits: dict[str, Any], say
 def test_quick_groups_are_allowed() -> None:
     """Kafka's lower bounds are 45 s and 5 s."""
     settings = GroupSettings(group_consumer_session_timeout_ms=100, group_consumer_heartbeat_interval_ms=50)
-    assert settings.group_consumer_assignors == ("uniform",)
+    assert settings.group_consumer_assignors == ("uniform", "range", "roundrobin", "sticky")
 
 
 def test_groups_are_spread_as_kafka_spreads_them() -> None:

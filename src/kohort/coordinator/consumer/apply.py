@@ -56,7 +56,9 @@ def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribe
     member.subscribed_topic_names = record.subscribed_topic_names
     member.subscribed_topic_regex = record.subscribed_topic_regex
     member.rebalance_timeout_ms = record.rebalance_timeout_ms
+    _count_vote(group, member, -1)
     member.server_assignor = record.server_assignor
+    _count_vote(group, member, 1)
     _count_classic(group, member.classic, -1)
     member.classic = record.classic
     _count_classic(group, member.classic, 1)
@@ -74,6 +76,7 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
     if member is not None:
         _count_classic(group, member.classic, -1)
         _count_subscription(group, member, -1)
+        _count_vote(group, member, -1)
         _forget_name(group, member)
         _release(group, member)
 
@@ -83,6 +86,8 @@ def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet
     group = _group(groups, record.group_id)
     group.target_epoch = record.assignment_epoch
     group.target_timestamp_ms = record.assignment_timestamp_ms
+    if group.target_epoch >= group.epoch:
+        group.window_opened_ms = 0
 
 
 def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEpochForgotten) -> None:
@@ -220,6 +225,11 @@ def _count_classic(group: ConsumerGroup, classic: ClassicMemberFacts | None, by:
     group.classic_metadata_bytes += by * classic.metadata_bytes
     for name in classic.protocol_names:
         _count(group.classic_protocols, name, by)
+
+
+def _count_vote(group: ConsumerGroup, member: ConsumerMember, by: int) -> None:
+    if member.server_assignor is not None:
+        _count(group.assignor_votes, member.server_assignor, by)
 
 
 def _count(counts: dict[Key, int], key: Key, by: int) -> None:

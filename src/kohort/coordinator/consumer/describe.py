@@ -10,6 +10,7 @@ from kohort.coordinator.commands import (
     DescribeConsumerGroupReply,
     DescribedConsumerMember,
 )
+from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import MemberState
@@ -45,7 +46,7 @@ def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, setting
         state=state_of(group),
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=settings.group_consumer_assignors[0],
+        assignor_name=chosen_assignor(group, settings),
         members=members,
         topic_names=_names(groups, members),
     )

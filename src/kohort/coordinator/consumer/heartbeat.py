@@ -10,16 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
+from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
+from kohort.coordinator.consumer.change import joining
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
-from kohort.coordinator.consumer.subscription import names_in, topics_for, topics_of
-from kohort.coordinator.consumer.target import decide_target, hash_topics, subscriptions_of, target_in
+from kohort.coordinator.consumer.subscription import topics_for, topics_of
+from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in, target_in
 from kohort.coordinator.conversion import decide_convert_to_consumer
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import (
-    ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
     MemberState,
@@ -171,21 +172,16 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     has_other_topics = is_new or names != topics_of(group, member)
     if is_new or not _is_subscribed_as(member, subscribed):
         draft.records.append(subscribed)
-    epoch = group.epoch
-    if not has_other_topics and epoch == group.target_epoch:
-        return epoch, names
-    image = draft.groups.image
-    subscriptions = subscriptions_of(group, member_id=member.member_id, names=names)
-    if has_other_topics:
-        epoch += 1
-        metadata_hash = hash_topics(image, names_in(set(subscriptions.values())))
-        draft.records.append(ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=metadata_hash))
-    records, effects = decide_target(
-        group, image, draft.settings, epoch=epoch, subscriptions=subscriptions, now_ms=draft.now_ms
-    )
+    image, settings, now_ms = draft.groups.image, draft.settings, draft.now_ms
+    change = joining(subscribed, names)
+    # KAFKA-20434: another choice of the assignor is a reason to compute a target.
+    if has_other_topics or chosen_assignor(group, settings) != chosen_assignor(group, settings, change):
+        records, effects = decide_change(group, image, settings, change, now_ms=now_ms)
+    else:
+        records, effects = decide_pending(group, image, settings, now_ms=now_ms)
     draft.records.extend(records)
     draft.effects.extend(effects)
-    return epoch if records else group.target_epoch, names
+    return target_epoch_in(records, group), names
 
 
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:

@@ -18,19 +18,11 @@ from kohort.coordinator.commands import (
     LeavingMember,
 )
 from kohort.coordinator.consumer.bounds import LEAVE_EPOCH
-from kohort.coordinator.consumer.subscription import names_in
-from kohort.coordinator.consumer.target import (
-    assignment_key,
-    build_target,
-    decide_target,
-    hash_topics,
-    subscriptions_of,
-    target_due_ms,
-)
-from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.consumer.change import MembershipChange
+from kohort.coordinator.consumer.target import decide_change, decide_due
+from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import (
-    ConsumerGroupEpochSet,
     ConsumerMemberForgotten,
     CurrentAssignmentForgotten,
     MemberState,
@@ -81,12 +73,8 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
     """A deadline of a KIP-848 group has passed; `None` if it means nothing any more."""
     group = groups.consumer[key.group_id]
     if key.kind == "assignment":
-        if group.target_epoch >= group.epoch:
-            return None
-        records = build_target(
-            group, groups.image, epoch=group.epoch, subscriptions=subscriptions_of(group), now_ms=now_ms
-        )
-        return Decision(tuple(records))
+        records, effects = decide_due(group, groups.image, settings, now_ms=now_ms)
+        return Decision(tuple(records), tuple(effects)) if records or effects else None
     member = group.members.get(key.member_id)
     if member is None or key.kind not in ("session", "rebalance"):
         return None
@@ -119,14 +107,6 @@ def _remove(
         records.append(ConsumerMemberForgotten(group_id=group_id, member_id=member_id))
         effects.append(Disarm(group.members[member_id].session_key))
         effects.append(Disarm(TimerKey("rebalance", group_id, member_id)))
-    left = subscriptions_of(group, without=member_ids)
-    names = names_in(set(left.values()))
-    epoch = group.epoch + 1
-    records.append(
-        ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(groups.image, names))
-    )
-    if left and not is_urgent:
-        effects.append(Arm(assignment_key(group_id), max(now_ms, target_due_ms(group, settings))))
-        return records, effects
-    computed, more = decide_target(group, groups.image, settings, epoch=epoch, subscriptions=left, now_ms=now_ms)
-    return records + computed, effects + more
+    change = MembershipChange(gone=member_ids)
+    more, armed = decide_change(group, groups.image, settings, change, now_ms=now_ms, is_urgent=is_urgent)
+    return records + more, effects + armed

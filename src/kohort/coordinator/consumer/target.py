@@ -1,45 +1,35 @@
-"""The target assignment of a KIP-848 group: when it is due and what it is.
+"""The target assignment of a KIP-848 group: a change raises the epoch, and some time later there is a target for it.
 
 Laws: a target covers every partition of every topic that a member subscribes to, each exactly once. Only members whose
-target differs get a record.
-Source: KIP-848 (target assignment); KIP-1263 (assignment interval). Unlike Apache Kafka, a target that the interval
-holds back is computed by a timer, not by whoever heartbeats next.
+target differs get a record. A group whose target is older than its epoch has a deadline at which it is computed.
+Source: KIP-848 (target assignment); KIP-1263 (assignment interval). Unlike Apache Kafka, a target that has to wait is
+computed by a timer, not by whoever heartbeats next.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final
 
-from kohort.assign.kernels import NOBODY
+from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
-from kohort.assign.uniform import assign_heterogeneous, assign_homogeneous
-from kohort.coordinator.consumer.subscription import names_in, topics_of
-from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
+from kohort.assign.registry import built_in
+from kohort.coordinator.consumer.assignorchoice import chosen_assignor
+from kohort.coordinator.consumer.change import (
+    NO_CHANGE,
+    MembershipChange,
+    count_members,
+    subscribed_names,
+    subscriptions_of,
+)
+from kohort.coordinator.consumer.window import assignment_key, decide_window, target_due_ms
+from kohort.coordinator.decision import Arm, Disarm, Effect
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup
-from kohort.coordinator.records import MemberTargetSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicFacts, TopicImage
+from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
-
-#: member id -> the topics that it subscribes to, in the state that a decision leads to.
-Subscriptions = Mapping[str, tuple[str, ...]]
-
-_EMPTY: Final[tuple[str, ...]] = ()
-
-
-def subscriptions_of(
-    group: ConsumerGroup, *, member_id: str = "", names: tuple[str, ...] = _EMPTY, without: Collection[str] = ()
-) -> dict[str, tuple[str, ...]]:
-    """What members subscribe to once `member_id` subscribes to `names` and the members in `without` are gone."""
-    found = {member.member_id: topics_of(group, member) for member in group.members.values()}
-    for gone in without:
-        found.pop(gone, None)
-    if member_id:
-        found[member_id] = names
-    return found
 
 
 def hash_topics(image: TopicImage, names: Collection[str]) -> int:
@@ -56,65 +46,125 @@ def hash_topics(image: TopicImage, names: Collection[str]) -> int:
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
-def assignment_key(group_id: str) -> TimerKey:
-    """The deadline at which a group's target is computed."""
-    return TimerKey("assignment", group_id)
+def decide_change(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
+    *,
+    now_ms: int,
+    is_urgent: bool = True,
+    metadata_hash: int | None = None,
+) -> tuple[list[Record], list[Effect]]:
+    """Raise the epoch of a group that changes, and compute its target or see to it that it is computed.
+
+    Args:
+        group: as it is before the change.
+        image: the topics as they are after it.
+        settings: of the group.
+        change: what happens to its members; its own records come before those that are returned.
+        now_ms: coordinator time.
+        is_urgent: compute the target in this decision if there is no window and no interval to wait for. Otherwise
+            a timer does, after everything else that is due now.
+        metadata_hash: hash of the topics that the group subscribes to then, if that is known.
+    """
+    group_id = group.group_id
+    epoch = group.epoch + 1
+    if not count_members(group, change):
+        # KAFKA-20442: the target of an empty group is as new as its epoch.
+        return [
+            ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(image, ())),
+            TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch, assignment_timestamp_ms=0),
+        ], [Disarm(assignment_key(group_id))]
+    if metadata_hash is None:
+        metadata_hash = _hash_after(group, image, change)
+    if is_urgent and not settings.group_consumer_assignment_window_ms and target_due_ms(group, settings) <= now_ms:
+        records, effects = decide_target(group, image, settings, change, epoch=epoch, now_ms=now_ms)
+    else:
+        records, effects = decide_window(group, settings, now_ms=now_ms)
+        if not group.target_epoch:
+            # A member's epoch is never 0: a group that waits for its first target begins with that of nobody.
+            records.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
+            epoch += 1
+    return [ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=metadata_hash), *records], effects
 
 
-def target_due_ms(group: ConsumerGroup, settings: GroupSettings) -> int:
-    """The earliest time at which the target may be computed again."""
-    interval_ms = settings.group_consumer_assignment_interval_ms
-    return group.target_timestamp_ms + interval_ms if group.target_timestamp_ms and interval_ms else 0
+def decide_pending(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """A member heartbeats while the target is older than the group: where there is no window it need not wait."""
+    if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
+        return [], []
+    due_ms = target_due_ms(group, settings)
+    if due_ms > now_ms:
+        return [], [Arm(assignment_key(group.group_id), due_ms)]
+    return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
+
+
+def decide_due(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """The group's window is closed; nothing comes of it if the target is as new as the group."""
+    if not group.members or group.target_epoch >= group.epoch:
+        return [], []
+    return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
 
 
 def decide_target(
     group: ConsumerGroup,
     image: TopicImage,
     settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
     *,
     epoch: int,
-    subscriptions: Subscriptions,
     now_ms: int,
 ) -> tuple[list[Record], list[Effect]]:
-    """Compute the target for `epoch` if it is due, or arm the timer that will."""
-    due_ms = target_due_ms(group, settings)
-    if subscriptions and due_ms > now_ms:
-        return [], [Arm(assignment_key(group.group_id), due_ms)]
-    records = build_target(group, image, epoch=epoch, subscriptions=subscriptions, now_ms=now_ms)
+    """The records that make the group's target the one of `epoch`; there are members once `change` is applied."""
+    assignor = built_in(chosen_assignor(group, settings, change))
+    assert assignor is not None, "the settings name no other"
+    assignable = build_assignable(group, image, settings, change)
+    records = build_target(group, assignable, assignor.assign(assignable))
+    records.append(
+        TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
+    )
     return records, [Disarm(assignment_key(group.group_id))]
 
 
-def build_target(
-    group: ConsumerGroup, image: TopicImage, *, epoch: int, subscriptions: Subscriptions, now_ms: int
-) -> list[Record]:
-    """The records that make the group's target the one of `epoch`.
-
-    Args:
-        group: with the target of before, which is kept as far as evenness allows.
-        image: the topics as they are now.
-        epoch: the group epoch that the target is for.
-        subscriptions: all members of that epoch; empty resets the time of the computation to 0.
-        now_ms: coordinator time.
-    """
-    group_id = group.group_id
-    if not subscriptions:
-        return [TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch, assignment_timestamp_ms=0)]
+def build_assignable(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, change: MembershipChange = NO_CHANGE
+) -> Assignable:
+    """The group as an assignor sees it, once the change is applied."""
+    subscriptions = subscriptions_of(group, change)
     # By id, not by arrival: the order of arrival is no part of the durable state.
-    members = sorted(subscriptions)
-    topics = _subscribed_topics(image, subscriptions)
+    member_ids = sorted(subscriptions)
+    by_name = _subscribers(image, [subscriptions[member_id] for member_id in member_ids])
+    topics = [image.by_name[name] for name in sorted(by_name)]
     space = PartitionSpace((facts.topic_id, facts.partition_count) for facts in topics)
-    targets = [group.targets.get(member_id, NO_TARGET) for member_id in members]
-    before = gather_owners(space, targets)
-    after = _assign(space, before, topics, [subscriptions[member_id] for member_id in members])
-    changed = set(changed_members(before, after, len(members)))
-    changed.update(i for i, target in enumerate(targets) if any(space.topic(topic_id) is None for topic_id in target))
-    spread = spread_owners(space, after, sorted(changed))
-    records: list[Record] = [
-        MemberTargetSet(group_id=group_id, member_id=members[i], partitions=partitions)
-        for i, partitions in spread.items()
+    return Assignable(
+        space=space,
+        topic_names=tuple(facts.name for facts in topics),
+        members=tuple(_assignable_member(group, change, member_id) for member_id in member_ids),
+        subscribers=tuple(by_name[facts.name] for facts in topics),
+        owner=gather_owners(space, [group.targets.get(member_id, NO_TARGET) for member_id in member_ids]),
+        max_moves=settings.group_assignor_max_moves,
+        imbalance=settings.group_assignor_imbalance,
+    )
+
+
+def build_target(group: ConsumerGroup, assignable: Assignable, owner: array[int]) -> list[Record]:
+    """The new targets of the members that get another one, `owner` as an assignor gives it."""
+    space = assignable.space
+    members = [member.member_id for member in assignable.members]
+    changed = set(changed_members(assignable.owner, owner, len(members)))
+    changed.update(
+        number
+        for number, member_id in enumerate(members)
+        if any(space.topic(topic_id) is None for topic_id in group.targets.get(member_id, NO_TARGET))
+    )
+    return [
+        MemberTargetSet(group_id=group.group_id, member_id=members[number], partitions=partitions)
+        for number, partitions in spread_owners(space, owner, sorted(changed)).items()
     ]
-    records.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms))
-    return records
 
 
 def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
@@ -125,24 +175,35 @@ def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str)
     return group.targets.get(member_id, NO_TARGET)
 
 
-def _subscribed_topics(image: TopicImage, subscriptions: Subscriptions) -> list[TopicFacts]:
-    names = names_in(set(subscriptions.values()))
-    return [image.by_name[name] for name in sorted(names) if name in image.by_name]
+def target_epoch_in(records: Collection[Record], group: ConsumerGroup) -> int:
+    """The epoch of the group's target once `records` are applied."""
+    for record in records:
+        if isinstance(record, TargetAssignmentEpochSet):
+            return record.assignment_epoch
+    return group.target_epoch
 
 
-def _assign(
-    space: PartitionSpace, before: array[int], topics: list[TopicFacts], subscriptions: list[tuple[str, ...]]
-) -> array[int]:
-    """The owners after the uniform assignor; `subscriptions` in the order of the members' numbers."""
-    after = before[:]
+def _hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChange) -> int:
+    """The hash of the subscribed topics; it is known where nothing about them changes."""
+    names = subscribed_names(group, change)
+    # Before the first picture of topics has come, the hash is still that of a picture before the restart.
+    if names is None and image.version and group.epoch:
+        return group.metadata_hash
+    return hash_topics(image, group.topic_subscribers if names is None else names)
+
+
+def _assignable_member(group: ConsumerGroup, change: MembershipChange, member_id: str) -> AssignableMember:
+    found = change.subscribed.get(member_id) or group.members[member_id]
+    return AssignableMember(member_id=member_id, instance_id=found.instance_id, rack_id=found.rack_id)
+
+
+def _subscribers(image: TopicImage, subscriptions: list[tuple[str, ...]]) -> dict[str, Sequence[int]]:
+    """name -> ascending numbers of its subscribers, of topics that exist; `subscriptions` by the members' numbers."""
     if len(set(subscriptions)) == 1:
-        assign_homogeneous(after, len(subscriptions))
-        return after
-    by_name: dict[str, list[int]] = {facts.name: [] for facts in topics}
+        return {name: range(len(subscriptions)) for name in subscriptions[0] if name in image.by_name}
+    by_name: dict[str, list[int]] = {}
     for member, names in enumerate(subscriptions):
         for name in names:
-            if name in by_name:
-                by_name[name].append(member)
-    assign_heterogeneous(space, after, [by_name[facts.name] for facts in topics])
-    assert NOBODY not in after, "a subscribed topic has a subscriber"
-    return after
+            if name in image.by_name:
+                by_name.setdefault(name, []).append(member)
+    return dict(by_name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.commands import DeleteGroup, DeleteOffsets, DeleteOffsetsReply, Done
-from kohort.coordinator.consumer.target import assignment_key
+from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.conversion import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
 from kohort.coordinator.model import GroupsState

@@ -1,0 +1,29 @@
+"""What the way to a KIP-848 group's target needs to remember while the process lives.
+
+Laws: applied like any record, never written. After a restart the target is computed anew if it is older than its group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.records import VolatileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentWindowOpened(VolatileRecord):
+    """The first change since the latest target was computed came at `opened_ms`."""
+
+    opened_ms: int
+
+
+def apply_window_opened(groups: GroupsState, record: AssignmentWindowOpened) -> None:
+    """The window closes when the target is as new as the group."""
+    group = _group(groups, record)
+    if group is not None:
+        group.window_opened_ms = record.opened_ms
+
+
+def _group(groups: GroupsState, record: VolatileRecord) -> ConsumerGroup | None:
+    return groups.consumer.get(record.group_id)

@@ -1,0 +1,52 @@
+"""When a group's target is computed: changes in a short window are one assignment, and so are those in an interval.
+
+Laws: a target that is older than its group always has one deadline at which it is computed, or its computation is
+under way. The window closes a while after the last change and at the latest some time after the first; the interval
+since the last computation has to be over, too: the later of the two counts.
+Source: KIP-1263 (assignment interval); the window is ours: Kafka computes for each join.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.consumer.volatile import AssignmentWindowOpened
+from kohort.coordinator.decision import Arm, Effect, TimerKey
+from kohort.coordinator.model import ConsumerGroup
+from kohort.coordinator.records import Record
+from kohort.coordinator.settings import GroupSettings
+
+
+def assignment_key(group_id: str) -> TimerKey:
+    """The deadline at which a group's target is computed."""
+    return TimerKey("assignment", group_id)
+
+
+def target_due_ms(group: ConsumerGroup, settings: GroupSettings) -> int:
+    """The earliest time at which the target may be computed again; 0 is at once, as in a group that was empty."""
+    interval_ms = settings.group_consumer_assignment_interval_ms
+    return group.target_timestamp_ms + interval_ms if group.target_timestamp_ms and interval_ms else 0
+
+
+def window_close_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> int:
+    """When the target is computed if the group changes now and not again."""
+    opened_ms = group.window_opened_ms or now_ms
+    # A broker that stood still shifts its deadlines, not this time: such a window only closes sooner.
+    close_ms = min(
+        now_ms + settings.group_consumer_assignment_window_ms,
+        opened_ms + settings.group_consumer_assignment_window_max_ms,
+    )
+    return max(now_ms, close_ms, target_due_ms(group, settings))
+
+
+def decide_window(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> tuple[list[Record], list[Effect]]:
+    """Let the target wait for further changes."""
+    records: list[Record] = []
+    if settings.group_consumer_assignment_window_ms and not group.window_opened_ms:
+        records.append(AssignmentWindowOpened(group_id=group.group_id, opened_ms=now_ms))
+    return records, [Arm(assignment_key(group.group_id), window_close_ms(group, settings, now_ms=now_ms))]
+
+
+def loaded_due_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> int | None:
+    """When a target that a restart found to be older than its group is computed; `None` if it is not."""
+    if not group.members or group.target_epoch >= group.epoch:
+        return None
+    return window_close_ms(group, settings, now_ms=now_ms)
