@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import MemberState
@@ -83,7 +84,8 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
             raise InvariantViolation(f"{law}: group {group_id}: the epoch fell from {epoch} to {group.epoch}")
         for member_id, member_epoch in members.items():
             member = group.members.get(member_id)
-            if member is not None and member.member_epoch < member_epoch:
+            # A static member that leaves for a while is at -2 until its successor takes its place.
+            if member is not None and LEAVE_STATIC_EPOCH != member.member_epoch < member_epoch:
                 now = member.member_epoch
                 raise InvariantViolation(
                     f"{law}: group {group_id}: the epoch of {member_id} fell from {member_epoch} to {now}"
@@ -220,7 +222,8 @@ def check_valid_partition_epoch(group: ConsumerGroup, member: ConsumerMember) ->
             raise _fail(group, law, f"{member.member_id} may use what it has to give up")
     for grants in (member.assigned, member.pending_revocation):
         for partitions in grants.values():
-            if any(epoch > member.member_epoch or epoch < 1 for epoch in partitions.values()):
+            newest = group.target_epoch if member.member_epoch == LEAVE_STATIC_EPOCH else member.member_epoch
+            if any(not 1 <= epoch <= newest for epoch in partitions.values()):
                 raise _fail(group, law, f"{member.member_id} was granted a partition at an epoch that it never had")
 
 

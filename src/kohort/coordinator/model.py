@@ -38,6 +38,7 @@ class ConsumerMember:
         "client_host",
         "client_id",
         "instance_id",
+        "is_disconnected",
         "member_epoch",
         "member_id",
         "pending_revocation",
@@ -72,7 +73,9 @@ class ConsumerMember:
         self.server_assignor: str | None = None
         #: What it said in its last JoinGroup; `None` speaks the consumer protocol.
         self.classic: ClassicMemberFacts | None = None
-        #: Epoch of the target that it has reached; an older one while it still has to revoke.
+        #: Whether its connection is known to be gone; a restart forgets it, and only static members are marked.
+        self.is_disconnected = False
+        #: Epoch of the target that it has reached; an older one while it still has to revoke; -2 while it is away.
         self.member_epoch = 0
         #: The epoch before; a heartbeat with it is one whose answer was lost.
         self.previous_member_epoch = -1

@@ -212,6 +212,14 @@ class GroupConfigsForgotten(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConnectionSeen(VolatileRecord):
+    """The connection of a static KIP-848 member is known to be gone, or it was heard of again."""
+
+    member_id: str
+    is_gone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegularExpressionResolved(Record):
     """Type 16: the topics that a pattern matched, ascending; for which version of the picture of topics, and when."""
 

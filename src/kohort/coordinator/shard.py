@@ -256,6 +256,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.MemberTargetForgotten: consumer_apply.apply_member_target_forgotten,
     facts.CurrentAssignmentSet: consumer_apply.apply_current_assignment_set,
     facts.CurrentAssignmentForgotten: consumer_apply.apply_current_assignment_forgotten,
+    facts.MemberConnectionSeen: consumer_apply.apply_connection_seen,
     facts.RegularExpressionResolved: consumer_apply.apply_regex_resolved,
     facts.RegularExpressionForgotten: consumer_apply.apply_regex_forgotten,
     consumer_volatile.AssignmentWindowOpened: consumer_volatile.apply_window_opened,

@@ -33,7 +33,6 @@ T = topic_id_of("t")
         ({"epoch": -2}, ErrorCode.INVALID_REQUEST, "InstanceId"),
         ({"rack_id": ""}, ErrorCode.INVALID_REQUEST, "RackId"),
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST, "InstanceId"),
-        ({"instance_id": "i"}, ErrorCode.INVALID_REQUEST, "static membership"),
         ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs"),
         ({"rebalance_timeout_ms": -2}, ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs"),
         ({"topic_partitions": None}, ErrorCode.INVALID_REQUEST, "TopicPartitions"),

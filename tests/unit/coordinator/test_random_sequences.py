@@ -10,6 +10,8 @@ from random import Random
 import pytest
 
 from kohort.coordinator import commands as asked
+from kohort.coordinator.consumer.static import decide_connection_gone
+from kohort.coordinator.decision import Decision
 from kohort.coordinator.records import MemberState
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -18,6 +20,8 @@ from support.coordinator_dialogue import GroupDialogue
 TOPICS = ("t", "u", "v")
 MEMBERS = ("a", "b", "c", "d")
 CLASSIC = ("x", "y")
+#: Two processes bear one name, one has its own.
+INSTANCES = {"a": "one", "b": "one", "c": "two", "d": None}
 
 
 class Chaos:
@@ -38,7 +42,7 @@ class Chaos:
             [self.heartbeat] * 12
             + [self.commit] * 3
             + [self.join, self.sync, self.classic_heartbeat, self.classic_leave]
-            + [self.fetch, self.advance, self.advance, self.leave, self.look, self.delete]
+            + [self.fetch, self.advance, self.advance, self.leave, self.lose_connection, self.look, self.delete]
             + [self.topics, self.restart]
         )
 
@@ -62,7 +66,7 @@ class Chaos:
     def heartbeat(self) -> None:
         member_id = self.random.choice(MEMBERS)
         epoch, previous, assigned, held = self.known(member_id)
-        said = self.random.choices([epoch, 0, previous, epoch + 1, -2], [10, 3, 2, 1, 0.2])[0]
+        said = self.random.choices([epoch, 0, previous, epoch + 1, -2], [10, 3, 2, 1, 1])[0]
         some = {topic_id: found[: self.random.randint(0, len(found))] for topic_id, found in held.items()}
         owned = self.random.choices([None, assigned, held, some, {}], [4, 4, 2, 2, 1])[0]
         topics = None
@@ -80,6 +84,7 @@ class Chaos:
                 rebalance_timeout_ms=500 if said == 0 else -1,
                 subscribed_topic_names=topics,
                 topic_partitions={} if said == 0 else owned,
+                instance_id=self.random.choices([None, INSTANCES[member_id], "one"], [3, 6, 1])[0],
             )
         )
         assert not answer.is_parked
@@ -151,7 +156,8 @@ class Chaos:
         assert not answer.is_parked
 
     def classic_leave(self) -> None:
-        members = tuple(asked.LeavingMember(member_id=self.random.choice((*CLASSIC, *MEMBERS))) for _ in range(2))
+        name = self.random.choice((*CLASSIC, *MEMBERS))
+        members = (asked.LeavingMember(member_id=name), asked.LeavingMember(member_id="", instance_id="one"))
         answer = self.dialogue.ask(
             asked.LeaveGroup(
                 cause=self.dialogue.cause(), request=self.dialogue.request(), group_id="g", members=members
@@ -163,6 +169,11 @@ class Chaos:
         member_id = self.random.choice(MEMBERS)
         self.dialogue.fetch_offsets(self.random.choice([None, [0, 1], [("u", 9)]]))
         self.dialogue.fetch_offsets([0], member_id=member_id, member_epoch=self.known(member_id)[0])
+
+    def lose_connection(self) -> None:
+        group = self.dialogue.shard.groups.consumer.get("g")
+        records = [] if group is None else decide_connection_gone(group, self.random.choice(MEMBERS))
+        self.dialogue.shard.commit(Decision(tuple(records)), now_ms=self.dialogue.now_ms)
 
     def advance(self) -> None:
         self.dialogue.advance(ms=self.random.choice([1, 50, 200, 400, 1_500]))

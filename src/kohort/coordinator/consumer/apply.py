@@ -19,6 +19,7 @@ from kohort.coordinator.records import (
     ConsumerMemberSubscribed,
     CurrentAssignmentForgotten,
     CurrentAssignmentSet,
+    MemberConnectionSeen,
     MemberState,
     MemberTargetForgotten,
     MemberTargetSet,
@@ -136,6 +137,14 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
     member.state = MemberState.STABLE
     member.assigned = {}
     member.pending_revocation = {}
+
+
+def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> None:
+    """Volatile."""
+    group = groups.consumer.get(record.group_id)
+    member = None if group is None else group.members.get(record.member_id)
+    if member is not None:
+        member.is_disconnected = record.is_gone
 
 
 def apply_regex_resolved(groups: GroupsState, record: RegularExpressionResolved) -> None:

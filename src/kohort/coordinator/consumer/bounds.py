@@ -36,8 +36,6 @@ def check_heartbeat(command: ConsumerGroupHeartbeat, settings: GroupSettings) ->
         raise _invalid(f"MemberEpoch {epoch} is invalid: -2 or above is expected")
     if epoch == LEAVE_STATIC_EPOCH and command.instance_id is None:
         raise _invalid("MemberEpoch -2 needs an InstanceId")
-    if command.instance_id is not None:
-        raise _invalid("static membership (group.instance.id) is not served by this broker yet: leave it out")
     if command.rebalance_timeout_ms < -1:
         raise _invalid(f"RebalanceTimeoutMs {command.rebalance_timeout_ms} is invalid")
     if epoch == JOIN_EPOCH:

@@ -7,7 +7,7 @@ Source: KIP-848, KIP-1082 (ids made by clients), Apache Kafka's group coordinato
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
 from kohort.coordinator.consumer.assignorchoice import chosen_assignor
@@ -15,6 +15,13 @@ from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
+from kohort.coordinator.consumer.static import (
+    build_succession,
+    check_holder,
+    decide_release,
+    find_predecessor,
+    successor_of,
+)
 from kohort.coordinator.consumer.subscription import topics_for, topics_of
 from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in, target_in
 from kohort.coordinator.conversion import decide_convert_to_consumer
@@ -23,6 +30,7 @@ from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, Grou
 from kohort.coordinator.records import (
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
+    MemberConnectionSeen,
     MemberState,
     Record,
 )
@@ -63,7 +71,8 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
         and command.subscribed_topic_regex is None
         and command.server_assignor is None
         and command.rack_id is None
-        and command.instance_id is None
+        and (command.instance_id is None or command.instance_id == member.instance_id)
+        and not member.is_disconnected
         and command.rebalance_timeout_ms == -1
         and member.classic is None
         and command.client_id == member.client_id
@@ -79,6 +88,8 @@ class _Draft:
     command: ConsumerGroupHeartbeat
     settings: GroupSettings
     now_ms: int
+    #: The static member whose place is taken; `None` in all other cases.
+    predecessor: ConsumerMember | None = None
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
@@ -87,7 +98,7 @@ def _decide_full(draft: _Draft) -> Decision:
     """The heartbeat of a member that joins, says something new or is on its way to a target."""
     command, settings = draft.command, draft.settings
     group = _find_group(draft)
-    member = _find_member(group, command, settings)
+    member = _find_member(draft, group)
     is_behind = command.member_epoch not in (JOIN_EPOCH, member.member_epoch)
     target_epoch, names = _decide_subscription(draft, group, member)
     by_name = draft.groups.image.by_name
@@ -97,10 +108,12 @@ def _decide_full(draft: _Draft) -> Decision:
         subscribed=frozenset(by_name[name].topic_id for name in names if name in by_name),
         holders=group.holders,
     )
-    step = decide_next_assignment(member, goal, owned=_owned(command), group_id=group.group_id)
+    step = _decide_step(draft, group, member, goal)
     if step is not None:
         draft.records.append(step)
         _decide_rebalance_timer(draft, member, step)
+    if member.is_disconnected:
+        draft.records.append(MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False))
     assigned = member.assigned if step is None else step.assigned
     is_told = (
         command.member_epoch == JOIN_EPOCH
@@ -130,20 +143,27 @@ def _find_group(draft: _Draft) -> ConsumerGroup:
     return ConsumerGroup(group_id)
 
 
-def _find_member(group: ConsumerGroup, command: ConsumerGroupHeartbeat, settings: GroupSettings) -> ConsumerMember:
-    """The member with an epoch that may go on: there, or to be made.
+def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
+    """The member with an epoch that may go on: there, or to be made, or to be made of one whose place it takes.
 
     Source: KAFKA-19233: a member that is known may join again; its first answer may have been lost.
     """
+    command = draft.command
+    if command.member_epoch == JOIN_EPOCH:
+        draft.predecessor = find_predecessor(group, command)
+        if draft.predecessor is not None:
+            return successor_of(draft.predecessor, group.group_id, command.member_id)
+    elif command.instance_id is not None:
+        check_holder(group, command, command.member_id)
     member = group.members.get(command.member_id)
     if member is None:
         if command.member_epoch != JOIN_EPOCH:
             raise _unknown_member(command)
-        if len(group.members) >= settings.group_consumer_max_size:
+        limit = draft.settings.group_consumer_max_size
+        if len(group.members) >= limit:
             raise Refused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"the group has {len(group.members)} members, and group.consumer.max.size is "
-                f"{settings.group_consumer_max_size}",
+                f"the group has {len(group.members)} members, and group.consumer.max.size is {limit}",
             )
         return ConsumerMember(group.group_id, command.member_id)
     if command.member_epoch not in (JOIN_EPOCH, member.member_epoch):
@@ -167,21 +187,48 @@ def _check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> Non
 def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMember) -> tuple[int, tuple[str, ...]]:
     """Take over what the member wants; returns the target's epoch and the member's topics as they will be."""
     subscribed = _merge(group.group_id, member, draft.command)
-    is_new = member.member_id not in group.members
+    succeeded = draft.predecessor
+    is_new = member.member_id not in group.members and succeeded is None
     names = topics_for(group, names=subscribed.subscribed_topic_names, regex=subscribed.subscribed_topic_regex)
     has_other_topics = is_new or names != topics_of(group, member)
-    if is_new or not _is_subscribed_as(member, subscribed):
+    if succeeded is not None:
+        records, effects = build_succession(group, succeeded, subscribed)
+        draft.records.extend(records)
+        draft.effects.extend(effects)
+    elif is_new or not _is_subscribed_as(member, subscribed):
         draft.records.append(subscribed)
     image, settings, now_ms = draft.groups.image, draft.settings, draft.now_ms
     change = joining(subscribed, names)
+    if succeeded is not None:
+        change = replace(change, gone=(succeeded.member_id,))
     # KAFKA-20434: another choice of the assignor is a reason to compute a target.
     if has_other_topics or chosen_assignor(group, settings) != chosen_assignor(group, settings, change):
-        records, effects = decide_change(group, image, settings, change, now_ms=now_ms)
+        # A successor's target is not known under its id before this decision is applied: a timer computes anew.
+        is_urgent = succeeded is None
+        records, effects = decide_change(group, image, settings, change, now_ms=now_ms, is_urgent=is_urgent)
+    elif succeeded is not None:
+        records, effects = [], []
     else:
         records, effects = decide_pending(group, image, settings, now_ms=now_ms)
     draft.records.extend(records)
     draft.effects.extend(effects)
     return target_epoch_in(records, group), names
+
+
+def _decide_step(
+    draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: Goal
+) -> CurrentAssignmentSet | None:
+    """The member's next step; what members that are away shall not have any more is no obstacle."""
+    owned = _owned(draft.command)
+    step = decide_next_assignment(member, goal, owned=owned, group_id=group.group_id)
+    state = member.state if step is None else step.state
+    if state != MemberState.UNRELEASED_PARTITIONS or not group.instance_ids:
+        return step
+    released, holders = decide_release(group, goal, draft.records)
+    if not released:
+        return step
+    draft.records.extend(released)
+    return decide_next_assignment(member, replace(goal, holders=holders), owned=owned, group_id=group.group_id)
 
 
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
@@ -192,7 +239,7 @@ def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbea
     return ConsumerMemberSubscribed(
         group_id=group_id,
         member_id=member.member_id,
-        instance_id=member.instance_id,
+        instance_id=member.instance_id if command.instance_id is None else command.instance_id,
         rack_id=member.rack_id if command.rack_id is None else command.rack_id,
         client_id=command.client_id,
         client_host=command.client_host,
@@ -205,7 +252,8 @@ def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbea
 
 def _is_subscribed_as(member: ConsumerMember, subscribed: ConsumerMemberSubscribed) -> bool:
     return (
-        member.subscribed_topic_names == subscribed.subscribed_topic_names
+        member.instance_id == subscribed.instance_id
+        and member.subscribed_topic_names == subscribed.subscribed_topic_names
         and member.subscribed_topic_regex == subscribed.subscribed_topic_regex
         and member.server_assignor == subscribed.server_assignor
         and member.classic == subscribed.classic

@@ -17,8 +17,9 @@ from kohort.coordinator.commands import (
     LeaveGroupReply,
     LeavingMember,
 )
-from kohort.coordinator.consumer.bounds import LEAVE_EPOCH
+from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.change import MembershipChange
+from kohort.coordinator.consumer.static import bearer_of, decide_absence
 from kohort.coordinator.consumer.target import decide_change, decide_due
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -36,37 +37,54 @@ from kohort.errors import ErrorCode, Refused
 def decide_leave(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """A heartbeat with epoch -1: the member's partitions are free at once."""
+    """Epoch -1: the member's partitions are free at once. Epoch -2: a static member goes for a while."""
     group = groups.consumer.get(command.group_id)
-    if group is None or command.member_id not in group.members:
+    if group is not None and command.instance_id is not None:
+        bearer_of(group, command.instance_id, command.member_id)
+    member = None if group is None else group.members.get(command.member_id)
+    if group is None or member is None or command.instance_id not in (None, member.instance_id):
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")
     reply = ConsumerGroupHeartbeatReply(
-        member_id=command.member_id, member_epoch=LEAVE_EPOCH, heartbeat_interval_ms=0, assignment=None
+        member_id=command.member_id, member_epoch=command.member_epoch, heartbeat_interval_ms=0, assignment=None
     )
+    if command.member_epoch == LEAVE_STATIC_EPOCH:
+        records, effects = decide_absence(group, member)
+        return Decision(tuple(records), (Reply(command.request, reply), *effects))
     records, effects = _remove(groups, group, [command.member_id], settings, now_ms=now_ms, is_urgent=True)
     return Decision(tuple(records), (Reply(command.request, reply), *effects))
 
 
 def decide_removal(groups: GroupsState, command: LeaveGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """An administrator removes members of a KIP-848 group by LeaveGroup.
+    """An administrator removes members of a KIP-848 group by LeaveGroup, static ones also by their name.
 
-    Source: KAFKA-18188.
+    Source: KAFKA-18188; KIP-345 (removal of static members).
     """
     group = groups.consumer[command.group_id]
     outcomes: list[tuple[LeavingMember, ErrorCode]] = []
     removed: list[str] = []
-    for member in command.members:
-        if member.member_id in group.members:
-            outcomes.append((member, ErrorCode.NONE))
-            if member.member_id not in removed:
-                removed.append(member.member_id)
-        else:
-            outcomes.append((member, ErrorCode.UNKNOWN_MEMBER_ID))
+    for leaving in command.members:
+        member_id = _named(group, leaving)
+        if isinstance(member_id, ErrorCode):
+            outcomes.append((leaving, member_id))
+            continue
+        outcomes.append((leaving, ErrorCode.NONE))
+        if member_id not in removed:
+            removed.append(member_id)
     reply = Reply(command.request, LeaveGroupReply(members=tuple(outcomes)))
     if not removed:
         return Decision(effects=(reply,))
     records, effects = _remove(groups, group, removed, settings, now_ms=now_ms, is_urgent=True)
     return Decision(tuple(records), (reply, *effects))
+
+
+def _named(group: ConsumerGroup, leaving: LeavingMember) -> str | ErrorCode:
+    """The id of the member that an administrator means, by instance id alone, by member id, or by both."""
+    if leaving.instance_id is None:
+        return leaving.member_id if leaving.member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+    holder = group.instance_ids.get(leaving.instance_id)
+    if holder is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return holder if leaving.member_id in ("", holder) else ErrorCode.FENCED_INSTANCE_ID
 
 
 def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *, now_ms: int) -> Decision | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from kohort.coordinator.classic.requests import check_commit, commit_effects
 from kohort.coordinator.commands import CommitOffsets, CommitOffsetsReply, OffsetToCommit
+from kohort.coordinator.consumer.static import bearer_of
 from kohort.coordinator.decision import Decision, Effect, Reply
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import OffsetCommitted, Record
@@ -46,6 +47,8 @@ def _check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> Cons
     epoch = command.generation_or_member_epoch
     if epoch < 0 and not group.members:
         return None
+    # KIP-345: who lost its name to another process is told so, and does not merely join again.
+    bearer_of(group, command.instance_id, command.member_id)
     member = group.members.get(command.member_id)
     if member is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")

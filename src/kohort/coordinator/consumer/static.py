@@ -1,0 +1,198 @@
+"""Static members of a KIP-848 group: a name (`group.instance.id`) that outlives the processes that bear it.
+
+A member that leaves with epoch -2 is away: its partitions stay reserved while its session runs on, and whoever joins
+under its name gets them back in one heartbeat, without a new group epoch if it wants the same topics. Its place may be
+taken by another member id only while it is away, or once its connection is known to be gone (`is_disconnected`).
+
+Laws: one name, one member. A member that is away uses nothing: what its target no longer gives it is free for others
+at once. Whoever lost a name is fenced with the next thing that it says.
+Source: KIP-345 as KIP-848 has it; Apache Kafka's `getOrMaybeSubscribeStaticConsumerMember`, `consumerGroupLeave`.
+Unlike Kafka's: a member that joins again under its own id is not refused (its first answer was lost), a crashed
+process does not keep its successor waiting for the session timeout, and nobody waits for partitions of a member that
+is away and shall not have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
+from kohort.coordinator.consumer.reconcile import Goal
+from kohort.coordinator.consumer.target import target_in
+from kohort.coordinator.decision import Disarm, Effect, TimerKey
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
+from kohort.coordinator.records import (
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentForgotten,
+    CurrentAssignmentSet,
+    MemberConnectionSeen,
+    MemberState,
+    MemberTargetForgotten,
+    MemberTargetSet,
+    Record,
+)
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import TopicId
+
+
+def is_away(member: ConsumerMember) -> bool:
+    """Whether the member has left for a while, as static members do."""
+    return member.member_epoch == LEAVE_STATIC_EPOCH
+
+
+def decide_connection_gone(group: ConsumerGroup, member_id: str) -> list[Record]:
+    """The connection of a member was closed: the hook of whoever hears of that.
+
+    A static member that is marked so may be taken over at once by a new process under its name; a heartbeat of its own
+    takes the mark away. Nothing else follows from it, and a restart forgets it: then the session timeout decides.
+    """
+    member = group.members.get(member_id)
+    if member is None or member.instance_id is None or member.is_disconnected:
+        return []
+    return [MemberConnectionSeen(group_id=group.group_id, member_id=member_id, is_gone=True)]
+
+
+def check_holder(group: ConsumerGroup, command: ConsumerGroupHeartbeat, member_id: str) -> None:
+    """Whoever says a name and is in the group bears it: FENCED_INSTANCE_ID if somebody else does."""
+    holder = bearer_of(group, command.instance_id, member_id)
+    if holder is None:
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group {group.group_id} is called {command.instance_id}"
+        )
+
+
+def bearer_of(group: ConsumerGroup, instance_id: str | None, member_id: str) -> ConsumerMember | None:
+    """The member that is called `instance_id`, `None` if nobody is.
+
+    Raises:
+        Refused: FENCED_INSTANCE_ID if it is not the one that says so.
+    """
+    holder_id = None if instance_id is None else group.instance_ids.get(instance_id)
+    if holder_id is None:
+        return None
+    if holder_id != member_id:
+        raise Refused(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"the instance id {instance_id} belongs to another member now: two processes are configured with it, or "
+            "this one was replaced",
+        )
+    return group.members[holder_id]
+
+
+def find_predecessor(group: ConsumerGroup, command: ConsumerGroupHeartbeat) -> ConsumerMember | None:
+    """The member whose place a joining one takes, `None` if its name is free or its own.
+
+    Raises:
+        Refused: UNRELEASED_INSTANCE_ID if the member that bears the name is there.
+    """
+    holder_id = None if command.instance_id is None else group.instance_ids.get(command.instance_id)
+    if holder_id is None or holder_id == command.member_id:
+        return None
+    holder = group.members[holder_id]
+    if not is_away(holder) and not holder.is_disconnected:
+        raise Refused(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"the instance id {command.instance_id} is in use by the member {holder_id}: give each process its own, "
+            "or wait until that member has left or its session has ended",
+        )
+    if command.member_id in group.members:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the member {command.member_id} is in the group already; a process takes a new member id to take the "
+            f"place of {command.instance_id}",
+        )
+    return holder
+
+
+def successor_of(predecessor: ConsumerMember, group_id: str, member_id: str) -> ConsumerMember:
+    """The predecessor under a new member id, about to join: it holds what the other one held."""
+    member = ConsumerMember(group_id, member_id)
+    member.instance_id = predecessor.instance_id
+    member.rack_id = predecessor.rack_id
+    member.subscribed_topic_names = predecessor.subscribed_topic_names
+    member.subscribed_topic_regex = predecessor.subscribed_topic_regex
+    member.rebalance_timeout_ms = predecessor.rebalance_timeout_ms
+    member.server_assignor = predecessor.server_assignor
+    member.assigned = predecessor.assigned
+    return member
+
+
+def build_succession(
+    group: ConsumerGroup, predecessor: ConsumerMember, subscribed: ConsumerMemberSubscribed
+) -> tuple[list[Record], list[Effect]]:
+    """Forget the predecessor and give its name and its target to who takes its place.
+
+    What the successor holds is for the reconciliation that follows to write, at the latest known target.
+    """
+    group_id, gone = group.group_id, predecessor.member_id
+    records: list[Record] = [
+        CurrentAssignmentForgotten(group_id=group_id, member_id=gone),
+        MemberTargetForgotten(group_id=group_id, member_id=gone),
+        ConsumerMemberForgotten(group_id=group_id, member_id=gone),
+        subscribed,
+    ]
+    target = group.targets.get(gone, NO_TARGET)
+    if target:
+        records.append(MemberTargetSet(group_id=group_id, member_id=subscribed.member_id, partitions=target))
+    return records, [Disarm(predecessor.session_key), Disarm(TimerKey("rebalance", group_id, gone))]
+
+
+def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[Record], list[Effect]]:
+    """The member leaves for a while: it keeps what its target gives it, and its session runs on."""
+    if is_away(member):
+        return [], []
+    kept = _within(member.assigned, group.targets.get(member.member_id, NO_TARGET))
+    record = _build_absence(group.group_id, member, kept)
+    return [record], [Disarm(TimerKey("rebalance", group.group_id, member.member_id))]
+
+
+def decide_release(
+    group: ConsumerGroup, goal: Goal, records: Collection[Record]
+) -> tuple[list[Record], Mapping[TopicId, Mapping[int, str]]]:
+    """Take from members that are away what `goal` wants and their targets do not give them any more.
+
+    Returns:
+        What to write before the step of the member that wants it, and the holders as they are then.
+    """
+    released: dict[str, ConsumerMember] = {}
+    for topic_id, wanted in goal.target.items():
+        holders = goal.holders.get(topic_id, {})
+        for partition in wanted:
+            holder = group.members.get(holders.get(partition, ""))
+            if holder is not None and is_away(holder):
+                released[holder.member_id] = holder
+    written: list[Record] = []
+    now = {topic_id: dict(holders) for topic_id, holders in goal.holders.items()} if released else {}
+    for member_id, holder in released.items():
+        kept = _within(holder.assigned, target_in(records, group, member_id))
+        if kept == holder.assigned:
+            continue
+        written.append(_build_absence(group.group_id, holder, kept))
+        for topic_id, grants in holder.assigned.items():
+            for partition in grants.keys() - kept.get(topic_id, {}).keys():
+                del now[topic_id][partition]
+    return written, now
+
+
+def _build_absence(group_id: str, member: ConsumerMember, kept: Grants) -> CurrentAssignmentSet:
+    return CurrentAssignmentSet(
+        group_id=group_id,
+        member_id=member.member_id,
+        member_epoch=LEAVE_STATIC_EPOCH,
+        previous_member_epoch=member.previous_member_epoch,
+        state=MemberState.STABLE,
+        assigned=kept,
+        pending_revocation={},
+    )
+
+
+def _within(grants: Grants, target: Mapping[TopicId, tuple[int, ...]]) -> Grants:
+    kept: Grants = {}
+    for topic_id, partitions in grants.items():
+        wanted = frozenset(target.get(topic_id, ()))
+        stay = {partition: epoch for partition, epoch in partitions.items() if partition in wanted}
+        if stay:
+            kept[topic_id] = stay
+    return kept
