@@ -13,7 +13,7 @@ test: setup  ## everything that must hold, under 12 minutes
 	$(PY) -m pytest tests
 
 soak: setup  ## 10,000 seeds of the simulation
-	$(PY) -m kohort.testing.seed --count 10000 --progress
+	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
 
 seed: setup  ## one seed again, with its story: make seed SEED=17
 	$(PY) -m kohort.testing.seed $(SEED) --verbose

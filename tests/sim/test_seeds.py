@@ -1,4 +1,4 @@
-"""200 worlds in which everything goes wrong, and every law holds. One of them again: make seed SEED=n."""
+"""500 worlds in which everything goes wrong, and every law holds. One of them again: make seed SEED=n."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from kohort.testing import World
 from kohort.testing.seed import main
 
-SEEDS = 200
+SEEDS = 500
 SEEDS_PER_TEST = 25
 
 
@@ -57,3 +57,8 @@ def test_a_seed_tells_the_same_story_in_every_process(seed: int) -> None:
 def test_command_line_runs_many(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["5", "--count", "3"]) == 0
     assert "3 seeds from 5 on: every law held" in capsys.readouterr().out
+
+
+def test_command_line_runs_many_in_several_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["5", "--count", "4", "--jobs", "2"]) == 0
+    assert "4 seeds from 5 on: every law held" in capsys.readouterr().out

@@ -40,6 +40,10 @@ class Observer(Protocol):
         """A decision is made and not applied."""
         ...
 
+    def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
+        """A request will be answered like that, once the records are on disk."""
+        ...
+
     def after_step(self, home: Home, decision: Decision) -> None:
         """It is applied."""
         ...
@@ -225,7 +229,7 @@ class SimulatedBroker:
         self._story.tell("broker", "goes on")
         for home in self.homes:
             if gap_ms > GAP_MS:
-                home.shard.timers.shift(gap_ms)
+                self._give_back(home, gap_ms)
                 self._observer.on_shift(home, gap_ms)
             if home.shard.groups.image != self._image:
                 self._tell_topics(home)
@@ -238,6 +242,10 @@ class SimulatedBroker:
         self._watch()
 
     # What it does.
+
+    def _give_back(self, home: Home, gap_ms: int) -> None:
+        """Nobody is fenced for what came in while the loop stood still."""
+        home.shard.timers.shift(gap_ms)
 
     def _handle(self, connection: Connection, command: Command) -> None:
         assert isinstance(command, GroupCommand)
@@ -275,7 +283,8 @@ class SimulatedBroker:
     def _reply(self, home: Home, request: RequestToken, body: ReplyBody) -> None:
         found = self._open.get(request)
         if found is None:
-            raise InvariantViolation(f"request {request} is answered, and nobody waits for it: {body}")
+            raise InvariantViolation(f"AnsweredOnce: request {request} is answered, and nobody waits for it: {body}")
+        self._observer.on_decided(home, found[1], body)
         home.waiting.append((len(home.log), found[1], body))
         self._release(home)
 

@@ -78,6 +78,8 @@ class Scenario:
     shard_count: int = 2
     settings: GroupSettings = field(default_factory=build_settings)
     members: MemberSettings = field(default_factory=MemberSettings)
+    #: Nothing goes wrong that could end a hand-over without a commit.
+    is_clean: bool = False
 
 
 def draw_scenario(random: Random) -> Scenario:

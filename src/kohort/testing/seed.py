@@ -1,6 +1,6 @@
 """Runs seeds of the simulation from the command line: `python -m kohort.testing.seed SEED [--verbose]`.
 
-One seed again, with its story; or many of them, to look for one that fails.
+One seed again, with its story; or many of them, in several processes, to look for one that fails.
 """
 
 from __future__ import annotations
@@ -8,10 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from kohort.errors import InvariantViolation
 from kohort.testing.world import World
+
+#: So many seeds are one task of a process.
+CHUNK = 25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     if options.count is None:
         return _run_one(options.seed, is_verbose=options.verbose)
-    return _run_many(options.seed, options.count, shows_progress=options.progress)
+    seeds = range(options.seed, options.seed + options.count)
+    return _run_many(seeds, jobs=options.jobs, shows_progress=options.progress, keeps_going=options.keep_going)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -27,7 +32,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("seed", type=int, nargs="?", default=0, help="which world; the first one with --count")
     parser.add_argument("--verbose", action="store_true", help="print the whole story, also if every law held")
     parser.add_argument("--count", type=int, help="run so many seeds, and stop at the first that fails")
+    parser.add_argument("--jobs", type=int, default=1, help="with --count: in so many processes")
     parser.add_argument("--progress", action="store_true", help="with --count: say how far it is")
+    parser.add_argument("--keep-going", action="store_true", help="with --count: name every seed that fails")
     return parser.parse_args(arguments)
 
 
@@ -51,19 +58,56 @@ def _run_one(seed: int, *, is_verbose: bool) -> int:
     return 0
 
 
-def _run_many(first: int, count: int, *, shows_progress: bool) -> int:
+def _run_many(seeds: range, *, jobs: int, shows_progress: bool, keeps_going: bool) -> int:
     begun = time.monotonic()
-    steps = 0
-    for done, seed in enumerate(range(first, first + count), start=1):
-        try:
-            steps += World(seed).run().steps
-        except InvariantViolation as broken:
-            _say(f"seed {seed}: {broken}")
-            return 1
+    done = steps = failed = 0
+    for seed, broken, its_steps in _outcomes(seeds, jobs):
+        done += 1
+        steps += its_steps
+        if broken is not None:
+            failed += 1
+            _say(f"seed {seed}: {broken.partition(chr(10))[0] if keeps_going else broken}")
+            if not keeps_going:
+                return 1
         if shows_progress and done % 100 == 0:
-            _say(f"{done} of {count} seeds, {steps} steps, {time.monotonic() - begun:.0f} s")
-    _say(f"{count} seeds from {first} on: every law held, {steps} steps in {time.monotonic() - begun:.1f} s")
+            _say(f"{done} of {len(seeds)} seeds, {steps} steps, {time.monotonic() - begun:.0f} s")
+    if failed:
+        _say(f"{failed} of {done} seeds failed")
+        return 1
+    _say(f"{done} seeds from {seeds.start} on: every law held, {steps} steps in {time.monotonic() - begun:.1f} s")
     return 0
+
+
+#: Seed, what broke with its story (`None`: nothing), steps.
+_Outcome = tuple[int, str | None, int]
+
+
+def _outcomes(seeds: range, jobs: int) -> Iterator[_Outcome]:
+    """Every seed as it is done; with several processes not in order."""
+    if jobs <= 1:
+        yield from map(_outcome, seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+        pending = [pool.submit(run_seeds, chunk) for chunk in chunks]
+        try:
+            for finished in as_completed(pending):
+                yield from finished.result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def run_seeds(seeds: Iterable[int]) -> list[_Outcome]:
+    """One outcome for each seed, in its order."""
+    return [_outcome(seed) for seed in seeds]
+
+
+def _outcome(seed: int) -> _Outcome:
+    try:
+        return seed, None, World(seed).run().steps
+    except InvariantViolation as broken:
+        return seed, str(broken), 0
 
 
 def _say(text: str) -> None:

@@ -21,10 +21,15 @@ _ROW_LENGTH: Final = 240
 
 
 class LawBroken(InvariantViolation):
-    """A law did not hold for one group; the world adds the story."""
+    """A law did not hold for one group; the world adds the story.
 
-    def __init__(self, law: str, *, group_id: str) -> None:
-        super().__init__(f"group {group_id}: {law}")
+    Args:
+        name: of the law, as `kohort.testing.laws` lists it.
+        why: what was seen, in words.
+    """
+
+    def __init__(self, name: str, why: str, *, group_id: str) -> None:
+        super().__init__(f"{name}: group {group_id}: {why}")
         self.group_id = group_id
 
 

@@ -57,6 +57,10 @@ class TopicShelf:
         """What a story calls a topic, also one that is gone."""
         return self._labels[topic_id]
 
+    def is_first_of_its_name(self, label: str) -> bool:
+        """Whether this name never meant another topic."""
+        return self._created.get(label) == 1
+
     def id_of(self, label: str) -> TopicId:
         """The id that a label means."""
         return self._ids[label]

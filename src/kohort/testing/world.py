@@ -88,6 +88,7 @@ class World:
             self.members,
             home_of=lambda group_id: self.broker.home_of(group_id).index,
             now_ms=self.clock.now_ms,
+            is_clean=self.scenario.is_clean,
         )
         self.broker = broker_class(
             self.clock,
@@ -196,9 +197,8 @@ class World:
         while (unrest := self._unrest()) is not None:
             if self.clock.now_ms() - begun_ms > REST_WITHIN_MS:
                 group_id, reason = unrest
-                raise LawBroken(
-                    f"is not at rest {REST_WITHIN_MS} ms after everything was healed: {reason}", group_id=group_id
-                )
+                why = f"is not at rest {REST_WITHIN_MS} ms after everything was healed: {reason}"
+                raise LawBroken("EventuallyConverges", why, group_id=group_id)
             self.clock.run_until(self.clock.now_ms() + LOOK_EVERY_MS)
         return self.clock.now_ms() - begun_ms
 
@@ -207,10 +207,10 @@ class World:
         self.clock.run_until(self.clock.now_ms() + REST_FOR_MS)
         for group_id, progress in before.items():
             if self._progress(group_id) != progress:
-                raise LawBroken("rebalanced although nothing happened", group_id=group_id)
+                raise LawBroken("EventuallyConverges", "rebalanced although nothing happened", group_id=group_id)
         unrest = self._unrest()
         if unrest is not None:
-            raise LawBroken(f"did not stay at rest: {unrest[1]}", group_id=unrest[0])
+            raise LawBroken("EventuallyConverges", f"did not stay at rest: {unrest[1]}", group_id=unrest[0])
 
     def _fall_silent(self) -> None:
         """Everybody dies: sessions end, groups empty themselves, and nothing waits for an answer."""
@@ -221,22 +221,23 @@ class World:
         for plan in self.scenario.groups:
             reason = why_not_at_rest(self.broker.home_of(plan.group_id).shard.groups, plan.group_id, [], self.topics)
             if reason is not None:
-                raise LawBroken(f"{reason}, although every session has ended", group_id=plan.group_id)
+                why = f"{reason}, although every session has ended"
+                raise LawBroken("EventuallyConverges", why, group_id=plan.group_id)
         if self.broker.unanswered:
             command = self.broker.unanswered[0]
-            raise LawBroken(f"a request was never answered: {command}", group_id=command.group_id)
+            raise LawBroken("AnsweredOnce", f"a request was never answered: {command}", group_id=command.group_id)
         armed = [home.shard.next_deadline() for home in self.broker.homes]
         if any(deadline is not None for deadline in armed):
-            raise InvariantViolation("deadlines are left although nobody is there")
+            raise InvariantViolation("DeadlinesEnd: deadlines are left although nobody is there")
 
     def _check_logs(self) -> None:
         for home in self.broker.homes:
             entries, settings = home.entries(), self.scenario.settings
             whole = fold(entries, settings).state_digest()
             if whole != home.shard.state_digest():
-                raise InvariantViolation("the log does not give the living state in the end")
+                raise InvariantViolation("FoldIsLivingState: the log does not give the living state in the end")
             if fold(compact(entries), settings).state_digest() != whole:
-                raise InvariantViolation("the compacted log does not give what the whole one does")
+                raise InvariantViolation("FoldIsLivingState: the compacted log does not give what the whole one does")
 
     def _unrest(self) -> tuple[str, str] | None:
         for plan in self.scenario.groups:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class ClassicMember(MemberProcess):
     """One process with one classic member."""
 
+    is_told_what_it_holds = False
+
     def __init__(
         self,
         world: World,
@@ -96,7 +98,8 @@ class ClassicMember(MemberProcess):
         self.topics = topics
         self.join()
 
-    def can_commit(self) -> bool:
+    @property
+    def is_valid(self) -> bool:
         """Only with a generation."""
         return self.generation >= 0
 
@@ -312,7 +315,7 @@ class ClassicMember(MemberProcess):
             number = self._round
             self.later(self.settings.retry_backoff_ms, lambda: self._again(number))
         else:
-            raise LawBroken(f"{self.name} gets {code.name}, which ends a stock client", group_id=self.group_id)
+            raise LawBroken("NoFatalAnswer", f"{self.name} gets {code.name}", group_id=self.group_id)
 
     def _refresh_metadata(self) -> None:
         """The leader rejoins when the topics are not those that it planned with."""

@@ -71,7 +71,8 @@ class ConsumerMember(MemberProcess):
         self._has_new_topics = True
         self._heartbeat_at_once()
 
-    def can_commit(self) -> bool:
+    @property
+    def is_valid(self) -> bool:
         """Only with an epoch."""
         return self.member_epoch > 0
 
@@ -179,10 +180,8 @@ class ConsumerMember(MemberProcess):
             return
         assert isinstance(body, asked.ConsumerGroupHeartbeatReply), body
         if body.member_epoch < self.member_epoch:
-            raise LawBroken(
-                f"{self.name} is told epoch {body.member_epoch} after epoch {self.member_epoch}",
-                group_id=self.group_id,
-            )
+            why = f"{self.name} is told epoch {body.member_epoch} after epoch {self.member_epoch}"
+            raise LawBroken("ClientSideMemberEpochIsMonotonic", why, group_id=self.group_id)
         self.member_epoch = body.member_epoch
         self._says_everything = False
         if body.assignment is not None:
@@ -205,7 +204,7 @@ class ConsumerMember(MemberProcess):
             self._says_everything = True
             self._plan_heartbeat(self.settings.retry_backoff_ms)
         else:
-            raise LawBroken(f"{self.name} gets {code.name}, which ends a stock client", group_id=self.group_id)
+            raise LawBroken("NoFatalAnswer", f"{self.name} gets {code.name}", group_id=self.group_id)
 
     # Reconciliation.
 

@@ -286,6 +286,7 @@ class MemberProcess:
                 for wanted, found in zip(partitions, body.offsets, strict=True):
                     if wanted in self.owned and wanted not in self.positions:
                         self.positions[wanted] = max(found.offset, 0)
+                        self._tell_checkers(self.world.checkers.offsets.on_begun, wanted)
                 return
             # A member whose epoch is not current is told so; it learns the rest by its heartbeat.
             again()
@@ -315,7 +316,13 @@ class MemberProcess:
     def _process(self) -> None:
         for partition in sorted(self.positions):
             self.positions[partition] += self.random.randint(0, 5)
+            self._tell_checkers(self.world.checkers.offsets.on_processed, partition)
         self.later(self.settings.process_interval_ms, self._process)
+
+    def _tell_checkers(self, law: Callable[[str, str, int, int], None], partition: Owned) -> None:
+        """What becomes of a partition, where the topic is certain to be the one that was committed for."""
+        if self.world.topics.is_first_of_its_name(partition[0]):
+            law(self.group_id, *partition, self.positions[partition])
 
     def _commit_regularly(self) -> None:
         if not self.is_leaving:
@@ -333,7 +340,7 @@ class MemberProcess:
             )
             for label, number in sorted(partitions & self.positions.keys())
         )
-        if not offsets or not self.can_commit():
+        if not offsets or not self.is_valid:
             return
 
         def on_reply(body: ReplyBody) -> None:
@@ -342,9 +349,13 @@ class MemberProcess:
 
         self.ask(self.build_commit(offsets), on_reply, lambda: None, timeout_ms=self.patience_ms())
 
-    def can_commit(self) -> bool:
-        """Whether there is an identity to commit with."""
-        return bool(self.member_id)
+    @property
+    def is_valid(self) -> bool:
+        """Whether it has an epoch or generation, so that what it owns counts and can be committed."""
+        raise NotImplementedError
+
+    #: Whether the coordinator itself decides what it holds, topic ids and all.
+    is_told_what_it_holds = True
 
     def topic_id_of(self, label: str) -> TopicId:
         """The id to commit with; zero where the protocol names topics only."""

@@ -39,7 +39,11 @@ class HandOvers:
             found[who] = (what, known[1], known[2])
             if now_ms > known[2]:
                 name = who[1] or "the rebalance"
-                raise LawBroken(f"{name} takes {now_ms - known[1]} ms, {limit_ms} ms are allowed", group_id=who[0])
+                raise LawBroken(
+                    "HandOverEndsInTime",
+                    f"{name} takes {now_ms - known[1]} ms, {limit_ms} ms are allowed",
+                    group_id=who[0],
+                )
         self._open = found
 
     def on_shift(self, gap_ms: int) -> None:

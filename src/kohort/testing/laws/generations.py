@@ -1,0 +1,82 @@
+"""Laws about classic groups that only the embedded bytes show: who was given what by which leader.
+
+Source: LegalTargetAssignment and NoDoubleClientAssignment of the TLA+ model of KIP-848, where the leader assigns;
+KAFKA-12984 (two members with one partition in one generation); KIP-345 (a static member gets what its older self got).
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.classic.invariants import check_classic_group, check_generation_step
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.records import ClassicGroupStored
+from kohort.errors import ErrorCode
+from kohort.testing.story import LawBroken
+from kohort.wire.embedded import decode_assignment
+
+
+class GenerationLaws:
+    """Follows what leaders hand out, in one shard."""
+
+    def __init__(self) -> None:
+        self._generations: dict[str, int] = {}
+        #: group -> (generation, member id -> assignment) of the leader's word that was accepted last.
+        self._planned: dict[str, tuple[int, dict[str, bytes]]] = {}
+
+    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+        """Note the leader's word, if it is the one that makes the group Stable."""
+        if not isinstance(command, asked.SyncGroup):
+            return
+        group = groups.classic.get(command.group_id)
+        is_stored = any(isinstance(record, ClassicGroupStored) and record.members for record in decision.records)
+        if group is not None and is_stored and group.leader == command.member_id:
+            self._planned[command.group_id] = (group.generation, command.assignments)
+
+    def after_step(self, groups: GroupsState, group_id: str, *, is_stored: bool) -> None:
+        """Every law about the state of one group, where a step changed it; `is_stored`: its record was written."""
+        group = groups.classic.get(group_id)
+        if group is None:
+            self._generations.pop(group_id, None)
+            return
+        check_classic_group(group)
+        check_generation_step(self._generations.get(group_id, 0), group)
+        self._generations[group_id] = group.generation
+        if is_stored and group.state is ClassicGroupState.STABLE and group.protocol_type == "consumer":
+            _check_one_owner(group)
+
+    def on_decided(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
+        """LegalAssignment: a SyncGroup is answered with what the leader of that generation gave the member."""
+        if not isinstance(command, asked.SyncGroup) or not isinstance(body, asked.SyncGroupReply):
+            return
+        group = groups.classic.get(command.group_id)
+        if body.error != ErrorCode.NONE or group is None:
+            return
+        law = "LegalAssignment"
+        if command.generation_id != group.generation:
+            why = f"{command.member_id} syncs generation {command.generation_id} in generation {group.generation}"
+            raise LawBroken(law, why, group_id=command.group_id)
+        generation, planned = self._planned.get(command.group_id, (-1, {}))
+        if generation != group.generation:
+            return
+        wanted = planned.get(command.member_id, b"")
+        # The leader knew a static member that came back by its older id.
+        came_back = command.instance_id is not None and command.member_id not in planned
+        if body.assignment != wanted and not (came_back and body.assignment in planned.values()):
+            why = f"{command.member_id} is told another assignment than the leader gave it"
+            raise LawBroken(law, why, group_id=command.group_id)
+
+
+def _check_one_owner(group: ClassicGroup) -> None:
+    """OneOwnerPerGeneration: no partition is in two assignments."""
+    owners: dict[tuple[str, int], str] = {}
+    for member in group.members.values():
+        partitions = decode_assignment(member.assignment).partitions if member.assignment else {}
+        for topic, numbers in partitions.items():
+            for number in numbers:
+                other = owners.setdefault((topic, number), member.member_id)
+                if other != member.member_id:
+                    why = f"{topic}-{number} is {other}'s and {member.member_id}'s in generation {group.generation}"
+                    raise LawBroken("OneOwnerPerGeneration", why, group_id=group.group_id)

@@ -1,0 +1,135 @@
+"""Laws about committed offsets and processed records.
+
+Laws: a place is a partition of a topic of one making: a topic that is made again has other places. Commits by name,
+as the classic protocol has them, may meet a topic of another making, so what was processed is not judged there.
+Source: architecture (Determinism); Jepsen's checks of commits; KIP-848 (commits are fenced by the epoch of the grant).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator import records as facts
+from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.model import GroupsState
+from kohort.errors import ErrorCode
+from kohort.ids import TopicId
+from kohort.testing.story import LawBroken
+
+#: (group, topic, partition)
+Place = tuple[str, str, int]
+#: topic id, offset
+Commit = tuple[TopicId, int]
+
+
+class OffsetLaws:
+    """Follows every commit from its decision to its answer, and what members make of it.
+
+    Args:
+        home_of: number of the shard that coordinates a group.
+        is_clean: nothing goes wrong in this world, so that each record is processed once.
+    """
+
+    def __init__(self, home_of: Callable[[str], int], *, is_clean: bool) -> None:
+        self._home_of = home_of
+        self._is_clean = is_clean
+        #: The latest commit of each partition in the living state.
+        self._committed: dict[Place, Commit] = {}
+        #: The highest commit that a member was told is stored.
+        self._acknowledged: dict[Place, Commit] = {}
+        #: (group, label of the topic, partition) -> the offset below which the group has processed everything.
+        self._processed: dict[Place, int] = {}
+
+    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+        """Look at the commits that a decision is about to store or forget."""
+        for record in decision.records:
+            if isinstance(record, facts.OffsetCommitted):
+                self._on_committed(groups, record, command)
+            elif isinstance(record, facts.OffsetForgotten):
+                place = (record.group_id, record.topic, record.partition)
+                self._committed.pop(place, None)
+                self._acknowledged.pop(place, None)
+
+    def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
+        """What a member is told about commits has to stay true."""
+        if isinstance(command, asked.CommitOffsets) and isinstance(body, asked.CommitOffsetsReply):
+            self._on_commit_answered(command, body)
+        elif isinstance(command, asked.FetchOffsets) and isinstance(body, asked.FetchOffsetsReply):
+            for found in body.offsets:
+                self._check_fetched(command.group_id, found)
+
+    def on_restart(self, groups: GroupsState, index: int) -> None:
+        """What a crash left has to contain everything that was acknowledged."""
+        kept = {place: commit for place, commit in self._committed.items() if self._home_of(place[0]) != index}
+        self._committed = kept
+        for group_id, topics in groups.offsets.items():
+            for topic, partitions in topics.items():
+                for partition, found in partitions.items():
+                    kept[group_id, topic, partition] = (found.topic_id, found.offset)
+        for place, (topic_id, offset) in self._acknowledged.items():
+            now = kept.get(place)
+            is_here = self._home_of(place[0]) == index
+            if is_here and (now is None or (now[0] == topic_id and now[1] < offset)):
+                why = f"the commit {offset} of {place} was acknowledged, and a crash took it"
+                raise LawBroken("AcknowledgedCommitSurvives", why, group_id=place[0])
+
+    def on_begun(self, group_id: str, label: str, partition: int, offset: int) -> None:
+        """A member goes on with a partition of a topic that has this label."""
+        place = (group_id, label, partition)
+        known = self._processed.get(place, 0)
+        if offset > known:
+            why = f"{label}-{partition} goes on at {offset}, and only what is below {known} was processed"
+            raise LawBroken("NothingIsSkipped", why, group_id=group_id)
+        if self._is_clean and offset < known:
+            why = f"{label}-{partition} goes on at {offset}, and everything below {known} was processed"
+            raise LawBroken("ProcessedOnce", why, group_id=group_id)
+
+    def on_processed(self, group_id: str, label: str, partition: int, offset: int) -> None:
+        """A member has processed everything from where it began up to an offset."""
+        place = (group_id, label, partition)
+        if offset > self._processed.get(place, 0):
+            self._processed[place] = offset
+
+    def on_reset(self, group_id: str, label: str, partition: int, offset: int) -> None:
+        """An administrator decides where the group goes on."""
+        self._processed[group_id, label, partition] = offset
+
+    def _on_committed(self, groups: GroupsState, record: facts.OffsetCommitted, command: Command | None) -> None:
+        place = (record.group_id, record.topic, record.partition)
+        before = self._committed.get(place)
+        self._committed[place] = (record.topic_id, record.offset)
+        if not isinstance(command, asked.CommitOffsets):
+            return
+        if command.generation_or_member_epoch < 0:
+            # An administrator may do that, and nobody is told less than what was acknowledged by it.
+            self._acknowledged.pop(place, None)
+            return
+        if before is not None and before[0] == record.topic_id and record.offset < before[1]:
+            why = f"the commit of {place} goes back from {before[1]} to {record.offset}"
+            raise LawBroken("CommitNeverGoesBack", why, group_id=record.group_id)
+        group = groups.consumer.get(record.group_id)
+        if group is None:
+            return
+        holder = group.holders.get(record.topic_id, {}).get(record.partition, command.member_id)
+        if holder != command.member_id:
+            why = f"{command.member_id} commits {place}, which {holder} holds"
+            raise LawBroken("CommitByHolderOnly", why, group_id=record.group_id)
+
+    def _on_commit_answered(self, command: asked.CommitOffsets, body: asked.CommitOffsetsReply) -> None:
+        for offset, error in zip(command.offsets, body.errors, strict=True):
+            place = (command.group_id, offset.topic, offset.partition)
+            if error != ErrorCode.NONE or place not in self._committed:
+                continue
+            topic_id, _ = self._committed[place]
+            known = self._acknowledged.get(place)
+            is_newest = known is None or known[0] != topic_id or known[1] < offset.offset
+            if is_newest and command.generation_or_member_epoch >= 0:
+                self._acknowledged[place] = (topic_id, offset.offset)
+
+    def _check_fetched(self, group_id: str, found: asked.CommittedOffset) -> None:
+        known = self._acknowledged.get((group_id, found.topic, found.partition))
+        if known is not None and known[0] == found.topic_id and found.offset < known[1]:
+            why = f"{found.topic}-{found.partition} is said to be at {found.offset}, and {known[1]} was acknowledged"
+            raise LawBroken("AcknowledgedCommitSurvives", why, group_id=group_id)

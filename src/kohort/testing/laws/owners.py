@@ -1,0 +1,100 @@
+"""Laws about who believes to own what, and about what may not change for whom.
+
+Source: NoDoubleClientAssignment of the TLA+ model of KIP-848; architecture (Determinism).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import Command
+from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.model import ConsumerMember, GroupsState
+from kohort.ids import TopicId
+from kohort.testing.members.process import MemberProcess, Owned
+from kohort.testing.story import LawBroken
+
+
+class OwnerLaws:
+    """Compares what members believe with what the coordinator knows.
+
+    Args:
+        label_of: the label of a topic id, as members call it.
+        members: every process of the world.
+    """
+
+    def __init__(self, label_of: Callable[[TopicId], str], members: Mapping[str, MemberProcess]) -> None:
+        self._label_of = label_of
+        self._members = members
+        #: (group, member) -> what it had before the step.
+        self._kept: dict[tuple[str, str], set[tuple[TopicId, int]]] = {}
+
+    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+        """Remember what the step may not change."""
+        self._kept = {}
+        for group_id in dict.fromkeys(record.group_id for record in decision.records):
+            group = groups.consumer.get(group_id)
+            for member in group.members.values() if group is not None else ():
+                if not _starts_anew(command, member):
+                    self._kept[group_id, member.member_id] = held_by(member, is_pending_included=False)
+
+    def check_no_change_without_move(self, groups: GroupsState, group_id: str) -> None:
+        """What a member has, and shall have, stays with it all the time, unless it does not subscribe any more."""
+        group = groups.consumer.get(group_id)
+        for member in group.members.values() if group is not None else ():
+            before = self._kept.get((group_id, member.member_id))
+            if group is None or not before:
+                continue
+            names = topics_of(group, member)
+            wanted = {facts.topic_id for name in names if (facts := groups.image.by_name.get(name)) is not None}
+            target = group.targets.get(member.member_id, {})
+            lost = [
+                f"{self._label_of(topic_id)}-{number}"
+                for topic_id, number in sorted(before - held_by(member, is_pending_included=False))
+                if topic_id in wanted and number in target.get(topic_id, ())
+            ]
+            if lost:
+                why = f"{member.member_id} loses {lost}, which its target gives it"
+                raise LawBroken("NoChangeWithoutMove", why, group_id=group_id)
+
+    def check_owners(self, groups: GroupsState, group_id: str) -> None:
+        """No two valid members believe to own one partition, and none believes in more than the coordinator does."""
+        consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+        owners: dict[Owned, str] = {}
+        for process in self._members.values():
+            if process.group_id != group_id or not process.owned or not process.is_valid:
+                continue
+            if consumer is not None and process.member_id in consumer.members:
+                if process.is_told_what_it_holds:
+                    self._check_believes(group_id, process, consumer.members[process.member_id])
+            elif classic is None or process.member_id not in classic.members:
+                continue
+            for partition in process.owned:
+                other = owners.setdefault(partition, process.name)
+                if other != process.name:
+                    why = f"{other} and {process.name} both own {partition[0]}-{partition[1]}"
+                    raise LawBroken("NoDoubleClientAssignment", why, group_id=group_id)
+
+    def _check_believes(self, group_id: str, process: MemberProcess, member: ConsumerMember) -> None:
+        held = held_by(member, is_pending_included=True)
+        beyond = process.owned - {(self._label_of(topic_id), number) for topic_id, number in held}
+        if beyond:
+            why = f"{process.name} believes to own {sorted(beyond)}, and the coordinator does not"
+            raise LawBroken("NoDoubleClientAssignment", why, group_id=group_id)
+
+
+def held_by(member: ConsumerMember, *, is_pending_included: bool) -> set[tuple[TopicId, int]]:
+    """(topic id, partition) of everything that a member has, or may use."""
+    sources = (member.assigned, member.pending_revocation) if is_pending_included else (member.assigned,)
+    return {(topic_id, number) for found in sources for topic_id, grants in found.items() for number in grants}
+
+
+def _starts_anew(command: Command | None, member: ConsumerMember) -> bool:
+    """A member that joins with epoch 0 says that it owns nothing."""
+    return (
+        isinstance(command, asked.ConsumerGroupHeartbeat)
+        and command.member_id == member.member_id
+        and command.member_epoch == 0
+    )

@@ -1,0 +1,123 @@
+"""Nobody is given up early: only after its own silence, or its own slowness, never after the broker's.
+
+Time counts as the broker's attention goes: a loop that stood still gives the time back, and a restart begins anew.
+
+Source: architecture rule 17; KIP-848 and the classic protocol (session timeout, rebalance timeout).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator import records as facts
+from kohort.coordinator.classic.state import ClassicGroupState
+from kohort.coordinator.classic.volatile import MemberRemoved
+from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.shard import Shard
+from kohort.errors import ErrorCode
+from kohort.testing.story import LawBroken
+
+_JOINING: Final = (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE)
+#: What prolongs a session; a commit does so in classic groups only.
+_SIGNS: Final = (
+    asked.ConsumerGroupHeartbeat,
+    asked.JoinGroup,
+    asked.SyncGroup,
+    asked.Heartbeat,
+    asked.CommitOffsets,
+)
+
+
+class SessionLaws:
+    """Watches one shard: when each member was heard of, and why it goes.
+
+    Args:
+        groups: as they were when the shard was loaded.
+    """
+
+    def __init__(self, groups: GroupsState, *, now_ms: int) -> None:
+        #: Everybody counts as heard of when the shard was loaded.
+        self._loaded_ms = now_ms
+        #: (group, member) -> when it was heard of last.
+        self._heard: dict[tuple[str, str], int] = {}
+        #: (group, member) -> since when it has something to give up.
+        self._revoking: dict[tuple[str, str], int] = {}
+        #: group -> (phase and generation, since when).
+        self._phases: dict[str, tuple[object, int]] = {}
+        self.after_step(groups, (*groups.consumer, *groups.classic), now_ms=now_ms)
+
+    def on_decided(self, groups: GroupsState, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
+        """A request was accepted or refused: the first means that its member is alive."""
+        if not isinstance(command, _SIGNS) or (
+            isinstance(command, asked.CommitOffsets) and command.group_id in groups.consumer
+        ):
+            return
+        member_id = getattr(command, "member_id", "")
+        if isinstance(body, asked.JoinGroupReply):
+            member_id = body.member_id
+        is_refused = isinstance(body, asked.Refusal) or getattr(body, "error", ErrorCode.NONE) != ErrorCode.NONE
+        if member_id and not is_refused:
+            self._heard[command.group_id, member_id] = now_ms
+
+    def on_shift(self, gap_ms: int) -> None:
+        """The broker stood still and gives the time back."""
+        self._loaded_ms += gap_ms
+        self._heard = {who: heard + gap_ms for who, heard in self._heard.items()}
+        self._revoking = {who: since + gap_ms for who, since in self._revoking.items()}
+        self._phases = {group_id: (what, since + gap_ms) for group_id, (what, since) in self._phases.items()}
+
+    def check_expiry(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
+        """A deadline has passed and leads to this decision: whoever goes by it has had its time."""
+        for record in decision.records:
+            if isinstance(record, facts.ConsumerMemberForgotten):
+                self._check_consumer(shard, record.group_id, record.member_id, now_ms=now_ms)
+            elif isinstance(record, MemberRemoved):
+                self._check_classic(shard.groups, record.group_id, record.member_id, now_ms=now_ms)
+
+    def after_step(self, groups: GroupsState, group_ids: tuple[str, ...], *, now_ms: int) -> None:
+        """Note who begins to give up, and which phase of a rebalance begins."""
+        for group_id in group_ids:
+            consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+            for member in consumer.members.values() if consumer is not None else ():
+                who = (group_id, member.member_id)
+                if member.pending_revocation:
+                    self._revoking.setdefault(who, now_ms)
+                else:
+                    self._revoking.pop(who, None)
+            # Who is to sync has its time from the end of the join phase on, also once the leader has synced.
+            phase = (classic.state in _JOINING, classic.generation) if classic is not None else None
+            if phase != self._phases.get(group_id, (None, 0))[0]:
+                self._phases[group_id] = (phase, now_ms)
+
+    def _check_consumer(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> None:
+        member = shard.groups.consumer[group_id].members.get(member_id)
+        if member is None:
+            return
+        silent_ms = now_ms - self._heard.get((group_id, member_id), self._loaded_ms)
+        slow_ms = now_ms - self._revoking.get((group_id, member_id), now_ms)
+        session_ms = session_timeout_ms(shard, group_id)
+        is_slow = bool(member.pending_revocation) and slow_ms >= member.rebalance_timeout_ms
+        if silent_ms < session_ms and not is_slow:
+            why = f"{member_id} is fenced after {silent_ms} ms of silence, {session_ms} ms are allowed"
+            raise LawBroken("NobodyIsFencedEarly", why, group_id=group_id)
+
+    def _check_classic(self, groups: GroupsState, group_id: str, member_id: str, *, now_ms: int) -> None:
+        group = groups.classic[group_id]
+        member = group.members.get(member_id)
+        if member is None:
+            return
+        silent_ms = now_ms - self._heard.get((group_id, member_id), self._loaded_ms)
+        _, since_ms = self._phases.get(group_id, (None, now_ms))
+        is_slow = bool(group.unsynced or group.state in _JOINING) and now_ms - since_ms >= group.rebalance_timeout_ms
+        if silent_ms < member.session_timeout_ms and not is_slow:
+            why = f"{member_id} is given up after {silent_ms} ms, {member.session_timeout_ms} ms are allowed"
+            raise LawBroken("NobodyIsFencedEarly", why, group_id=group_id)
+
+
+def session_timeout_ms(shard: Shard, group_id: str) -> int:
+    """How long a KIP-848 member of that group may be silent."""
+    del group_id
+    return shard.settings.group_consumer_session_timeout_ms
