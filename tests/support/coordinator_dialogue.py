@@ -112,7 +112,9 @@ class GroupDialogue:
 
     # Requests.
 
-    def ask(self, command: asked.GroupCommand | asked.ListGroups | asked.ListGroupConfigs) -> Answer:
+    def ask(
+        self, command: asked.GroupCommand | asked.ListGroups | asked.ListGroupConfigs | asked.ExpireOffsets
+    ) -> Answer:
         """Send a ready-made command; its `request` has to come from `request()`."""
         answer = Answer(self, command.request)
         assert command.request not in self._answers, "a token is used once"
@@ -210,6 +212,14 @@ class GroupDialogue:
         named = tuple(("t", key) if isinstance(key, int) else key for key in partitions)
         fields.setdefault("group_id", self.group_id)
         return self.ask(asked.DeleteOffsets(cause=self.cause(), request=self.request(), partitions=named, **fields))
+
+    def expire_offsets(self, *group_ids: str) -> asked.ExpireOffsetsReply:
+        """Housekeeping of some groups, of the dialogue's without any."""
+        command = asked.ExpireOffsets(
+            cause=self.cause(), request=self.request(), group_ids=group_ids or (self.group_id,)
+        )
+        reply: asked.ExpireOffsetsReply = self.ask(command).body_as(asked.ExpireOffsetsReply)
+        return reply
 
     def delete_group(self, group_id: str | None = None) -> Answer:
         """DeleteGroups of one group."""

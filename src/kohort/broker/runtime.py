@@ -138,6 +138,11 @@ class Runtime:
         self._waiting[token] = (None, on_reply)
         self._carry_out(self._homes[index], command)
 
+    def group_ids(self, index: int) -> list[str]:
+        """Every group of a shard, those that only have offsets included."""
+        groups = self._homes[index].shard.groups
+        return list(dict.fromkeys((*groups.consumer, *groups.classic, *groups.offsets)))
+
     def topics_changed(self, image: TopicImage) -> None:
         """Every shard gets the new picture of topics."""
         for home in self._homes:

@@ -21,6 +21,7 @@ from kohort.broker.durability import Durability
 from kohort.broker.housekeeping import IdleSweep
 from kohort.broker.metadata import Cluster
 from kohort.broker.purgatory import Purgatory
+from kohort.broker.retention import OffsetRetention
 from kohort.broker.runtime import Runtime
 from kohort.broker.settings import BrokerSettings
 from kohort.clock import Clock, SystemClock
@@ -48,6 +49,7 @@ class Server:
         self._context: BrokerContext | None = None
         self._listener: asyncio.Server | None = None
         self._sweep: IdleSweep | None = None
+        self._retention: OffsetRetention | None = None
         self._finished: Final = asyncio.Event()
         #: Why the broker cannot go on, `None` while it can.
         self.failure: Exception | None = None
@@ -82,6 +84,9 @@ class Server:
         max_idle_ms = self._settings.values["connections.max.idle.ms"]
         self._sweep = IdleSweep(context.loop, context.connections, max_idle_ms=max_idle_ms)
         self._sweep.start()
+        interval_ms = self._settings.values["offsets.retention.check.interval.ms"]
+        self._retention = OffsetRetention(context.loop, context.runtime, interval_ms=interval_ms)
+        self._retention.start()
         log.info("event=started address=%s data_dir=%s", self.bootstrap_servers, self._settings.data_dir)
 
     def request_stop(self) -> None:
@@ -102,6 +107,8 @@ class Server:
         self._context = None
         if self._sweep is not None:
             self._sweep.stop()
+        if self._retention is not None:
+            self._retention.stop()
         if self._listener is not None:
             self._listener.close()
         for connection in list(context.connections):

@@ -87,6 +87,8 @@ _GROUPS: Final = [
     _count("offsets.topic.num.partitions", 4, "Partitions of the coordinator's log (Kafka: 50).", low=1, high=1000),
     _count("offsets.topic.segment.bytes", 100 * MEBI, "Size of the coordinator's log files.", low=MEBI),
     _group("offset.metadata.max.bytes", "Longest text that may be committed with an offset."),
+    _group("offsets.retention.minutes", "How long offsets are kept that no member of their group reads by.", low=1),
+    _count("offsets.retention.check.interval.ms", 600_000, "How often such offsets are looked for.", low=1),
     _group("group.min.session.timeout.ms", "Shortest session timeout a classic member may ask for.", low=1),
     _group("group.max.session.timeout.ms", "Longest session timeout a classic member may ask for.", low=1),
     _group("group.initial.rebalance.delay.ms", "How long an empty classic group waits for more members (Kafka: 3000)."),

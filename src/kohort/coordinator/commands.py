@@ -28,15 +28,27 @@ from kohort.coordinator.admincommands import (
     ListGroups,
     ListGroupsReply,
 )
+from kohort.coordinator.offsetcommands import (
+    CommitOffsets,
+    CommitOffsetsReply,
+    CommittedOffset,
+    ExpireOffsets,
+    ExpireOffsetsReply,
+    FetchOffsets,
+    FetchOffsetsReply,
+    OffsetToCommit,
+)
 from kohort.coordinator.stimulus import Command, GroupCommand, Partitions
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
-from kohort.ids import TopicId
 
 #: What is declared elsewhere and found here as well, so that every command has one address.
 __all__ = [
     "AlterGroupConfigs",
     "Command",
+    "CommitOffsets",
+    "CommitOffsetsReply",
+    "CommittedOffset",
     "DeleteGroup",
     "DeleteOffsets",
     "DeleteOffsetsReply",
@@ -48,12 +60,17 @@ __all__ = [
     "DescribeGroupConfigsReply",
     "DescribedClassicMember",
     "DescribedConsumerMember",
+    "ExpireOffsets",
+    "ExpireOffsetsReply",
+    "FetchOffsets",
+    "FetchOffsetsReply",
     "GroupCommand",
     "ListGroupConfigs",
     "ListGroupConfigsReply",
     "ListGroups",
     "ListGroupsReply",
     "ListedGroup",
+    "OffsetToCommit",
     "Partitions",
 ]
 
@@ -196,68 +213,6 @@ class LeaveGroupReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetToCommit:
-    """One partition of a commit; `leader_epoch` -1 means unknown, `topic_id` zero means the client did not know it."""
-
-    topic: str
-    topic_id: TopicId
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOffsets(GroupCommand):
-    """`generation_or_member_epoch`: generation (classic), member epoch (848), -1 (no member: simple consumer, admin).
-
-    `is_member_epoch_aware`: OffsetCommit version 9 on; a KIP-848 member that speaks an older one is refused.
-    """
-
-    member_id: str
-    generation_or_member_epoch: int
-    offsets: tuple[OffsetToCommit, ...]
-    instance_id: str | None = None
-    is_member_epoch_aware: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOffsetsReply:
-    """One code per partition of the request, in its order."""
-
-    errors: tuple[ErrorCode, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOffsets(GroupCommand):
-    """`partitions` `None` asks for every committed partition; `member_id` `None` and epoch -1 are not checked."""
-
-    partitions: tuple[tuple[str, int], ...] | None
-    member_id: str | None = None
-    member_epoch: int = -1
-    require_stable: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """`offset` -1 means that nothing is committed."""
-
-    topic: str
-    topic_id: TopicId
-    partition: int
-    offset: int
-    leader_epoch: int
-    metadata: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOffsetsReply:
-    """In the order asked, or by topic and partition where everything was asked."""
-
-    offsets: tuple[CommittedOffset, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """The answer where success has nothing to say."""
 
@@ -278,6 +233,7 @@ ReplyBody = (
     | CommitOffsetsReply
     | FetchOffsetsReply
     | DeleteOffsetsReply
+    | ExpireOffsetsReply
     | ListGroupsReply
     | DescribeClassicGroupReply
     | DescribeConsumerGroupReply

@@ -66,6 +66,7 @@ class GroupSettings:
     group_assignor_max_moves: int = UNLIMITED
     group_assignor_imbalance: int = 0
     offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
 
     def __post_init__(self) -> None:
         for name, lowest in _BOUNDED.items():
@@ -89,6 +90,7 @@ class GroupSettings:
         _within("group.max.size", self.group_max_size, 1)
         _within("group.consumer.max.size", self.group_consumer_max_size, 1)
         _within("offset.metadata.max.bytes", self.offset_metadata_max_bytes, 0)
+        _within("offsets.retention.minutes", self.offsets_retention_minutes, 1)
         if self.group_consumer_migration_policy not in MIGRATION_POLICIES:
             raise ConfigError(
                 f"group.consumer.migration.policy cannot be {self.group_consumer_migration_policy}: "

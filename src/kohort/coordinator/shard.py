@@ -37,6 +37,7 @@ from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.offsets.commit import decide_commit
 from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets
+from kohort.coordinator.offsets.expiry import decide_expire
 from kohort.coordinator.offsets.fetch import decide_fetch
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topicchange import decide_topics_changed
@@ -77,6 +78,8 @@ class Shard:
             return decide_topics_changed(self.groups, command, self.settings_for, now_ms=now_ms)
         if isinstance(command, asked.ListGroups):
             return decide_list(self.groups, command)
+        if isinstance(command, asked.ExpireOffsets):
+            return decide_expire(self.groups, command, self.settings, now_ms=now_ms)
         if isinstance(command, asked.ListGroupConfigs):
             return decide_list_configs(self.groups, command)
         assert isinstance(command, asked.GroupCommand), f"not a command: {command!r}"

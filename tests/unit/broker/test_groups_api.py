@@ -19,6 +19,7 @@ from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.wire.registry import VERSIONS, ApiKey
 from support.broker_wire import RawClient
+from support.waiting import until
 
 
 @pytest.fixture
@@ -393,3 +394,21 @@ def test_groups_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
         asked = [offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
         found = client.ask(ApiKey.OFFSET_FETCH, 7, offset_fetch.OffsetFetchRequest(group_id="simple", topics=asked))
         assert found.topics[0].partitions[0].committed_offset == 7
+
+
+def test_offsets_are_forgotten_when_their_time_is_over() -> None:
+    """Their own time here (version 2), of many groups in many steps; what has none is kept for a week."""
+    config = {"offsets.retention.check.interval.ms": 20, "offsets.topic.num.partitions": 2}
+    with Broker(config=config) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        partition = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+        topics = [offset_commit.OffsetCommitRequestTopic(name="t", partitions=[partition])]
+        for number in range(150):
+            request = offset_commit.OffsetCommitRequest(group_id=f"g{number}", retention_time_ms=1, topics=topics)
+            assert client.ask(ApiKey.OFFSET_COMMIT, 2, request).topics[0].partitions[0].error_code == 0
+        client.ask(ApiKey.OFFSET_COMMIT, 5, offset_commit.OffsetCommitRequest(group_id="kept", topics=topics))
+
+        def listed() -> list[str]:
+            return [group.group_id for group in client.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).groups]
+
+        until(lambda: listed() == ["kept"], what="150 groups are forgotten", step=listed)

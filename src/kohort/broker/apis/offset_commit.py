@@ -1,6 +1,6 @@
 """OffsetCommit (key 8): remember how far a group has read.
 
-Versions 2 to 10 are served. Up to version 4 a retention time may be given, which is not kept. Version 7: static
+Versions 2 to 10 are served. Up to version 4 the offsets may be given a retention time of their own. Version 7: static
 members. Version 9: members of KIP-848 groups commit with their member epoch. Version 10: topics by id.
 """
 
@@ -49,6 +49,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
         offsets=offsets,
         instance_id=message.group_instance_id,
         is_member_epoch_aware=request.version >= 9,
+        retention_ms=message.retention_time_ms,
     )
 
     def translate(request: Request, body: commands.CommitOffsetsReply | commands.Refusal) -> OffsetCommitResponse:

@@ -20,14 +20,12 @@ from kohort.coordinator.classic.rebalance import (
     fence_parked,
 )
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.recordcodec import subscribed_topics
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
-
-#: The protocol type whose metadata says which topics a member wants.
-CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, holder: str, member: ClassicMember) -> None:

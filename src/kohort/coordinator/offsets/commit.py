@@ -10,6 +10,8 @@ overwrite the new owner's commit.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kohort.coordinator.classic.requests import check_commit, commit_effects
 from kohort.coordinator.commands import CommitOffsets, CommitOffsetsReply, OffsetToCommit
 from kohort.coordinator.consumer.static import bearer_of
@@ -21,6 +23,8 @@ from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import ZERO_TOPIC_ID, TopicId
 
+_INT64_MAX: Final = 2**63 - 1
+
 
 def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Store offsets; one code per partition. Raises `Refused` where the whole request is."""
@@ -29,6 +33,7 @@ def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSe
     effects: tuple[Effect, ...] = ()
     if group is None:
         effects = _check_other_group(groups, command, now_ms=now_ms)
+    expire_ms = _expire_timestamp_ms(command, now_ms=now_ms)
     records: list[Record] = []
     errors: list[ErrorCode] = []
     for offset in command.offsets:
@@ -37,7 +42,9 @@ def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSe
             error = _check_grant(group, member, topic_id, offset.partition, command.generation_or_member_epoch)
         errors.append(error)
         if error == ErrorCode.NONE:
-            records.append(_build_record(command.group_id, offset, topic_id=topic_id, now_ms=now_ms))
+            records.append(
+                _build_record(command.group_id, offset, topic_id=topic_id, now_ms=now_ms, expire_ms=expire_ms)
+            )
     reply = Reply(command.request, CommitOffsetsReply(errors=tuple(errors)))
     return Decision(tuple(records), (reply, *effects))
 
@@ -107,14 +114,23 @@ def _check_grant(
     return ErrorCode.STALE_MEMBER_EPOCH
 
 
-def _build_record(group_id: str, offset: OffsetToCommit, *, topic_id: TopicId, now_ms: int) -> OffsetCommitted:
+def _expire_timestamp_ms(command: CommitOffsets, *, now_ms: int) -> int:
+    """When offsets that were committed with a retention of their own are over; -1 without one."""
+    return -1 if command.retention_ms < 0 else min(now_ms + command.retention_ms, _INT64_MAX)
+
+
+def _build_record(
+    group_id: str, offset: OffsetToCommit, *, topic_id: TopicId, now_ms: int, expire_ms: int
+) -> OffsetCommitted:
     return OffsetCommitted(
         group_id=group_id,
         topic=offset.topic,
         partition=offset.partition,
         offset=offset.offset,
-        leader_epoch=offset.leader_epoch,
+        # Kafka's format of an offset with an expiry has neither of the two.
+        leader_epoch=offset.leader_epoch if expire_ms == -1 else -1,
         metadata=offset.metadata,
         commit_timestamp_ms=now_ms,
-        topic_id=topic_id,
+        expire_timestamp_ms=expire_ms,
+        topic_id=topic_id if expire_ms == -1 else ZERO_TOPIC_ID,
     )

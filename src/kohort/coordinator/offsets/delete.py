@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from kohort.coordinator.classic.state import ClassicGroupState
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.commands import DeleteGroup, DeleteOffsets, DeleteOffsetsReply, Done
 from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.conversion import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.recordcodec import subscribed_topics
 from kohort.coordinator.records import ClassicGroupForgotten, OffsetForgotten, Record
 from kohort.errors import ErrorCode, Refused
-
-#: The protocol type of consumers; Kafka Connect and others have their own.
-CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decision:
@@ -86,15 +83,9 @@ def _subscription_test(groups: GroupsState, group_id: str) -> Callable[[str], bo
         return _never
     if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise Refused(ErrorCode.NON_EMPTY_GROUP, f"the group {group_id} has members")
-    in_use: set[str] = set()
-    for member in classic.members.values():
-        for _, metadata in member.protocols:
-            topics = subscribed_topics(metadata)
-            if topics is None:
-                # A subscription that nobody can read may be to any topic.
-                return _always
-            in_use.update(topics)
-    return in_use.__contains__
+    in_use = topics_of(classic)
+    # A subscription that nobody can read may be to any topic.
+    return _always if in_use is None else in_use.__contains__
 
 
 def _never(_: str) -> bool:

@@ -1,0 +1,97 @@
+"""What clients and the broker's housekeeping ask about offsets, and the answers; `commands` has these names, too.
+
+Laws: those of `commands`.
+Source: Apache Kafka's OffsetCommit and OffsetFetch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.coordinator.stimulus import Command, GroupCommand
+from kohort.errors import ErrorCode
+from kohort.ids import RequestToken, TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetToCommit:
+    """One partition of a commit; `leader_epoch` -1 means unknown, `topic_id` zero means the client did not know it."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets(GroupCommand):
+    """`generation_or_member_epoch`: generation (classic), member epoch (848), -1 (no member: simple consumer, admin).
+
+    `is_member_epoch_aware`: OffsetCommit version 9 on; a KIP-848 member that speaks an older one is refused.
+    `retention_ms`: how long the offsets are to be kept (OffsetCommit up to version 4), -1 leaves it to the coordinator.
+    """
+
+    member_id: str
+    generation_or_member_epoch: int
+    offsets: tuple[OffsetToCommit, ...]
+    instance_id: str | None = None
+    is_member_epoch_aware: bool = True
+    retention_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsetsReply:
+    """One code per partition of the request, in its order."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsets(GroupCommand):
+    """`partitions` `None` asks for every committed partition; `member_id` `None` and epoch -1 are not checked."""
+
+    partitions: tuple[tuple[str, int], ...] | None
+    member_id: str | None = None
+    member_epoch: int = -1
+    require_stable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """`offset` -1 means that nothing is committed."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsetsReply:
+    """In the order asked, or by topic and partition where everything was asked."""
+
+    offsets: tuple[CommittedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOffsets(Command):
+    """Forget what the named groups keep for too long and nobody reads by any more; no client asks for this."""
+
+    request: RequestToken
+    group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOffsetsReply:
+    """`unfinished`: groups that are to be looked at again, because one decision forgets only so much.
+
+    `expired` and `removed`: how many offsets and groups were forgotten.
+    """
+
+    unfinished: tuple[str, ...]
+    expired: int
+    removed: int
