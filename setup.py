@@ -2,7 +2,12 @@
 
 from setuptools import Extension, setup
 
-KERNELS = ["kohort.records.kernels"]
+KERNELS = [
+    "kohort.records.kernels",
+    "kohort.assign.kernels",
+    "kohort.assign.balance_kernels",
+    "kohort.assign.chain_kernels",
+]
 
 
 def extensions() -> list[Extension]:

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 fail() { echo "set-up: $*" >&2; exit 1; }
 
 stamp=.venv/.kohort-ready
-wanted=$(cat pyproject.toml setup.py tools/setup.sh src/kohort/*/kernels.p* | cksum)
+wanted=$(cat pyproject.toml setup.py tools/setup.sh src/kohort/*/*kernels.p* | cksum)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from random import Random
 
 from kohort.assign.interface import UNLIMITED, Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace
@@ -54,3 +55,33 @@ def owned(group: Assignable, owner: array[int]) -> dict[str, dict[str, list[int]
         for partition, member in enumerate(owner[start : start + count]):
             found[group.members[member].member_id].setdefault(name, []).append(partition)
     return found
+
+
+def random_group(random: Random, *, most_members: int = 30, most_partitions: int = 60) -> Assignable:
+    """Any group of these sizes: homogeneous, in teams or everybody by itself; new, settled or in disorder."""
+    topics = {f"t{i:02}": 0 for i in range(random.randint(1, 12))}
+    for _ in range(random.randint(0, most_partitions)):
+        topics[random.choice(sorted(topics))] += 1
+    members = [f"m{i:02}" for i in range(random.randint(1, most_members))]
+    share = random.choice([1.0, 0.7, 0.4, 0.2])
+    teams = [[name for name in topics if random.random() < share] for _ in range(random.randint(1, len(members)))]
+    subscriptions = {member: random.choice(teams) for member in members}
+    static = {member: f"name-{random.random()}" for member in members if random.random() < 0.2}
+    group = group_of(topics, subscriptions, static=static)
+    mess = random.choice([0.0, 0.1, 1.0])
+    owner = [random.choice(members_of) for members_of in partitions_of(group)]
+    owner = [random.randint(-1, len(members) - 1) if random.random() < mess else member for member in owner]
+    return group_of(
+        topics,
+        subscriptions,
+        owner=owner,
+        static=static,
+        max_moves=random.choice([UNLIMITED, UNLIMITED, 0, 3]),
+        imbalance=random.choice([0, 0, 1, 3]),
+    )
+
+
+def partitions_of(group: Assignable) -> list[Sequence[int]]:
+    """Partition -> who subscribes to its topic."""
+    pairs = zip(group.subscribers, group.space.counts, strict=True)
+    return [members for members, count in pairs for _ in range(count)]

@@ -1,3 +1,4 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
 """Loops of the assignors over flat arrays; plain Python that compiles where the package is built with Cython.
 
 Laws: every array is of C ints (typecode "i"); -1 in `owner` is "nobody". A kernel changes only the arrays it is given.
@@ -7,6 +8,9 @@ Source: architecture rule 16.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
+
+from kohort.ids import TopicId
 
 NOBODY = -1
 
@@ -21,6 +25,14 @@ def count_loads(owner: array[int], loads: array[int]) -> int:
         else:
             free += 1
     return free
+
+
+def largest(owner: array[int]) -> int:
+    """The largest number in an array, -1 if there is none above that."""
+    found = NOBODY
+    for partition in range(len(owner)):
+        found = max(found, owner[partition])
+    return found
 
 
 def sum_above(loads: array[int], level: int) -> int:
@@ -61,6 +73,12 @@ def raise_to(loads: array[int], level: int, extra: int) -> None:
             if extra > 0:
                 loads[member] = level + 1
                 extra -= 1
+
+
+def subtract(loads: array[int], others: array[int]) -> None:
+    """Take from every load the other one of the same member."""
+    for member in range(len(loads)):
+        loads[member] -= others[member]
 
 
 def keep_at_most(owner: array[int], limits: array[int]) -> int:
@@ -171,3 +189,87 @@ def find_changed(before: array[int], after: array[int], changed: bytearray) -> N
                 changed[old] = 1
             if new >= 0:
                 changed[new] = 1
+
+
+def gather(
+    targets: Sequence[Mapping[TopicId, tuple[int, ...]]],
+    topics: Mapping[TopicId, int],
+    starts: Sequence[int],
+    counts: Sequence[int],
+    owner: array[int],
+) -> None:
+    """Write into `owner` who has what by `targets` (member -> topic id -> partitions).
+
+    `topics`: topic id -> its place in `starts` (first partition) and `counts` (number of partitions); what is not
+    there is passed over.
+    """
+    for member in range(len(targets)):
+        for topic_id, partitions in targets[member].items():
+            topic = topics.get(topic_id, -1)
+            if topic < 0:
+                continue
+            start = starts[topic]
+            count = counts[topic]
+            for partition in partitions:
+                if partition < count:
+                    owner[start + partition] = member
+
+
+def sort_by_owner(
+    owner: array[int], starts: Sequence[int], counts: Sequence[int], firsts: array[int], topics: array[int]
+) -> array[int]:
+    """The partitions of some members, member after member, each one's by topic and ascending.
+
+    Args:
+        owner: partition -> member.
+        starts: topic -> its first partition.
+        counts: topic -> number of its partitions.
+        firsts: member -> 0 if its partitions are wanted, else -1; on return where they begin. One place more than
+            there are members: there the number of all that are wanted.
+        topics: partition's place in the answer -> topic; as long as `owner`.
+
+    Returns:
+        Numbers of partitions within their topics.
+    """
+    member_count = len(firsts) - 1
+    wanted = bytearray(member_count + 1)
+    sizes = array("i", bytes(4 * (member_count + 1)))
+    for member in range(member_count):
+        wanted[member] = firsts[member] == 0
+    for flat in range(len(owner)):
+        if owner[flat] >= 0:
+            sizes[owner[flat]] += 1
+    total = 0
+    for member in range(member_count):
+        firsts[member] = total
+        if wanted[member]:
+            total += sizes[member]
+    firsts[member_count] = total
+    places = array("i", firsts)
+    found = array("i", bytes(4 * total))
+    slots = found
+    for topic in range(len(starts)):
+        start = starts[topic]
+        count = counts[topic]
+        for partition in range(count):
+            member = owner[start + partition]
+            if member >= 0 and wanted[member]:
+                slots[places[member]] = partition
+                topics[places[member]] = topic
+                places[member] += 1
+    return found
+
+
+def group_by_topic(
+    found: array[int], topics: array[int], topic_ids: Sequence[TopicId], first: int, stop: int
+) -> dict[TopicId, tuple[int, ...]]:
+    """What `sort_by_owner` found from `first` to `stop`: topic id -> partitions."""
+    groups = {}
+    while first < stop:
+        topic = topics[first]
+        partitions = []
+        while first < stop and topics[first] == topic:
+            partitions.append(found[first])
+            first += 1
+        groups[topic_ids[topic]] = tuple(partitions)
+    return groups

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 
+from kohort.assign.choice import kernels
 from kohort.assign.interface import UNLIMITED, Assignable
-from kohort.assign.kernels import NOBODY, count_loads, count_moves, drop_strangers
+from kohort.assign.kernels import NOBODY
 
 
 def kept_owners(group: Assignable) -> array[int]:
@@ -24,7 +25,7 @@ def kept_owners(group: Assignable) -> array[int]:
         is_subscriber = bytearray(count)
         for member in members:
             is_subscriber[member] = 1
-        drop_strangers(owner, start, start + group.space.counts[topic], is_subscriber)
+        kernels.drop_strangers(owner, start, start + group.space.counts[topic], is_subscriber)
     return owner
 
 
@@ -35,7 +36,7 @@ def loads_of(owner: array[int], member_count: int) -> array[int]:
     [1, 0, 2]
     """
     loads = array("i", bytes(4 * member_count))
-    count_loads(owner, loads)
+    kernels.count_loads(owner, loads)
     return loads
 
 
@@ -57,7 +58,7 @@ def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
     if group.max_moves == UNLIMITED:
         return wanted
     kept = kept_owners(group)
-    if count_moves(kept, wanted) <= group.max_moves:
+    if kernels.count_moves(kept, wanted) <= group.max_moves:
         return wanted
     for partition, member in enumerate(kept):
         if member == NOBODY:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Final
 
-from kohort.assign.kernels import NOBODY, find_changed
+from kohort.assign.choice import kernels
+from kohort.assign.kernels import NOBODY
 from kohort.ids import TopicId
 
 #: topic id -> ascending partitions.
@@ -28,7 +30,7 @@ class PartitionSpace:
     True
     """
 
-    __slots__ = ("_topics", "counts", "starts", "topic_ids", "total")
+    __slots__ = ("counts", "starts", "topic_ids", "topics", "total")
 
     def __init__(self, topics: Iterable[tuple[TopicId, int]]) -> None:
         """`topics`: (topic id, number of partitions), each id once."""
@@ -45,19 +47,20 @@ class PartitionSpace:
             total += count
         #: Number of partitions.
         self.total: Final = total
-        self._topics: Final = {topic_id: i for i, topic_id in enumerate(self.topic_ids)}
-        assert len(self._topics) == len(pairs), "a topic is in the space twice"
+        #: Topic id -> its place in `topic_ids`.
+        self.topics: Final = {topic_id: i for i, topic_id in enumerate(self.topic_ids)}
+        assert len(self.topics) == len(pairs), "a topic is in the space twice"
 
     def __len__(self) -> int:
         return self.total
 
     def topic(self, topic_id: TopicId) -> int | None:
         """Position of a topic in `topic_ids`, `None` if it is not in the space."""
-        return self._topics.get(topic_id)
+        return self.topics.get(topic_id)
 
     def flat(self, topic_id: TopicId, partition: int) -> int:
         """Number of a partition, -1 if it is not in the space."""
-        topic = self._topics.get(topic_id)
+        topic = self.topics.get(topic_id)
         if topic is None or not 0 <= partition < self.counts[topic]:
             return -1
         return self.starts[topic] + partition
@@ -74,17 +77,7 @@ class PartitionSpace:
 def gather_owners(space: PartitionSpace, targets: Sequence[Partitions]) -> array[int]:
     """The array of owners that `targets` (member -> what it shall own) describes; -1 is nobody."""
     owner = array("i", [NOBODY]) * space.total
-    starts, counts, topics = space.starts, space.counts, space._topics
-    for member, target in enumerate(targets):
-        for topic_id, partitions in target.items():
-            topic = topics.get(topic_id)
-            if topic is None:
-                continue
-            start = starts[topic]
-            count = counts[topic]
-            for partition in partitions:
-                if partition < count:
-                    owner[start + partition] = member
+    kernels.gather(list(targets), space.topics, space.starts, space.counts, owner)
     return owner
 
 
@@ -92,22 +85,22 @@ def spread_owners(
     space: PartitionSpace, owner: array[int], members: Iterable[int]
 ) -> dict[int, dict[TopicId, tuple[int, ...]]]:
     """What each of `members` owns by `owner`: member -> topic id -> ascending partitions."""
-    lists: dict[int, dict[int, list[int]]] = {member: {} for member in members}
-    if not lists:
+    wanted = list(members)
+    if not wanted:
         return {}
-    for topic, start in enumerate(space.starts):
-        for partition, member in enumerate(owner[start : start + space.counts[topic]]):
-            wanted = lists.get(member)
-            if wanted is not None:
-                wanted.setdefault(topic, []).append(partition)
+    firsts = array("i", [NOBODY]) * (2 + max(*wanted, kernels.largest(owner)))
+    for member in wanted:
+        firsts[member] = 0
+    topics = array("i", bytes(4 * len(owner)))
+    found = kernels.sort_by_owner(owner, space.starts, space.counts, firsts, topics)
     return {
-        member: {space.topic_ids[topic]: tuple(partitions) for topic, partitions in topics.items()}
-        for member, topics in lists.items()
+        member: kernels.group_by_topic(found, topics, space.topic_ids, firsts[member], firsts[member + 1])
+        for member in wanted
     }
 
 
 def changed_members(before: array[int], after: array[int], member_count: int) -> list[int]:
     """Members whose partitions differ between two arrays of owners of one space, ascending."""
     changed = bytearray(member_count)
-    find_changed(before, after, changed)
-    return [member for member in range(member_count) if changed[member]]
+    kernels.find_changed(before, after, changed)
+    return list(compress(range(member_count), changed))

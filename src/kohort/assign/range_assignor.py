@@ -12,8 +12,8 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
+from kohort.assign.choice import kernels
 from kohort.assign.interface import Assignable
-from kohort.assign.kernels import deal_ranges
 from kohort.assign.moves import limit_moves
 from kohort.assign.order import order_members, subscribers_in_order
 
@@ -29,5 +29,5 @@ class Range:
         order = order_members(group.members)
         for topic, receivers in enumerate(subscribers_in_order(group, order)):
             start = group.space.starts[topic]
-            deal_ranges(owner, start, start + group.space.counts[topic], receivers)
+            kernels.deal_ranges(owner, start, start + group.space.counts[topic], receivers)
         return limit_moves(group, owner)

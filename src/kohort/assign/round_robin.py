@@ -12,8 +12,8 @@ from array import array
 from bisect import bisect_left
 from typing import Final
 
+from kohort.assign.choice import kernels
 from kohort.assign.interface import Assignable
-from kohort.assign.kernels import deal_in_turns
 from kohort.assign.moves import limit_moves
 from kohort.assign.order import order_members, subscribers_in_order
 
@@ -38,6 +38,6 @@ class RoundRobin:
             start = group.space.starts[topic]
             # The first subscriber whose turn is not over in this round of the circle.
             first = bisect_left(receivers, turn, key=rank.__getitem__) % len(receivers)
-            deal_in_turns(owner, start, start + count, receivers, first)
+            kernels.deal_in_turns(owner, start, start + count, receivers, first)
             turn = (rank[receivers[(first + count - 1) % len(receivers)]] + 1) % len(order)
         return limit_moves(group, owner)

@@ -57,7 +57,7 @@ def active_kernels() -> KernelSet:
     Raises:
         ConfigError: KOHORT_KERNELS asks for what does not exist or was not compiled.
     """
-    asked = environ.get(VARIABLE)
+    asked = asked_kernels()
     if asked:
         return kernels_named(asked)
     if is_compiled():
@@ -65,6 +65,18 @@ def active_kernels() -> KernelSet:
     if ("numpy" in sys.modules or "pyarrow" in sys.modules) and _has_numpy():
         return kernels_named("numpy")
     return kernels_named("python")
+
+
+def asked_kernels() -> str:
+    """What KOHORT_KERNELS asks for, "" if it asks for nothing.
+
+    Raises:
+        ConfigError: what it asks for does not exist.
+    """
+    asked = environ.get(VARIABLE, "")
+    if asked and asked not in NAMES:
+        raise ConfigError(f"{VARIABLE}={asked!r}; choose one of {', '.join(NAMES)}")
+    return asked
 
 
 @lru_cache(maxsize=8)
@@ -77,10 +89,7 @@ def kernels_named(name: str) -> KernelSet:
     """
     if name == "c":
         if not is_compiled():
-            raise ConfigError(
-                f"{VARIABLE}=c, but the kernels are not compiled; install kohort where a C compiler is found, "
-                "or run `python setup.py build_ext --inplace` in a checkout"
-            )
+            raise not_compiled()
         return _kernel_set(name, _imported_kernels())
     if name == "numpy":
         if not _has_numpy():
@@ -96,21 +105,45 @@ def kernels_named(name: str) -> KernelSet:
 @lru_cache(maxsize=1)
 def is_compiled() -> bool:
     """Whether the kernels were compiled when kohort was installed."""
-    return _imported_kernels().__file__.endswith(tuple(EXTENSION_SUFFIXES))  # type: ignore[union-attr]
+    return is_compiled_form(_imported_kernels())
 
 
-@lru_cache(maxsize=1)
 def plain_kernels() -> ModuleType:
     """`kernels.py` as plain Python, also where its compiled form lies beside it and would be imported first."""
-    if not is_compiled():
-        return _imported_kernels()
-    path = str(Path(__file__).with_name("kernels.py"))
-    name = "kohort.records._plain_kernels"
-    spec = spec_from_loader(name, SourceFileLoader(name, path))
+    return plain_form(_imported_kernels())
+
+
+def is_compiled_form(module: ModuleType) -> bool:
+    """Whether a module of kernels is the compiled one."""
+    return str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES))
+
+
+@lru_cache(maxsize=8)
+def plain_form(module: ModuleType) -> ModuleType:
+    """A module of kernels as plain Python: the module itself, or its source beside the compiled form."""
+    if not is_compiled_form(module):
+        return module
+    package, _, stem = module.__name__.rpartition(".")
+    spec = spec_from_loader(
+        f"{package}._plain_{stem}", SourceFileLoader(f"{package}._plain_{stem}", str(source_of(module)))
+    )
     assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    plain = module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    return plain
+
+
+def source_of(module: ModuleType) -> Path:
+    """The Python file that a module of kernels was made of."""
+    return Path(str(module.__file__)).parent / f"{module.__name__.rpartition('.')[2]}.py"
+
+
+def not_compiled() -> ConfigError:
+    """What to say where C is asked for and nothing was compiled."""
+    return ConfigError(
+        f"{VARIABLE}=c, but the kernels are not compiled; install kohort where a C compiler is found, "
+        "or run `python setup.py build_ext --inplace` in a checkout"
+    )
 
 
 def gather_joined(

@@ -1,0 +1,248 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
+# ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
+"""Loops that even out loads where members subscribe to different topics; plain Python that compiles.
+
+A *class* is all topics with the same subscribers: their partitions are interchangeable. An *edge* is one subscriber of
+one class; edges of a class lie side by side, `bounds[c]` to `bounds[c + 1]`, its members ascending. `shares[e]` is how
+many of the class's partitions the member has, `kept[e]` how many of them it had before; `loads` is the sum per member.
+
+Laws: every array is of C ints (typecode "i"). A kernel changes only the arrays it is given. The sum of a class's shares
+never changes but in `fill`. Work is bounded by the budget that is passed, counted in edges looked at.
+Source: convex cost flow (optimal semi-matching, Harvey et al. 2003); architecture rule 16.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+
+def index_members(
+    bounds: array[int], subscribers: array[int], classes: array[int], firsts: array[int], edges: array[int]
+) -> None:
+    """Fill `classes` (edge -> its class) and, per member, its edges: `edges[firsts[m]]` to `edges[firsts[m + 1]]`."""
+    member_count = len(firsts) - 1
+    for c in range(len(bounds) - 1):
+        for e in range(bounds[c], bounds[c + 1]):
+            classes[e] = c
+            firsts[subscribers[e] + 1] += 1
+    for m in range(member_count):
+        firsts[m + 1] += firsts[m]
+    places = array("i", firsts)
+    for e in range(len(subscribers)):
+        m = subscribers[e]
+        edges[places[m]] = e
+        places[m] += 1
+
+
+def tally(
+    owner: array[int],
+    spans: array[int],
+    bounds: array[int],
+    subscribers: array[int],
+    shares: array[int],
+    free: array[int],
+    loads: array[int],
+) -> None:
+    """Count what members own of each class; a partition of one that does not subscribe becomes free.
+
+    Args:
+        owner: partition -> member; changed in place.
+        spans: three per topic, classes ascending: its class, its first partition, the one behind its last.
+        bounds: as above.
+        subscribers: edge -> member.
+        shares: counted here.
+        free: class -> partitions without an owner, counted here.
+        loads: counted here.
+    """
+    edge_of = array("i", [-1]) * len(loads)
+    previous = -1
+    for at in range(0, len(spans), 3):
+        c = spans[at]
+        low = bounds[c]
+        if c != previous:
+            for e in range(low, bounds[c + 1]):
+                edge_of[subscribers[e]] = e
+            previous = c
+        for partition in range(spans[at + 1], spans[at + 2]):
+            m = owner[partition]
+            if m >= 0 and edge_of[m] >= low:
+                shares[edge_of[m]] += 1
+                loads[m] += 1
+            else:
+                owner[partition] = -1
+                free[c] += 1
+
+
+def settle(
+    owner: array[int],
+    spans: array[int],
+    bounds: array[int],
+    subscribers: array[int],
+    shares: array[int],
+    rest: array[int],
+) -> None:
+    """Make `owner` what `shares` says: who has more of a class keeps its first ones, the rest goes round who has less.
+
+    `rest`: member -> 0; scratch, and 0 again on return.
+    """
+    waiting = array("i", bytes(4 * len(rest)))
+    at = 0
+    while at < len(spans):
+        c = spans[at]
+        stop = at
+        while stop < len(spans) and spans[stop] == c:
+            stop += 3
+        for e in range(bounds[c], bounds[c + 1]):
+            rest[subscribers[e]] = shares[e]
+        for span in range(at, stop, 3):
+            for partition in range(spans[span + 1], spans[span + 2]):
+                m = owner[partition]
+                if m >= 0 and rest[m] > 0:
+                    rest[m] -= 1
+                else:
+                    owner[partition] = -1
+        count = 0
+        for e in range(bounds[c], bounds[c + 1]):
+            if rest[subscribers[e]] > 0:
+                waiting[count] = subscribers[e]
+                count += 1
+        if count:
+            _deal_class(owner, spans, at, stop, rest, waiting, count)
+        at = stop
+
+
+def _deal_class(
+    owner: array[int], spans: array[int], at: int, stop: int, rest: array[int], waiting: array[int], count: int
+) -> None:
+    """Give the free partitions of some topics to the first `count` of `waiting`, one each per round."""
+    turn = 0
+    left = 0
+    for span in range(at, stop, 3):
+        for partition in range(spans[span + 1], spans[span + 2]):
+            if owner[partition] >= 0:
+                continue
+            if turn == count:
+                turn = 0
+                count = left
+                left = 0
+            m = waiting[turn]
+            turn += 1
+            owner[partition] = m
+            rest[m] -= 1
+            if rest[m] > 0:
+                waiting[left] = m
+                left += 1
+
+
+def fill(low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], count: int) -> None:
+    """Give `count` partitions of the class with edges `low` to `high` to those who have least of everything."""
+    level = loads[subscribers[low]]
+    for e in range(low, high):
+        level = min(level, loads[subscribers[e]])
+    top = level + count
+    while level < top:
+        middle = level + (top - level + 1) // 2
+        if _room(low, high, subscribers, loads, middle) <= count:
+            level = middle
+        else:
+            top = middle - 1
+    extra = count - _room(low, high, subscribers, loads, level)
+    _raise(low, high, subscribers, shares, loads, level, extra)
+
+
+def even_out(
+    low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], tolerance: int
+) -> int:
+    """Move partitions of one class from its most to its least loaded members; returns how many.
+
+    On return no member with a partition of the class has more than `tolerance` partitions beyond another subscriber.
+    """
+    least = loads[subscribers[low]]
+    most = least
+    for e in range(low, high):
+        load = loads[subscribers[e]]
+        least = min(least, load)
+        if shares[e] > 0:
+            most = max(most, load)
+    if most - least <= tolerance:
+        return 0
+    # The first level that asks for as much as those beyond it and the tolerance have to give.
+    bottom = least
+    top = most
+    while bottom < top:
+        middle = bottom + (top - bottom) // 2
+        if _room(low, high, subscribers, loads, middle) >= _surplus(
+            low, high, subscribers, shares, loads, middle + tolerance
+        ):
+            top = middle
+        else:
+            bottom = middle + 1
+    moves = min(
+        _room(low, high, subscribers, loads, bottom),
+        _surplus(low, high, subscribers, shares, loads, bottom - 1 + tolerance),
+    )
+    _lower(low, high, subscribers, shares, loads, most, moves)
+    fill(low, high, subscribers, shares, loads, moves)
+    return moves
+
+
+def _room(low: int, high: int, subscribers: array[int], loads: array[int], level: int) -> int:
+    """How many partitions lift all members of a class to `level`."""
+    room = 0
+    for e in range(low, high):
+        load = loads[subscribers[e]]
+        if load < level:
+            room += level - load
+    return room
+
+
+def _surplus(low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], level: int) -> int:
+    """How many partitions of the class members with more than `level` can give until they have no more than that."""
+    surplus = 0
+    for e in range(low, high):
+        more = loads[subscribers[e]] - level
+        if more > 0:
+            surplus += min(more, shares[e])
+    return surplus
+
+
+def _raise(
+    low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], level: int, extra: int
+) -> None:
+    """Lift all members of a class to `level`, and the first `extra` that have no more than that by one more."""
+    for e in range(low, high):
+        m = subscribers[e]
+        more = level - loads[m]
+        if more < 0:
+            continue
+        if extra > 0:
+            more += 1
+            extra -= 1
+        shares[e] += more
+        loads[m] += more
+
+
+def _lower(
+    low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], most: int, count: int
+) -> None:
+    """Take `count` partitions of a class away, each from the member with most that has one."""
+    level = 0
+    top = most
+    while level < top:
+        middle = level + (top - level) // 2
+        if _surplus(low, high, subscribers, shares, loads, middle) <= count:
+            top = middle
+        else:
+            level = middle + 1
+    extra = count - _surplus(low, high, subscribers, shares, loads, level)
+    for e in range(high - 1, low - 1, -1):
+        m = subscribers[e]
+        less = loads[m] - level
+        if less < 0:
+            continue
+        less = min(less, shares[e])
+        if extra > 0 and loads[m] - less == level and shares[e] > less:
+            less += 1
+            extra -= 1
+        shares[e] -= less
+        loads[m] -= less

@@ -1,0 +1,167 @@
+"""Even loads where members subscribe to different topics.
+
+Topics with the same subscribers form a class, whose partitions are interchangeable; what is computed is how many
+partitions of each class each member has. First every class is evened out by itself, over and over, then along chains
+over several classes, then moves that were not needed are taken back.
+
+Laws: given enough work, the sum of the squares of the loads is the least possible, and with that the number of moves;
+the work is bounded by a multiple of the subscriptions, so that a group in which everybody wants something else costs
+no more than a moment, too.
+Source: convex cost flow, see `chain_kernels`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+
+from kohort.assign.choice import balance_kernels, chain_kernels, kernels
+from kohort.assign.interface import UNLIMITED
+from kohort.assign.kernels import NOBODY
+from kohort.assign.ownership import PartitionSpace
+
+#: Work that any group may cost, and how much more per subscription of a class; each in subscriptions looked at.
+LEAST_WORK = 100_000
+WORK_PER_SUBSCRIPTION = 16
+
+
+def assign_heterogeneous(
+    space: PartitionSpace,
+    owner: array[int],
+    subscribers: Sequence[Sequence[int]],
+    *,
+    max_moves: int = UNLIMITED,
+    imbalance: int = 0,
+) -> None:
+    """Make `owner` even where members subscribe to different topics.
+
+    Args:
+        space: what the numbers in `owner` mean.
+        owner: partition -> member, or -1; changed in place. On return no partition can go from its owner to
+            a subscriber of its topic that has at least 2 + `imbalance` partitions less.
+        subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any is nobody's.
+        max_moves: no more partitions than this leave an owner that subscribes to their topic.
+        imbalance: the difference beyond 1 that is worth no move.
+    """
+    classes = _Classes(space, subscribers, 1 + max(kernels.largest(owner), _last(subscribers)))
+    classes.tally(owner)
+    before = owner[:]
+    kept = classes.shares[:]
+    classes.fill()
+    classes.even_out(kept, 1 + imbalance)
+    classes.settle(owner)
+    if max_moves != UNLIMITED:
+        take_moves_back(before, owner, classes.loads, max_moves)
+
+
+def take_moves_back(before: array[int], owner: array[int], loads: array[int], max_moves: int) -> None:
+    """Leave `max_moves` of the moves from `before` to `owner`, those from the largest loads to the smallest."""
+    moves: dict[int, list[int]] = {}
+    for partition, old in enumerate(before):
+        new = owner[partition]
+        if old >= 0 and old != new:
+            moves.setdefault(old, []).append(partition)
+            loads[old] += 1
+            loads[new] -= 1
+    wanted = {partition: owner[partition] for partitions in moves.values() for partition in partitions}
+    if len(wanted) <= max_moves:
+        return
+    for partition in wanted:
+        owner[partition] = before[partition]
+    givers = [(-loads[member], member) for member in moves]
+    heapify(givers)
+    for _ in range(max_moves):
+        # Loads of givers may have grown by what others gave them.
+        while -givers[0][0] != loads[givers[0][1]]:
+            heappush(givers, (-loads[givers[0][1]], heappop(givers)[1]))
+        giver = givers[0][1]
+        partition = min(moves[giver], key=lambda partition: (loads[wanted[partition]], partition))
+        owner[partition] = wanted[partition]
+        loads[giver] -= 1
+        loads[wanted[partition]] += 1
+        moves[giver].remove(partition)
+        heappop(givers)
+        if moves[giver]:
+            heappush(givers, (-loads[giver], giver))
+
+
+def _last(subscribers: Sequence[Sequence[int]]) -> int:
+    return max((members[-1] for members in subscribers if members), default=NOBODY)
+
+
+class _Classes:
+    """The classes of a group and who has how many partitions of each."""
+
+    __slots__ = ("bounds", "free", "loads", "shares", "spans", "subscribers")
+
+    def __init__(self, space: PartitionSpace, subscribers: Sequence[Sequence[int]], member_count: int) -> None:
+        topics_of: dict[bytes, list[int]] = {}
+        known: dict[int, bytes] = {}
+        for topic, members in enumerate(subscribers):
+            if space.counts[topic]:
+                key = known.get(id(members))
+                if key is None:
+                    key = known[id(members)] = array("i", members).tobytes()
+                topics_of.setdefault(key, []).append(topic)
+        #: Class -> its first edge, and behind the last class the number of edges.
+        self.bounds = array("i", [0])
+        #: Edge -> member.
+        self.subscribers = array("i")
+        #: Three per topic: its class, its first partition, the one behind its last.
+        self.spans = array("i")
+        # The classes with the least choice first: what they need cannot go elsewhere.
+        for number, (key, topics) in enumerate(sorted(topics_of.items(), key=lambda item: (len(item[0]), item[1]))):
+            self.subscribers.frombytes(key)
+            self.bounds.append(len(self.subscribers))
+            for topic in topics:
+                start = space.starts[topic]
+                self.spans.extend((number, start, start + space.counts[topic]))
+        #: Edge -> partitions.
+        self.shares = array("i", bytes(4 * len(self.subscribers)))
+        #: Class -> partitions without an owner.
+        self.free = array("i", bytes(4 * (len(self.bounds) - 1)))
+        #: Member -> partitions.
+        self.loads = array("i", bytes(4 * member_count))
+
+    def tally(self, owner: array[int]) -> None:
+        """Count what is owned; what its owner does not subscribe to becomes free."""
+        balance_kernels.tally(owner, self.spans, self.bounds, self.subscribers, self.shares, self.free, self.loads)
+
+    def fill(self) -> None:
+        """Give what is free to who has least."""
+        for number, count in enumerate(self.free):
+            low, high = self.bounds[number], self.bounds[number + 1]
+            if count and low < high:
+                balance_kernels.fill(low, high, self.subscribers, self.shares, self.loads, count)
+
+    def even_out(self, kept: array[int], tolerance: int) -> None:
+        """Move until nobody has more than `tolerance` beyond another that could take it.
+
+        `kept`: edge -> partitions that do not count as moved while they stay.
+        """
+        edge_count = len(self.subscribers)
+        budget = array("i", [LEAST_WORK + WORK_PER_SUBSCRIPTION * edge_count])
+        bounds, subscribers, shares, loads = self.bounds, self.subscribers, self.shares, self.loads
+        while budget[0] > 0:
+            moved = 0
+            for low, high in pairwise(bounds):
+                if high - low > 1:
+                    moved += balance_kernels.even_out(low, high, subscribers, shares, loads, tolerance)
+            budget[0] -= edge_count
+            if not moved:
+                break
+        classes = array("i", bytes(4 * edge_count))
+        firsts = array("i", bytes(4 * (len(loads) + 1)))
+        edges = array("i", bytes(4 * edge_count))
+        balance_kernels.index_members(bounds, subscribers, classes, firsts, edges)
+        chain_kernels.even_out_by_chains(bounds, subscribers, classes, firsts, edges, shares, loads, tolerance, budget)
+        budget[0] = LEAST_WORK + WORK_PER_SUBSCRIPTION * edge_count
+        chain_kernels.save_moves(bounds, subscribers, classes, firsts, edges, shares, kept, loads, budget)
+
+    def settle(self, owner: array[int]) -> None:
+        """Carry out what was computed."""
+        balance_kernels.settle(
+            owner, self.spans, self.bounds, self.subscribers, self.shares, array("i", bytes(4 * len(self.loads)))
+        )
