@@ -218,9 +218,8 @@ def _cancel_cycle(
     costs = array("i", bytes(4 * total))
     parents = array("i", [-1]) * total
     through = array("i", bytes(4 * total))
-    queued = array("i", bytes(4 * total))
-    queue = array("i", bytes(4 * total))
-    # What `_relax` changes: where the queue begins, how many are in it, the node that closed a cycle.
+    queued, queue = array("i", bytes(4 * total)), array("i", bytes(4 * total))
+    # Where the queue begins, how many are in it, the node that closed a cycle.
     state = array("i", [0, 0, -1])
     budget[0] -= len(subscribers) + total
     for e in range(len(subscribers)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from kohort.records.choice import asked_kernels, is_compiled_form, not_compiled, plain_form
+from kohort.records.kernel_form import asked_kernels, is_compiled_form, not_compiled, plain_form
 
 if TYPE_CHECKING:
     from kohort.assign import balance_kernels, chain_kernels, kernels

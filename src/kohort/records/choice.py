@@ -13,19 +13,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
-from importlib.util import find_spec, module_from_spec, spec_from_loader
+from importlib.util import find_spec
 from itertools import accumulate
-from os import environ
-from pathlib import Path
 from types import ModuleType
-from typing import Final
 
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.records.header import Buffer
-
-VARIABLE: Final = "KOHORT_KERNELS"
-NAMES: Final = ("c", "numpy", "python")
+from kohort.records.kernel_form import NAMES, VARIABLE, asked_kernels, is_compiled_form, not_compiled, plain_form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +61,6 @@ def active_kernels() -> KernelSet:
     return kernels_named("python")
 
 
-def asked_kernels() -> str:
-    """What KOHORT_KERNELS asks for, "" if it asks for nothing.
-
-    Raises:
-        ConfigError: what it asks for does not exist.
-    """
-    asked = environ.get(VARIABLE, "")
-    if asked and asked not in NAMES:
-        raise ConfigError(f"{VARIABLE}={asked!r}; choose one of {', '.join(NAMES)}")
-    return asked
-
-
 @lru_cache(maxsize=8)
 def kernels_named(name: str) -> KernelSet:
     """One implementation by its name.
@@ -111,39 +93,6 @@ def is_compiled() -> bool:
 def plain_kernels() -> ModuleType:
     """`kernels.py` as plain Python, also where its compiled form lies beside it and would be imported first."""
     return plain_form(_imported_kernels())
-
-
-def is_compiled_form(module: ModuleType) -> bool:
-    """Whether a module of kernels is the compiled one."""
-    return str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES))
-
-
-@lru_cache(maxsize=8)
-def plain_form(module: ModuleType) -> ModuleType:
-    """A module of kernels as plain Python: the module itself, or its source beside the compiled form."""
-    if not is_compiled_form(module):
-        return module
-    package, _, stem = module.__name__.rpartition(".")
-    spec = spec_from_loader(
-        f"{package}._plain_{stem}", SourceFileLoader(f"{package}._plain_{stem}", str(source_of(module)))
-    )
-    assert spec is not None and spec.loader is not None
-    plain = module_from_spec(spec)
-    spec.loader.exec_module(plain)
-    return plain
-
-
-def source_of(module: ModuleType) -> Path:
-    """The Python file that a module of kernels was made of."""
-    return Path(str(module.__file__)).parent / f"{module.__name__.rpartition('.')[2]}.py"
-
-
-def not_compiled() -> ConfigError:
-    """What to say where C is asked for and nothing was compiled."""
-    return ConfigError(
-        f"{VARIABLE}=c, but the kernels are not compiled; install kohort where a C compiler is found, "
-        "or run `python setup.py build_ext --inplace` in a checkout"
-    )
 
 
 def gather_joined(

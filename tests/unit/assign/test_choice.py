@@ -12,7 +12,7 @@ import pytest
 from kohort.assign import balance_kernels, chain_kernels, choice, kernels
 from kohort.assign.choice import chosen_form
 from kohort.errors import ConfigError
-from kohort.records.choice import is_compiled_form, plain_form
+from kohort.records.kernel_form import is_compiled_form, plain_form
 
 MODULES = (kernels, balance_kernels, chain_kernels)
 TESTS = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ sys.path.insert(0, {tests!r})
 from random import Random
 from kohort.assign.ownership import changed_members, gather_owners, spread_owners
 from kohort.assign.registry import BUILT_IN, built_in
-from kohort.records.choice import is_compiled_form
+from kohort.records.kernel_form import is_compiled_form
 from kohort.assign.choice import balance_kernels, chain_kernels, kernels
 from support.assignables import random_group
 print(*(is_compiled_form(module) for module in (kernels, balance_kernels, chain_kernels)))

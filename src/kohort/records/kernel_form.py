@@ -1,0 +1,65 @@
+"""Modules of kernels, compiled or plain, and what KOHORT_KERNELS asks for.
+
+Laws: nothing heavy is imported here, so that whatever has kernels can ask.
+Source: architecture rule 16.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from os import environ
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from kohort.errors import ConfigError
+
+VARIABLE: Final = "KOHORT_KERNELS"
+NAMES: Final = ("c", "numpy", "python")
+
+
+def asked_kernels() -> str:
+    """What KOHORT_KERNELS asks for, "" if it asks for nothing.
+
+    Raises:
+        ConfigError: what it asks for does not exist.
+    """
+    asked = environ.get(VARIABLE, "")
+    if asked and asked not in NAMES:
+        raise ConfigError(f"{VARIABLE}={asked!r}; choose one of {', '.join(NAMES)}")
+    return asked
+
+
+def is_compiled_form(module: ModuleType) -> bool:
+    """Whether a module of kernels is the compiled one."""
+    return str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES))
+
+
+@lru_cache(maxsize=8)
+def plain_form(module: ModuleType) -> ModuleType:
+    """A module of kernels as plain Python: the module itself, or its source beside the compiled form."""
+    if not is_compiled_form(module):
+        return module
+    package, _, stem = module.__name__.rpartition(".")
+    spec = spec_from_loader(
+        f"{package}._plain_{stem}", SourceFileLoader(f"{package}._plain_{stem}", str(source_of(module)))
+    )
+    assert spec is not None and spec.loader is not None
+    plain = module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    return plain
+
+
+def source_of(module: ModuleType) -> Path:
+    """The Python file that a module of kernels was made of."""
+    return Path(str(module.__file__)).parent / f"{module.__name__.rpartition('.')[2]}.py"
+
+
+def not_compiled() -> ConfigError:
+    """What to say where C is asked for and nothing was compiled."""
+    return ConfigError(
+        f"{VARIABLE}=c, but the kernels are not compiled; install kohort where a C compiler is found, "
+        "or run `python setup.py build_ext --inplace` in a checkout"
+    )
