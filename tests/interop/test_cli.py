@@ -281,6 +281,29 @@ def test_group_commands_speak_json(address: str, group: kohort.Consumer) -> None
     assert data(run_kohort("group", "delete", "workers", *broker)) == {"deleted": ["workers"]}
 
 
+def test_a_group_is_configured(address: str) -> None:
+    """Before it exists, too; without changes the configs are shown."""
+    config = ("group", "config", "--bootstrap", address, "planned")
+    header, *rows = said(run_kohort(*config, "group.assignor.imbalance=2", "consumer.session.timeout.ms=9000"))
+    assert header.split() == ["NAME", "VALUE", "SET", "BY", "MEANING"]
+    shown = {row.split()[0]: row.split()[1:3] for row in rows}
+    assert shown["group.assignor.imbalance"] == ["2", "group"]
+    assert shown["consumer.session.timeout.ms"] == ["9000", "group"]
+    assert shown["consumer.heartbeat.interval.ms"] == ["200", "broker"]
+
+    refused = run_kohort(*config, "consumer.session.timeout.ms=50")
+    assert (refused.code, refused.out) == (1, "")
+    assert "INVALID_CONFIG while altering the configs of group planned" in refused.err
+    assert "100 to 1800000 is expected" in refused.err
+    nameless = run_kohort(*config, "consumer.session.timeout.ms")
+    assert (nameless.code, "is not NAME=VALUE" in nameless.err) == (2, True)
+
+    run_kohort(*config, "group.assignor.imbalance=", "consumer.session.timeout.ms=")
+    configs = data(run_kohort(*config, "--json"))
+    assert {row["is_own"] for row in configs} == {False}
+    assert {"name", "value", "is_own", "doc"} == set(configs[0])
+
+
 def test_a_group_that_is_not_there_is_said_so(address: str) -> None:
     for action in ("describe", "delete"):
         refused = run_kohort("group", action, "nobody", "--bootstrap", address)

@@ -26,10 +26,11 @@ class Resource(IntEnum):
     GROUP = 32
 
 
-#: Kafka's numbers of where a value comes from: the topic, the broker's start, a default.
+#: Kafka's numbers of where a value comes from: the topic, the broker's start, a default, the group.
 TOPIC_SOURCE: Final = 1
 BROKER_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
+GROUP_SOURCE: Final = 8
 #: Kafka's numbers of config types, by the function that parses a value.
 _TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {
     parse_bool: 1,

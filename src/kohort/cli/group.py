@@ -1,4 +1,4 @@
-"""`kohort group list|describe|delete`."""
+"""`kohort group list|describe|config|delete`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from kohort.cli.main import add_bootstrap, add_json
+from kohort.cli.main import add_bootstrap, add_json, parse_pairs
 from kohort.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    group = subparsers.add_parser("group", help="list, describe and delete consumer groups", allow_abbrev=False)
+    group = subparsers.add_parser(
+        "group", help="list, describe, configure and delete consumer groups", allow_abbrev=False
+    )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="list groups of both protocols", allow_abbrev=False)
@@ -26,11 +28,22 @@ def add_parser(subparsers: Any) -> None:
     describe.add_argument("group", metavar="GROUP")
     describe.set_defaults(run=run_describe)
 
+    config = actions.add_parser(
+        "config",
+        help="show or change what a group is set to",
+        description="Without NAME=VALUE, show every config of the group; with them, set those. NAME= takes one back: "
+        "the broker's value counts again. The group need not exist yet; a change is in effect at once.",
+        allow_abbrev=False,
+    )
+    config.add_argument("group", metavar="GROUP")
+    config.add_argument("changes", metavar="NAME=VALUE", nargs="*")
+    config.set_defaults(run=run_config)
+
     delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
     delete.add_argument("groups", metavar="GROUP", nargs="+")
     delete.set_defaults(run=run_delete)
 
-    for parser in (listing, describe, delete):
+    for parser in (listing, describe, config, delete):
         add_bootstrap(parser)
         add_json(parser)
 
@@ -71,6 +84,23 @@ def run_describe(options: argparse.Namespace) -> int:
     print()
     rows = [(row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member_id) for row in offsets]
     print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows, empty="no offsets committed")
+    return 0
+
+
+def run_config(options: argparse.Namespace) -> int:
+    """Change configs if some are given, then show them all."""
+    from kohort import Admin
+
+    changes = parse_pairs(options.changes, option="config")
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        if changes:
+            admin.alter_group_configs(options.group, {name: value or None for name, value in changes.items()})
+        configs = admin.describe_group_configs(options.group)
+    if options.json:
+        print_json(configs)
+    else:
+        rows = [(row.name, row.value, "group" if row.is_own else "broker", row.doc) for row in configs]
+        print_table(("NAME", "VALUE", "SET BY", "MEANING"), rows, empty="no configs")
     return 0
 
 

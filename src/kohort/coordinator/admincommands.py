@@ -140,10 +140,13 @@ class DescribeGroupConfigs(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroupConfigsReply:
-    """`configs`: by name, what was set for the group itself. `effective`: by name, what every config comes to."""
+    """By name: `configs` what was set for the group itself, of any version; of every config that is known here,
+    `effective` what it comes to and `defaults` what it would be if the group had none.
+    """
 
     configs: dict[str, str]
     effective: dict[str, str]
+    defaults: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

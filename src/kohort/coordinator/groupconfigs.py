@@ -183,11 +183,12 @@ def decide_alter(
     return Decision((record,), (reply, *effects))
 
 
-def decide_describe_configs(groups: GroupsState, command: DescribeGroupConfigs, settings: GroupSettings) -> Decision:
-    """What was set for a group, and what its configs come to; `settings` are the group's."""
+def decide_describe_configs(groups: GroupsState, command: DescribeGroupConfigs, base: GroupSettings) -> Decision:
+    """What was set for a group, and what its configs come to."""
     _check_group_id(command.group_id)
+    configs = groups.configs.get(command.group_id, {})
     reply = DescribeGroupConfigsReply(
-        configs=dict(groups.configs.get(command.group_id, {})), effective=configs_in(settings)
+        configs=dict(configs), effective=configs_in(effective_settings(base, configs)), defaults=configs_in(base)
     )
     return Decision(effects=(Reply(command.request, reply),))
 

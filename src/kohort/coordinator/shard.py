@@ -178,7 +178,7 @@ class Shard:
             case asked.AlterGroupConfigs():
                 return decide_alter(groups, command, self.settings, self.timers, now_ms=now_ms)
             case asked.DescribeGroupConfigs():
-                return decide_describe_configs(groups, command, settings)
+                return decide_describe_configs(groups, command, self.settings)
             case _:
                 raise AssertionError(f"not a command: {command!r}")
 

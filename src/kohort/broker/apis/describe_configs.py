@@ -1,20 +1,21 @@
 """DescribeConfigs (key 32): what topics, this broker and groups are set to.
 
 Versions 1 to 4 are served. Version 1: synonyms. Version 3: types and documentation (KIP-569).
-Configs of this broker and of groups are shown, but can only be set when the broker is started.
+Configs of this broker are shown, but can only be set when it is started; a group's are its coordinator's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.gather import Gather
 from kohort.broker.request import Request
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.broker.topicconfigs import (
     BROKER_SOURCE,
     DEFAULT_SOURCE,
+    GROUP_SOURCE,
     TOPIC_SOURCE,
     Resource,
     as_text,
@@ -22,7 +23,10 @@ from kohort.broker.topicconfigs import (
     topic_defaults,
 )
 from kohort.config import Option
+from kohort.coordinator import commands
+from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.errors import ErrorCode, Refused
+from kohort.ids import CauseId
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 from kohort.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -33,28 +37,42 @@ from kohort.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-#: Group config -> the broker option that every group follows.
-_GROUP_CONFIGS: Final = {
-    "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
-    "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
-}
 
-
-def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse | None:
     """Describe each resource on its own."""
-    del request
-    return DescribeConfigsResponse(results=[_answer(context, resource, message) for resource in message.resources])
+    resources = message.resources
+    groups = [resource for resource in resources if resource.resource_type == Resource.GROUP]
+    if not groups:
+        return DescribeConfigsResponse(results=[_answer(_rows(context, each), each, message) for each in resources])
+
+    def complete(replies: list[commands.ReplyBody]) -> None:
+        if not request.is_open:
+            return
+        left = iter(replies)
+        rows = [
+            _group_rows(next(left)) if each.resource_type == Resource.GROUP else _rows(context, each)
+            for each in resources
+        ]
+        answers = [_answer(row, each, message) for row, each in zip(rows, resources, strict=True)]
+        request.answer(DescribeConfigsResponse(results=answers))
+
+    whole = Gather(len(groups), complete)
+    for index, each in enumerate(groups):
+        token = context.runtime.next_token()
+        command = commands.DescribeGroupConfigs(cause=CauseId(token), request=token, group_id=each.resource_name)
+        context.runtime.ask(command, whole.slot(index))
+    return None
 
 
-def _answer(
-    context: BrokerContext, asked: DescribeConfigsResource, message: DescribeConfigsRequest
-) -> DescribeConfigsResult:
-    try:
-        rows = _rows(context, asked)
-    except Refused as refused:
+#: The configs of one resource, or why they are not shown.
+_Found = list[DescribeConfigsResourceResult] | commands.Refusal
+
+
+def _answer(rows: _Found, asked: DescribeConfigsResource, message: DescribeConfigsRequest) -> DescribeConfigsResult:
+    if isinstance(rows, commands.Refusal):
         return DescribeConfigsResult(
-            error_code=refused.code,
-            error_message=str(refused),
+            error_code=rows.code,
+            error_message=rows.message,
             resource_type=asked.resource_type,
             resource_name=asked.resource_name,
         )
@@ -74,16 +92,21 @@ def _answer(
     )
 
 
-def _rows(context: BrokerContext, asked: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+def _rows(context: BrokerContext, asked: DescribeConfigsResource) -> _Found:
+    try:
+        return list(_rows_here(context, asked))
+    except Refused as refused:
+        return commands.Refusal(code=refused.code, message=str(refused))
+
+
+def _rows_here(context: BrokerContext, asked: DescribeConfigsResource) -> Iterable[DescribeConfigsResourceResult]:
     match asked.resource_type:
         case Resource.TOPIC:
-            return list(_topic_rows(context, asked.resource_name))
+            return _topic_rows(context, asked.resource_name)
         case Resource.BROKER:
             if asked.resource_name not in ("", str(context.cluster.node_id)):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.cluster.node_id}")
-            return list(_broker_rows(context.settings.values))
-        case Resource.GROUP:
-            return list(_group_rows(context.settings.values))
+            return _broker_rows(context.settings.values)
         case other:
             raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
 
@@ -117,12 +140,20 @@ def _broker_rows(values: Mapping[str, object]) -> Iterable[DescribeConfigsResour
         yield row
 
 
-def _group_rows(values: Mapping[str, object]) -> Iterable[DescribeConfigsResourceResult]:
-    for name, broker_name in _GROUP_CONFIGS.items():
-        row = _row(BROKER_OPTIONS.option(broker_name), as_text(values[broker_name]), source=DEFAULT_SOURCE)
-        row.name = name
-        row.read_only = True
-        yield row
+def _group_rows(reply: commands.ReplyBody) -> _Found:
+    if isinstance(reply, commands.Refusal):
+        return reply
+    assert isinstance(reply, commands.DescribeGroupConfigsReply)
+    rows = []
+    for name, config in GROUP_CONFIGS.items():
+        own = reply.configs.get(name)
+        default = DescribeConfigsSynonym(name=config.broker_option, value=reply.defaults[name], source=DEFAULT_SOURCE)
+        synonyms = [default]
+        if own is not None:
+            synonyms.insert(0, DescribeConfigsSynonym(name=name, value=own, source=GROUP_SOURCE))
+        source = DEFAULT_SOURCE if own is None else GROUP_SOURCE
+        rows.append(_row(config.option, reply.effective[name], source=source, synonyms=synonyms))
+    return rows
 
 
 def _row(

@@ -90,6 +90,19 @@ class GroupOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """One config of a group; with `is_own` it was set for the group, otherwise `value` is the broker's.
+
+    `doc` is `None` where the broker says nothing about it.
+    """
+
+    name: str
+    value: str | None
+    is_own: bool
+    doc: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
     """The brokers as (id, host, port)."""
 

@@ -1,0 +1,78 @@
+"""Configs of groups through other people's clients: Kafka's own tool and librdkafka.
+
+Source: Apache Kafka 4.3, `kafka-configs --entity-type groups`; confluent-kafka's AdminClient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+
+import kohort
+from support.apache_broker import run_kafka_tool
+
+pytestmark = pytest.mark.interop
+
+TOOL = "kafka.admin.ConfigCommand"
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[kohort.Broker]:
+    with kohort.Broker() as broker:
+        yield broker
+
+
+@pytest.mark.apache
+def test_kafka_configs_alters_describes_and_deletes(broker: kohort.Broker) -> None:
+    groups = ("--bootstrap-server", broker.bootstrap_servers, "--entity-type", "groups")
+    named = (*groups, "--entity-name", "orders")
+    said = run_kafka_tool(TOOL, *named, "--alter", "--add-config", f"{SESSION}=9000,{INTERVAL}=700")
+    assert "Completed updating config for group orders." in said
+    said = run_kafka_tool(TOOL, *named, "--describe")
+    assert "Dynamic configs for group orders are:" in said
+    assert f"{SESSION}=9000 sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:{SESSION}=9000" in said
+    assert f"{INTERVAL}=700" in said and "group.assignor" not in said
+    # Without a name the tool asks which groups have configs.
+    assert "Dynamic configs for group orders are:" in run_kafka_tool(TOOL, *groups, "--describe")
+    said = run_kafka_tool(TOOL, *named, "--describe", "--all")
+    assert "group.disconnect.grace.ms=-1" in said
+
+    with pytest.raises(RuntimeError, match="100 to 1800000 is expected"):
+        run_kafka_tool(TOOL, *named, "--alter", "--add-config", f"{SESSION}=1")
+    run_kafka_tool(TOOL, *named, "--alter", "--delete-config", f"{SESSION},{INTERVAL}")
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert not any(row.is_own for row in admin.describe_group_configs("orders"))
+
+
+@pytest.mark.skipif(not hasattr(ResourceType, "GROUP"), reason="this confluent-kafka has no configs of groups")
+def test_librdkafka_alters_and_describes(broker: kohort.Broker) -> None:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    def alter(operation: AlterConfigOpType, value: str | None) -> None:
+        entry = ConfigEntry(INTERVAL, value, source=ConfigSource.GROUP_CONFIG, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.GROUP, "billing", incremental_configs=[entry])
+        (future,) = client.incremental_alter_configs([resource]).values()
+        future.result(10)
+
+    def described() -> ConfigEntry:
+        (future,) = client.describe_configs([ConfigResource(ResourceType.GROUP, "billing")]).values()
+        found: ConfigEntry = future.result(10)[INTERVAL]
+        return found
+
+    alter(AlterConfigOpType.SET, "800")
+    assert (described().value, described().is_default) == ("800", False)
+    with pytest.raises(confluent_kafka.KafkaException, match="50 to 600000"):
+        alter(AlterConfigOpType.SET, "1")
+    alter(AlterConfigOpType.DELETE, None)
+    assert (described().value, described().is_default) == ("5000", True)
