@@ -17,6 +17,8 @@ RequestToken = NewType("RequestToken", int)
 ZERO_TOPIC_ID: Final = TopicId(bytes(16))
 #: Kafka's names of internal topics.
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+#: Topics that are a broker's own.
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 
 class TopicPartition(NamedTuple):

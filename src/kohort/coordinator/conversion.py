@@ -13,6 +13,7 @@ from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ConsumerGroupForgotten,
     Record,
+    RegularExpressionForgotten,
     TargetAssignmentEpochForgotten,
 )
 from kohort.errors import ErrorCode, Refused
@@ -57,6 +58,8 @@ def build_group_tombstones(group: ConsumerGroup) -> list[Record]:
     """Forget an empty KIP-848 group."""
     assert not group.members, "a group with members is not forgotten"
     return [
+        # Nobody subscribes with these; a log that another broker wrote may have them.
+        *(RegularExpressionForgotten(group_id=group.group_id, regex=regex) for regex in group.regexes),
         TargetAssignmentEpochForgotten(group_id=group.group_id),
         ConsumerGroupForgotten(group_id=group.group_id),
     ]

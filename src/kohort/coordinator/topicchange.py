@@ -1,5 +1,7 @@
 """The topics changed: groups that subscribe to them get a new epoch, offsets of deleted ones are forgotten.
 
+Patterns are resolved again first, against the topics that changed.
+
 Laws: a group whose subscribed topics are as they were when its epoch was set does not notice. A topic that is deleted
 and made again is another one: offsets of the first are not offered for the second.
 Source: KIP-848 (metadata changes); Apache Kafka notices at a member's next heartbeat, we at once.
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.coordinator.commands import TopicsChanged
+from kohort.coordinator.consumer.regex import names_after, resolve_again
 from kohort.coordinator.consumer.target import decide_change, hash_topics
 from kohort.coordinator.decision import Decision, Effect
 from kohort.coordinator.model import GroupsState
@@ -34,16 +37,20 @@ def decide_topics_changed(
     # After a restart there is nothing to compare with: a topic that vanished meanwhile shows in the hash alone.
     is_first = not groups.image.version
     for group_id, group in groups.consumer.items():
-        if not group.members or (not is_first and changed.isdisjoint(group.topic_subscribers)):
+        if not group.members:
             continue
-        metadata_hash = hash_topics(image, group.topic_subscribers)
-        if metadata_hash == group.metadata_hash:
+        resolved = resolve_again(group, image, changed, now_ms=now_ms)
+        if not is_first and not resolved and changed.isdisjoint(group.topic_subscribers):
+            continue
+        metadata_hash = hash_topics(image, names_after(group, resolved) if resolved else group.topic_subscribers)
+        if metadata_hash == group.metadata_hash and not resolved:
             # The first image after a restart: everything looks new, little is.
             continue
         settings = settings_for(group_id)
         changed_records, armed = decide_change(
             group, image, settings, now_ms=now_ms, is_urgent=False, metadata_hash=metadata_hash
         )
+        records += resolved
         records += changed_records
         effects += armed
     for group_id, topics in groups.offsets.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.errors import ErrorCode, Refused, StorageError
-from kohort.ids import OFFSETS_TOPIC, TopicId
+from kohort.ids import INTERNAL_TOPICS, TopicId
 from kohort.storage.catalog import (
     Catalog,
     TopicEntry,
@@ -46,7 +46,6 @@ _DELETE_SUFFIX: Final = "-delete"
 #: A file in memory doubles as it grows; short ones keep the pauses short.
 _MEMORY_SEGMENT_BYTES: Final = 16 << 20
 _FILE_NAME_LIMIT: Final = 255
-_INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +62,7 @@ class Topic:
     @property
     def is_internal(self) -> bool:
         """Whether it belongs to the broker rather than to applications."""
-        return self.name in _INTERNAL_TOPICS
+        return self.name in INTERNAL_TOPICS
 
 
 class Store:

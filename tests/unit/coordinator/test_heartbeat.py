@@ -41,7 +41,7 @@ T = topic_id_of("t")
         ({"subscribed_topic_names": ("",)}, ErrorCode.INVALID_REQUEST, "name is empty"),
         ({"subscribed_topic_names": ("n" * 250,)}, ErrorCode.INVALID_REQUEST, "longer than 249"),
         ({"subscribed_topic_names": ("n",) * (MAX_SUBSCRIBED_TOPICS + 1)}, ErrorCode.INVALID_REQUEST, "more than"),
-        ({"subscribed_topic_regex": "t.*"}, ErrorCode.INVALID_REGULAR_EXPRESSION, "name the topics"),
+        ({"subscribed_topic_regex": "t["}, ErrorCode.INVALID_REGULAR_EXPRESSION, "`t[` does not compile: missing ]"),
         ({"server_assignor": "mine"}, ErrorCode.UNSUPPORTED_ASSIGNOR, "uniform"),
     ],
 )

@@ -72,6 +72,9 @@ class Chaos:
         topics = None
         if said == 0 or self.random.random() < 0.1:
             topics = tuple(self.random.sample(TOPICS, self.random.randint(0, 3)))
+        regex = None
+        if self.random.random() < (0.3 if said == 0 else 0.1):
+            regex = self.random.choice(["", "[tu]", "u|v", ".*", "("])
         answer = self.dialogue.ask(
             asked.ConsumerGroupHeartbeat(
                 cause=self.dialogue.cause(),
@@ -79,6 +82,7 @@ class Chaos:
                 group_id="g",
                 member_id=member_id,
                 member_epoch=said,
+                subscribed_topic_regex=regex,
                 client_id="c",
                 client_host="h",
                 rebalance_timeout_ms=500 if said == 0 else -1,

@@ -75,11 +75,6 @@ def _check_join(command: ConsumerGroupHeartbeat) -> None:
 
 
 def _check_subscription(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
-    if command.subscribed_topic_regex:
-        raise Refused(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            "subscriptions by regular expression are not served by this broker yet: name the topics",
-        )
     names = command.subscribed_topic_names
     if names is not None:
         if len(names) > MAX_SUBSCRIBED_TOPICS:

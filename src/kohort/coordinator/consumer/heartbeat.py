@@ -15,6 +15,7 @@ from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
+from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.static import (
     build_succession,
     check_holder,
@@ -22,7 +23,7 @@ from kohort.coordinator.consumer.static import (
     find_predecessor,
     successor_of,
 )
-from kohort.coordinator.consumer.subscription import topics_for, topics_of
+from kohort.coordinator.consumer.subscription import topics_of, unite_topics
 from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in, target_in
 from kohort.coordinator.conversion import decide_convert_to_consumer
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
@@ -189,7 +190,9 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     subscribed = _merge(group.group_id, member, draft.command)
     succeeded = draft.predecessor
     is_new = member.member_id not in group.members and succeeded is None
-    names = topics_for(group, names=subscribed.subscribed_topic_names, regex=subscribed.subscribed_topic_regex)
+    image, settings, now_ms = draft.groups.image, draft.settings, draft.now_ms
+    resolved = resolve_regex(group, subscribed.subscribed_topic_regex, image, now_ms=now_ms)
+    names = unite_topics(subscribed.subscribed_topic_names, () if resolved is None else resolved.topics)
     has_other_topics = is_new or names != topics_of(group, member)
     if succeeded is not None:
         records, effects = build_succession(group, succeeded, subscribed)
@@ -197,7 +200,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         draft.effects.extend(effects)
     elif is_new or not _is_subscribed_as(member, subscribed):
         draft.records.append(subscribed)
-    image, settings, now_ms = draft.groups.image, draft.settings, draft.now_ms
+    draft.records.extend(build_regex_records(group, member, subscribed, resolved))
     change = joining(subscribed, names)
     if succeeded is not None:
         change = replace(change, gone=(succeeded.member_id,))

@@ -19,6 +19,7 @@ from kohort.coordinator.commands import (
 )
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.change import MembershipChange
+from kohort.coordinator.consumer.regex import build_forgotten_regexes
 from kohort.coordinator.consumer.static import bearer_of, decide_absence
 from kohort.coordinator.consumer.target import decide_change, decide_due
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey
@@ -125,6 +126,7 @@ def _remove(
         records.append(ConsumerMemberForgotten(group_id=group_id, member_id=member_id))
         effects.append(Disarm(group.members[member_id].session_key))
         effects.append(Disarm(TimerKey("rebalance", group_id, member_id)))
+    records.extend(build_forgotten_regexes(group, member_ids))
     change = MembershipChange(gone=member_ids)
     more, armed = decide_change(group, groups.image, settings, change, now_ms=now_ms, is_urgent=is_urgent)
     return records + more, effects + armed

@@ -1,0 +1,205 @@
+"""Subscriptions by pattern: which topics a regular expression of RE2 means, when it is said and whenever topics change.
+
+A pattern has to match a whole name. It is resolved in the heartbeat that says it and again with each change of topics,
+there only against what changed; the result is a record, so a restart asks nobody. The broker's own topics
+(`__consumer_offsets`, `__transaction_state`) are meant only by a pattern that has `__` in it: a group that consumed its
+own commits, as `.*` makes it do on Apache Kafka, would never come to rest.
+
+Laws: matching takes time linear in the name, and memory within a bound, whatever the pattern: the engine is RE2 or
+there is none. A pattern that cannot be served is refused before anything changes; one that was resolved once stays.
+Source: KIP-848 (subscriptions by regular expression). Apache Kafka resolves in the background, at most every ten
+seconds and only after a heartbeat (KAFKA-17593), and looks for new topics by time (KAFKA-18961).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from types import ModuleType
+from typing import Final
+
+from kohort.coordinator.consumer.subscription import names_in
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember
+from kohort.coordinator.records import ConsumerMemberSubscribed, RegularExpressionForgotten, RegularExpressionResolved
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import INTERNAL_TOPICS
+
+#: Longest pattern, in characters: clients unite all their patterns in one.
+MAX_REGEX: Final = 16_384
+#: Most topics that a pattern may stand for when it is said.
+MAX_RESOLVED_TOPICS: Final = 100_000
+#: Memory that one compiled pattern may take, in bytes.
+MAX_PATTERN_BYTES: Final = 1 << 20
+#: Compiled patterns that are kept; the others are compiled again when topics change.
+KEPT_PATTERNS: Final = 128
+#: How much of a pattern is quoted in a message.
+_QUOTED: Final = 200
+
+
+class TopicPattern:
+    """One compiled pattern."""
+
+    __slots__ = ("_fullmatch", "_has_internal", "_prefix")
+
+    def __init__(self, regex: str) -> None:
+        re2 = _engine()
+        options = re2.Options()
+        options.max_mem = MAX_PATTERN_BYTES
+        # What is wrong with a pattern is said to who sent it, not on the broker's standard error.
+        options.log_errors = False
+        options.never_capture = True
+        try:
+            compiled = re2.compile(regex, options)
+        except (re2.error, UnicodeEncodeError) as why:
+            raise _invalid(regex, f"does not compile: {_reason(why)}") from None
+        self._fullmatch = compiled.fullmatch
+        self._has_internal = "__" in regex
+        try:
+            lowest, highest = compiled.possiblematchrange(32)
+            self._prefix = _common_prefix(lowest, highest)
+        except re2.error:
+            # There is no such range, as for a pattern that begins with `.*`.
+            self._prefix = ""
+
+    def matching(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that the pattern means, in their order."""
+        fullmatch, prefix = self._fullmatch, self._prefix
+        found = [name for name in names if name.startswith(prefix) and fullmatch(name) is not None]
+        return found if self._has_internal else [name for name in found if name not in INTERNAL_TOPICS]
+
+
+@lru_cache(maxsize=KEPT_PATTERNS)
+def compile_pattern(regex: str) -> TopicPattern:
+    """The pattern, ready to match.
+
+    Raises:
+        Refused: INVALID_REGULAR_EXPRESSION if it is too long or too large, is none of RE2's, or RE2 is not installed.
+    """
+    if len(regex) > MAX_REGEX:
+        raise Refused(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex has {len(regex)} characters; at most {MAX_REGEX} are served",
+        )
+    return TopicPattern(regex)
+
+
+def resolve_regex(
+    group: ConsumerGroup, regex: str | None, image: TopicImage, *, now_ms: int
+) -> RegularExpressionResolved | None:
+    """What a pattern stands for in a group: as it is known there, or found now; `None` without a pattern.
+
+    Raises:
+        Refused: INVALID_REGULAR_EXPRESSION, also if it matches too many topics.
+    """
+    if regex is None:
+        return None
+    known = group.regexes.get(regex)
+    if known is not None:
+        return known
+    found = sorted(compile_pattern(regex).matching(image.by_name))
+    if len(found) > MAX_RESOLVED_TOPICS:
+        raise _invalid(regex, f"matches {len(found)} topics; at most {MAX_RESOLVED_TOPICS} are served")
+    return _resolved(group.group_id, regex, found, image, now_ms=now_ms)
+
+
+def resolve_again(
+    group: ConsumerGroup, image: TopicImage, changed: Collection[str], *, now_ms: int
+) -> list[RegularExpressionResolved]:
+    """The group's patterns that stand for other topics once the topics are those of `image`.
+
+    `changed`: every name that appeared, vanished or became another topic since the patterns were resolved.
+    """
+    found: list[RegularExpressionResolved] = []
+    present = [name for name in changed if name in image.by_name] if group.regexes else []
+    for regex, before in group.regexes.items():
+        topics = {name for name in before.topics if name in image.by_name}
+        # Kafka's engine took it and ours does not, or RE2 was there and is not: what was found once stands.
+        with suppress(Refused):
+            topics.update(compile_pattern(regex).matching(present))
+        if len(topics) != len(before.topics) or not topics.issuperset(before.topics):
+            found.append(_resolved(group.group_id, regex, sorted(topics), image, now_ms=now_ms))
+    return found
+
+
+def names_after(group: ConsumerGroup, resolved: Iterable[RegularExpressionResolved]) -> set[str]:
+    """Every topic that somebody subscribes to once the patterns stand for what `resolved` says."""
+    regexes = group.regexes | {each.regex: each for each in resolved}
+    named = {member.subscribed_topic_names for member in group.members.values()}
+    return names_in(named) | names_in(each.topics for each in regexes.values())
+
+
+def build_regex_records(
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    subscribed: ConsumerMemberSubscribed,
+    resolved: RegularExpressionResolved | None,
+) -> list[RegularExpressionResolved | RegularExpressionForgotten]:
+    """What to write of patterns when a member subscribes: its new one, and that nobody needs its old one."""
+    records: list[RegularExpressionResolved | RegularExpressionForgotten] = []
+    if resolved is not None and resolved.regex not in group.regexes:
+        records.append(resolved)
+    before = member.subscribed_topic_regex
+    if before is not None and before != subscribed.subscribed_topic_regex:
+        records.extend(_forgotten(group, {before: 1}))
+    return records
+
+
+def build_forgotten_regexes(group: ConsumerGroup, gone: Iterable[str]) -> list[RegularExpressionForgotten]:
+    """Forget the patterns that nobody subscribes with once the members `gone` are."""
+    counts: dict[str, int] = {}
+    for member_id in gone:
+        regex = group.members[member_id].subscribed_topic_regex
+        if regex is not None:
+            counts[regex] = counts.get(regex, 0) + 1
+    return _forgotten(group, counts)
+
+
+def _forgotten(group: ConsumerGroup, less: dict[str, int]) -> list[RegularExpressionForgotten]:
+    return [
+        RegularExpressionForgotten(group_id=group.group_id, regex=regex)
+        for regex, count in less.items()
+        if regex in group.regexes and group.regex_subscribers.get(regex, 0) <= count
+    ]
+
+
+def _resolved(
+    group_id: str, regex: str, topics: Sequence[str], image: TopicImage, *, now_ms: int
+) -> RegularExpressionResolved:
+    return RegularExpressionResolved(
+        group_id=group_id, regex=regex, topics=tuple(topics), image_version=image.version, timestamp_ms=now_ms
+    )
+
+
+def _common_prefix(lowest: bytes, highest: bytes) -> str:
+    """How every name between the two begins, as far as that is in ASCII."""
+    count = 0
+    while count < min(len(lowest), len(highest)) and lowest[count] == highest[count] < 128:
+        count += 1
+    return lowest[:count].decode("ascii")
+
+
+def _engine() -> ModuleType:
+    """RE2, loaded when somebody first subscribes by pattern."""
+    try:
+        import re2
+    except ImportError:
+        raise Refused(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            "subscriptions by regular expression need RE2 on the broker: pip install kohort[regex], or name the topics",
+        ) from None
+    engine: ModuleType = re2
+    return engine
+
+
+def _invalid(regex: str, why: str) -> Refused:
+    shown = regex if len(regex) <= _QUOTED else f"{regex[:_QUOTED]}..."
+    return Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{shown}` {why}")
+
+
+def _reason(why: Exception) -> str:
+    if isinstance(why, UnicodeEncodeError):
+        return "it is no text in UTF-8"
+    said = why.args[0] if why.args else why
+    return said.decode("utf-8", "replace")[:_QUOTED] if isinstance(said, bytes) else str(said)[:_QUOTED]
