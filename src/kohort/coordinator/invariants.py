@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
@@ -62,6 +63,7 @@ def check_offsets(groups: GroupsState, group_id: str) -> None:
 def check_group(group: ConsumerGroup, image: TopicImage) -> None:
     """Every law about one KIP-848 group."""
     check_type(group)
+    _check_balance(group, image)
     check_no_double_assignment(group)
     check_legal_target_assignment(group, image)
     for member in group.members.values():
@@ -163,6 +165,19 @@ def _check_counts(group: ConsumerGroup) -> None:
     votes = Counter(name for member in group.members.values() if (name := member.server_assignor) is not None)
     if dict(votes) != group.assignor_votes:
         raise _fail(group, law, f"counted votes are {group.assignor_votes}, and should be {dict(votes)}")
+
+
+def _check_balance(group: ConsumerGroup, image: TopicImage) -> None:
+    """TypeOK of the balance that is kept: one that is built anew is the same."""
+    kept = group.balance
+    if kept is None or not image.version:
+        return
+    topics = [
+        (topic_id, image.by_id[topic_id].partition_count) for topic_id in kept.topic_ids if topic_id in image.by_id
+    ]
+    built = build_balance(group.members, group.targets, topics, group.metadata_hash)
+    if built is None or built.as_value() != kept.as_value():
+        raise _fail(group, "TypeOK", "the balance that is kept is not that of the target")
 
 
 def check_no_double_assignment(group: ConsumerGroup) -> None:

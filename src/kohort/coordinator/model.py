@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup
+from kohort.coordinator.consumer.balance import TargetBalance
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.records import (
     ClassicMemberFacts,
@@ -94,6 +95,7 @@ class ConsumerGroup:
 
     __slots__ = (
         "assignor_votes",
+        "balance",
         "classic_count",
         "classic_metadata_bytes",
         "classic_protocols",
@@ -148,6 +150,8 @@ class ConsumerGroup:
         self.classic_metadata_bytes = 0
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
         self.assignor_votes: dict[str, int] = {}
+        #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.
+        self.balance: TargetBalance | None = None
         #: When the group changed first since its latest target was computed; 0 if it did not. A restart forgets it.
         self.window_opened_ms = 0
 

@@ -38,6 +38,7 @@ class GroupSettings:
     `group_disconnect_grace_ms`: how long a member lives on whose connection closed without a word; -1 lets the session
     timeout decide alone.
     `group_consumer_migration_policy`: one of `MIGRATION_POLICIES`.
+    `incremental_from_partitions`: a group with as many has its balance kept, so that a join does not look at all of it.
     `group_assignor_max_moves`, `group_assignor_imbalance`: see `kohort.assign.interface.Assignable`.
     """
 
@@ -65,6 +66,7 @@ class GroupSettings:
     group_disconnect_grace_ms: int = -1
     group_assignor_max_moves: int = UNLIMITED
     group_assignor_imbalance: int = 0
+    incremental_from_partitions: int = 500
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
 

@@ -263,6 +263,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.RegularExpressionResolved: consumer_apply.apply_regex_resolved,
     facts.RegularExpressionForgotten: consumer_apply.apply_regex_forgotten,
     consumer_volatile.AssignmentWindowOpened: consumer_volatile.apply_window_opened,
+    consumer_volatile.TargetBalanceKept: consumer_volatile.apply_balance_kept,
 }
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TypeVar
 
 from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState, Target
 from kohort.coordinator.records import (
     ClassicMemberFacts,
     ConsumerGroupEpochSet,
@@ -37,6 +37,8 @@ def apply_epoch_set(groups: GroupsState, record: ConsumerGroupEpochSet) -> None:
     group = _group(groups, record.group_id)
     group.epoch = record.epoch
     group.metadata_hash = record.metadata_hash
+    if group.balance is not None and group.balance.metadata_hash != record.metadata_hash:
+        group.balance = None
 
 
 def apply_group_forgotten(groups: GroupsState, record: ConsumerGroupForgotten) -> None:
@@ -75,6 +77,10 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
         return
     member = group.members.pop(record.member_id, None)
     if member is not None:
+        if group.balance is not None and not group.balance.remove_member(
+            member.member_id, group.targets.get(member.member_id)
+        ):
+            group.balance = None
         _count_classic(group, member.classic, -1)
         _count_subscription(group, member, -1)
         _count_vote(group, member, -1)
@@ -101,13 +107,16 @@ def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEp
 
 def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> None:
     """Type 7."""
-    _group(groups, record.group_id).targets[record.member_id] = record.partitions
+    group = _group(groups, record.group_id)
+    _follow_target(group, record.member_id, record.partitions)
+    group.targets[record.member_id] = record.partitions
 
 
 def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgotten) -> None:
     """Tombstone of type 7."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
+        _follow_target(group, record.member_id, NO_TARGET)
         group.targets.pop(record.member_id, None)
 
 
@@ -172,8 +181,17 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     member = group.members.get(member_id)
     if member is None:
         member = group.members[member_id] = ConsumerMember(group.group_id, member_id)
+        if group.balance is not None:
+            group.balance.add_member(member_id)
         _count_subscription(group, member, 1)
     return member
+
+
+def _follow_target(group: ConsumerGroup, member_id: str, target: Target) -> None:
+    """Keep the balance true, or none: a new one is built where it is missed."""
+    balance = group.balance
+    if balance is not None and not balance.change_target(member_id, group.targets.get(member_id), target):
+        group.balance = None
 
 
 def _hold(group: ConsumerGroup, member_id: str, grants: Grants) -> None:

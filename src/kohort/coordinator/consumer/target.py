@@ -23,6 +23,8 @@ from kohort.coordinator.consumer.change import (
     subscribed_names,
     subscriptions_of,
 )
+from kohort.coordinator.consumer.fewmoves import plan_few_moves
+from kohort.coordinator.consumer.volatile import TargetBalanceKept
 from kohort.coordinator.consumer.window import assignment_key, decide_window, target_due_ms
 from kohort.coordinator.decision import Arm, Disarm, Effect
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup
@@ -120,10 +122,13 @@ def decide_target(
     now_ms: int,
 ) -> tuple[list[Record], list[Effect]]:
     """The records that make the group's target the one of `epoch`; there are members once `change` is applied."""
-    assignor = built_in(chosen_assignor(group, settings, change))
-    assert assignor is not None, "the settings name no other"
-    assignable = build_assignable(group, image, settings, change)
-    records = build_target(group, assignable, assignor.assign(assignable))
+    name = chosen_assignor(group, settings, change)
+    records = plan_few_moves(group, image, settings, change, assignor=name)
+    if records is None:
+        assignor = built_in(name)
+        assert assignor is not None, "the settings name no other"
+        assignable = build_assignable(group, image, settings, change)
+        records = build_target(group, assignable, assignor.assign(assignable))
     records.append(
         TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
     )
@@ -161,10 +166,13 @@ def build_target(group: ConsumerGroup, assignable: Assignable, owner: array[int]
         for number, member_id in enumerate(members)
         if any(space.topic(topic_id) is None for topic_id in group.targets.get(member_id, NO_TARGET))
     )
-    return [
+    # To follow so many changes would cost more than to build a balance anew when one is missed.
+    records: list[Record] = [TargetBalanceKept(group_id=group.group_id, balance=None)] if group.balance else []
+    records += (
         MemberTargetSet(group_id=group.group_id, member_id=members[number], partitions=partitions)
         for number, partitions in spread_owners(space, owner, sorted(changed)).items()
-    ]
+    )
+    return records
 
 
 def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kohort.coordinator.consumer.balance import TargetBalance
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import VolatileRecord
 
@@ -16,6 +17,20 @@ class AssignmentWindowOpened(VolatileRecord):
     """The first change since the latest target was computed came at `opened_ms`."""
 
     opened_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetBalanceKept(VolatileRecord):
+    """The balance of the target as it is now, to be kept up to date from now on; `None` keeps none."""
+
+    balance: TargetBalance | None
+
+
+def apply_balance_kept(groups: GroupsState, record: TargetBalanceKept) -> None:
+    """What follows from targets and members is the same with it and without."""
+    group = _group(groups, record)
+    if group is not None:
+        group.balance = record.balance
 
 
 def apply_window_opened(groups: GroupsState, record: AssignmentWindowOpened) -> None:

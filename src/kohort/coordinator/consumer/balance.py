@@ -1,0 +1,325 @@
+"""How even a group's target is, kept up to date so that one join looks only at the members that give or take.
+
+It serves groups whose members all subscribe to the same topics: there only numbers of partitions count. The moves are
+those of the uniform assignor: as few as evenness needs, from the largest loads to the smallest.
+
+Laws: what is planned depends on targets, members and topics alone, whether the balance was kept or built for this one
+plan. Nothing here depends on the order in which members came.
+Source: requirements G7 and H2; KIP-848 (uniform assignor). The figure of issue 4: the cost of one join into a group at
+rest depends on what moves, not on the size of the group.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from kohort.ids import TopicId
+
+#: topic id -> ascending partitions.
+Target = Mapping[TopicId, tuple[int, ...]]
+
+#: Where more than this part of all partitions moves, a pass over all of them is cheaper.
+_FEW: Final = 8
+_NONE: Final[Target] = {}
+
+
+class TargetBalance:
+    """Who has how many partitions of a target, and which partitions it gives to nobody."""
+
+    __slots__ = ("by_load", "free", "metadata_hash", "rank", "topic_ids", "total")
+
+    def __init__(self, topics: Sequence[tuple[TopicId, int]], metadata_hash: int) -> None:
+        """`topics`: (topic id, number of partitions) in the order of their names."""
+        #: Hash of the topics that this is about; with another one it says nothing.
+        self.metadata_hash: Final = metadata_hash
+        #: Ids of the topics, in order.
+        self.topic_ids: Final = tuple(topic_id for topic_id, _ in topics)
+        #: topic id -> its place among the topics.
+        self.rank: Final = {topic_id: place for place, topic_id in enumerate(self.topic_ids)}
+        #: Number of partitions of all topics.
+        self.total: Final = sum(count for _, count in topics)
+        #: Number of partitions -> ids of the members that shall have so many, ascending; no empty list.
+        self.by_load: dict[int, list[str]] = {}
+        #: (place of the topic, partition) that nobody shall have.
+        self.free: set[tuple[int, int]] = set()
+
+    def copy(self) -> TargetBalance:
+        """One that may be changed without changing this one."""
+        twin = TargetBalance.__new__(TargetBalance)
+        twin.metadata_hash = self.metadata_hash  # type: ignore[misc]
+        twin.topic_ids, twin.rank, twin.total = self.topic_ids, self.rank, self.total  # type: ignore[misc]
+        twin.by_load = {load: list(members) for load, members in self.by_load.items()}
+        twin.free = set(self.free)
+        return twin
+
+    def as_value(self) -> dict[str, object]:
+        """Everything, to be compared."""
+        return {
+            "metadata_hash": self.metadata_hash,
+            "topics": self.topic_ids,
+            "total": self.total,
+            "by_load": self.by_load,
+            "free": self.free,
+        }
+
+    def add_member(self, member_id: str) -> None:
+        """A member without a target is new."""
+        insort(self.by_load.setdefault(0, []), member_id)
+
+    def remove_member(self, member_id: str, target: Target | None) -> bool:
+        """A member goes with the target that it has; whether it was known."""
+        return self.change_target(member_id, target, None) and self._take_out(member_id, 0)
+
+    def change_target(self, member_id: str, before: Target | None, after: Target | None) -> bool:
+        """A member has another target; whether the balance could follow. If it could not it is of no use any more."""
+        before, after = before or _NONE, after or _NONE
+        rank = self.rank
+        if not all(topic_id in rank for topic_id in after) or not all(topic_id in rank for topic_id in before):
+            return False
+        old_load, new_load = load_of(before), load_of(after)
+        if old_load != new_load:
+            if not self._take_out(member_id, old_load):
+                return False
+            insort(self.by_load.setdefault(new_load, []), member_id)
+        for topic_id in before.keys() | after.keys():
+            old, new = before.get(topic_id, ()), after.get(topic_id, ())
+            if old == new:
+                continue
+            place, kept = rank[topic_id], set(new)
+            self.free.update((place, partition) for partition in old if partition not in kept)
+            self.free.difference_update((place, partition) for partition in new)
+        return True
+
+    def _take_out(self, member_id: str, load: int) -> bool:
+        members = self.by_load.get(load, [])
+        place = bisect_left(members, member_id)
+        if place == len(members) or members[place] != member_id:
+            return False
+        del members[place]
+        if not members:
+            del self.by_load[load]
+        return True
+
+
+def load_of(target: Target) -> int:
+    """How many partitions a target has."""
+    return sum(map(len, target.values()))
+
+
+def build_balance(
+    members: Iterable[str], targets: Mapping[str, Target], topics: Sequence[tuple[TopicId, int]], metadata_hash: int
+) -> TargetBalance | None:
+    """The balance of `targets`; `None` if they name partitions that are not there."""
+    balance = TargetBalance(topics, metadata_hash)
+    counts = [count for _, count in topics]
+    left = list(counts)
+    by_load, rank = balance.by_load, balance.rank
+    for member_id in sorted(members):
+        load = 0
+        for topic_id, partitions in targets.get(member_id, _NONE).items():
+            place = rank.get(topic_id)
+            if place is None or (partitions and partitions[-1] >= counts[place]):
+                return None
+            left[place] -= len(partitions)
+            load += len(partitions)
+        by_load.setdefault(load, []).append(member_id)
+    balance.free.update(_unowned(balance, targets, {place: counts[place] for place, free in enumerate(left) if free}))
+    return balance
+
+
+def has_few_free(members: Iterable[str], targets: Mapping[str, Target], topics: Sequence[tuple[TopicId, int]]) -> bool:
+    """Whether `plan_targets` may find that little moves; a balance need not be built to find the contrary."""
+    total = sum(count for _, count in topics)
+    owned = sum(load_of(targets[member_id]) for member_id in members if member_id in targets)
+    return (total - owned) * _FEW <= total
+
+
+def _unowned(
+    balance: TargetBalance, targets: Mapping[str, Target], counts: Mapping[int, int]
+) -> Iterator[tuple[int, int]]:
+    """The partitions that nobody shall have, of the topics whose places are in `counts`."""
+    if not counts:
+        return
+    unowned = {place: set(range(count)) for place, count in counts.items()}
+    for target in targets.values():
+        for topic_id, partitions in target.items():
+            found = unowned.get(balance.rank[topic_id])
+            if found is not None:
+                found.difference_update(partitions)
+    for place, partitions_left in unowned.items():
+        for partition in partitions_left:
+            yield place, partition
+
+
+def plan_targets(
+    balance: TargetBalance, targets: Mapping[str, Target], *, max_moves: int, imbalance: int
+) -> dict[str, dict[TopicId, tuple[int, ...]]] | None:
+    """The targets of the members that get another one; `None` if so many partitions move that it is not worth it.
+
+    Args:
+        balance: of `targets`, and of all members.
+        targets: member id -> what it shall have so far.
+        max_moves: no more partitions than this leave a member, below 0 as many as evenness needs.
+        imbalance: by how many partitions two members may differ beyond 1 before it is worth a move.
+    """
+    counts = {load: len(members) for load, members in balance.by_load.items()}
+    free = len(balance.free)
+    moves = _moves_needed(counts, free, imbalance)
+    if max_moves >= 0:
+        moves = min(moves, max_moves)
+    if (free + moves) * _FEW > balance.total:
+        return None
+    if not free + moves:
+        return {}
+    loads = _lowered(balance.by_load, counts, moves)
+    _raise(balance.by_load, loads, free + moves)
+    return _hand_over(balance, targets, loads)
+
+
+def _moves_needed(counts: Mapping[int, int], free: int, imbalance: int) -> int:
+    """The least number of partitions that must leave their owners until loads differ by 1 + `imbalance` at most.
+
+    Args:
+        counts: load -> number of members that have it.
+        free: partitions that nobody has.
+        imbalance: see `plan_targets`.
+    """
+    average = (sum(load * count for load, count in counts.items()) + free) // sum(counts.values())
+
+    def moves_with(low: int) -> int:
+        return max(_sum_above(counts, low + 1 + imbalance), _sum_below(counts, low) - free)
+
+    # The number is convex in the lowest load: as it rises, the top gives less and the bottom needs more.
+    first, last = max(average - imbalance, 0), average
+    while first < last:
+        middle = (first + last) // 2
+        if moves_with(middle) <= moves_with(middle + 1):
+            last = middle
+        else:
+            first = middle + 1
+    return moves_with(first)
+
+
+def _sum_above(counts: Mapping[int, int], level: int) -> int:
+    return sum((load - level) * count for load, count in counts.items() if load > level)
+
+
+def _sum_below(counts: Mapping[int, int], level: int) -> int:
+    return sum((level - load) * count for load, count in counts.items() if load < level)
+
+
+def _lowered(by_load: Mapping[int, list[str]], counts: Mapping[int, int], moves: int) -> dict[str, tuple[int, int]]:
+    """Take `moves` partitions away, each from a largest load; member -> (load before, load after) of who gives."""
+    loads: dict[str, tuple[int, int]] = {}
+    if not moves:
+        return loads
+    low, high = 0, max(counts)
+    while low < high:
+        middle = (low + high) // 2
+        if _sum_above(counts, middle) <= moves:
+            high = middle
+        else:
+            low = middle + 1
+    givers = sorted(member for load, members in by_load.items() if load > low for member in members)
+    for load, members in by_load.items():
+        if load > low:
+            loads.update((member, (load, low)) for member in members)
+    rest = moves - _sum_above(counts, low)
+    # Who gives anyway gives one more, so that fewer members are concerned; then those with the last names.
+    givers += by_load.get(low, [])[: -rest - 1 : -1]
+    for member in givers[:rest]:
+        before = loads[member][0] if member in loads else low
+        loads[member] = (before, low - 1)
+    return loads
+
+
+def _raise(by_load: Mapping[int, list[str]], loads: dict[str, tuple[int, int]], count: int) -> None:
+    """Add `count` partitions, each to a smallest load; `loads` gets the members that take."""
+    counts = {load: len(members) for load, members in by_load.items()}
+    for before, after in loads.values():
+        counts[before] -= 1
+        counts[after] = counts.get(after, 0) + 1
+    counts = {load: members for load, members in counts.items() if members}
+    low, high = min(counts), max(counts) + count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _sum_below(counts, middle) <= count:
+            low = middle
+        else:
+            high = middle - 1
+    rest = count - _sum_below(counts, low)
+    givers = sorted(member for member, (before, after) in loads.items() if after <= min(low, before - 1))
+    for member in givers:
+        loads[member] = (loads[member][0], low)
+    takers: list[str] = []
+    for load, members in by_load.items():
+        if load < low:
+            takers += members
+            loads.update((member, (load, low)) for member in members)
+    takers.sort()
+    # Who takes anyway takes one more, then those with the first names; who gave comes last.
+    takers += [member for member in by_load.get(low, [])[: rest + len(loads)] if member not in loads]
+    for member in (takers + givers)[:rest]:
+        before = loads[member][0] if member in loads else low
+        loads[member] = (before, low + 1)
+
+
+def _hand_over(
+    balance: TargetBalance, targets: Mapping[str, Target], loads: Mapping[str, tuple[int, int]]
+) -> dict[str, dict[TopicId, tuple[int, ...]]]:
+    """The new targets: givers lose their last partitions, takers get one each in turn."""
+    free = list(balance.free)
+    planned: dict[str, dict[TopicId, tuple[int, ...]]] = {}
+    wants: list[tuple[str, int]] = []
+    for member in sorted(loads):
+        before, after = loads[member]
+        if after < before:
+            planned[member] = _without_last(balance, targets[member], before - after, free)
+        elif after > before:
+            wants.append((member, after - before))
+    free.sort()
+    dealt: dict[str, list[tuple[int, int]]] = {member: [] for member, _ in wants}
+    first = 0
+    while wants:
+        for (member, _), partition in zip(wants, free[first : first + len(wants)], strict=True):
+            dealt[member].append(partition)
+        first += len(wants)
+        wants = [(member, want - 1) for member, want in wants if want > 1]
+    for member, partitions in dealt.items():
+        planned[member] = _with(balance, targets.get(member, _NONE), partitions)
+    return planned
+
+
+def _without_last(
+    balance: TargetBalance, target: Target, count: int, free: list[tuple[int, int]]
+) -> dict[TopicId, tuple[int, ...]]:
+    """`target` without its last `count` partitions, which are added to `free`."""
+    left = dict(target)
+    for topic_id in sorted(target, key=balance.rank.__getitem__, reverse=True):
+        partitions = target[topic_id]
+        stay = max(len(partitions) - count, 0)
+        free.extend((balance.rank[topic_id], partition) for partition in partitions[stay:])
+        count -= len(partitions) - stay
+        if stay:
+            left[topic_id] = partitions[:stay]
+        else:
+            del left[topic_id]
+        if not count:
+            break
+    return left
+
+
+def _with(
+    balance: TargetBalance, target: Target, partitions: Sequence[tuple[int, int]]
+) -> dict[TopicId, tuple[int, ...]]:
+    """`target` and `partitions`, topics in the order of their names."""
+    added: dict[int, list[int]] = {}
+    for place, partition in partitions:
+        added.setdefault(place, []).append(partition)
+    united: dict[TopicId, tuple[int, ...]] = dict(target)
+    for place, more in added.items():
+        topic_id = balance.topic_ids[place]
+        united[topic_id] = tuple(sorted((*target.get(topic_id, ()), *more)))
+    return {topic_id: united[topic_id] for topic_id in sorted(united, key=balance.rank.__getitem__)}
