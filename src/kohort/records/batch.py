@@ -17,6 +17,7 @@ from kohort.records.compression import DEFAULT_LIMIT_BYTES, codec_number, compre
 from kohort.records.header import (
     CONTROL_BIT,
     CRC_START,
+    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
@@ -77,7 +78,7 @@ def build_batch(
     if not records:
         raise LocalProtocolError("a batch needs at least one record")
     base_timestamp = records[0][2]
-    body = _encode_records(records, base_timestamp)
+    body = _encode_records(records, base_timestamp, range(len(records)))
     payload = body if compression == "none" else compress(compression, body)
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
     if length > _INT32_MAX:
@@ -99,6 +100,45 @@ def build_batch(
         base_sequence=base_sequence,
         record_count=len(records),
     )
+    return _seal(header, payload)
+
+
+def build_sparse_batch(
+    records: Sequence[Record], *, base_offset: int, last_offset: int, leader_epoch: int, delete_horizon_ms: int | None
+) -> bytes:
+    """One batch that covers the offsets [base_offset, last_offset], of which compaction has left these records.
+
+    Args:
+        records: ascending offsets within that range; may be none.
+        delete_horizon_ms: when tombstones among them may go (KIP-534); `None` if there are none.
+    """
+    base_timestamp = records[0].timestamp if records else -1
+    attributes = 0
+    if delete_horizon_ms is not None:
+        # The horizon has no field of its own: it is the time that the records' times count from.
+        base_timestamp, attributes = delete_horizon_ms, DELETE_HORIZON_BIT
+    rows = [record[2:4] + record[1:2] + record[4:] for record in records]
+    payload = _encode_records(rows, base_timestamp, [record.offset - base_offset for record in records])
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=HEADER_SIZE - LENGTH_OVERHEAD + len(payload),
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max((record.timestamp for record in records), default=-1),
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=len(records),
+    )
+    return _seal(header, payload)
+
+
+def _seal(header: BatchHeader, payload: Buffer) -> bytes:
+    """Header and records behind each other, with their checksum."""
     batch = bytearray(pack_header(header))
     batch += payload
     with memoryview(batch) as view:
@@ -238,11 +278,11 @@ class _Varints(dict[int, bytes]):
 _VARINTS: Final = _Varints()
 
 
-def _encode_records(records: Sequence[RecordInput], base_timestamp: int) -> bytes:
+def _encode_records(records: Sequence[RecordInput], base_timestamp: int, deltas: Iterable[int]) -> bytes:
     """The records behind each other; pieces are joined once, which costs less than growing a buffer."""
     varints = _VARINTS
     pieces: list[Buffer] = []
-    for delta, (key, value, timestamp, headers) in enumerate(records):
+    for delta, (key, value, timestamp, headers) in zip(deltas, records, strict=True):
         time, place = varints[timestamp - base_timestamp], varints[delta]
         key_length = b"\x01" if key is None else varints[len(key)]
         value_length = b"\x01" if value is None else varints[len(value)]

@@ -29,6 +29,8 @@ COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+#: The base timestamp is the time at which the batch's tombstones may go (KIP-534).
+DELETE_HORIZON_BIT: Final = 0x40
 
 #: Codec names by their number in the attributes.
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -247,6 +247,27 @@ class PartitionLog:
             pass
         return header.max_timestamp, header.base_offset
 
+    def replace(self, compacted: Segment, cleaned_path: str) -> list[int]:
+        """Put a compacted segment in the place of those whose offsets it covers; readers go on with it.
+
+        Args:
+            cleaned_path: where its file lies; a rename makes it the segment's.
+
+        Returns:
+            Base offsets of segments whose files are of no use any more once the rename is durable.
+        """
+        first, end = compacted.base_offset, compacted.next_offset
+        old = [segment for segment in self.segments[:-1] if first <= segment.base_offset < end]
+        assert old and old[0].base_offset == first and old[-1].next_offset == end, "compaction keeps the borders"
+        assert end <= self.durable_offset, "what a crash could take is not compacted"
+        self._fs.rename(cleaned_path, compacted.path)
+        at = self.segments.index(old[0])
+        self.segments[at : at + len(old)] = [compacted]
+        self._unsynced = tuple(segment for segment in self._unsynced if segment not in old)
+        for segment in old:
+            segment.release()
+        return [segment.base_offset for segment in old[1:]]
+
     def sync(self) -> int:
         """Make durable what is appended so far; blocking, for a thread of its own while the owner goes on appending.
 

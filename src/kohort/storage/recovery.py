@@ -8,7 +8,8 @@ Source: Apache Kafka's log recovery, which would cut at the first bad batch what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from struct import Struct
 from typing import Final
 
@@ -21,6 +22,10 @@ from kohort.storage.producers import ProducerStates
 from kohort.storage.segment import Segment, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
+#: Ends the name of a file that becomes a segment; what a crash leaves of it is removed here.
+CLEANED_SUFFIX: Final = ".cleaned"
+#: Ends the name of an index that only Apache Kafka keeps.
+FOREIGN_SUFFIX: Final = ".timeindex"
 _MAGIC_POSITION: Final = 16
 _SEARCH_BYTES: Final = 1 << 20
 _RECORD_COUNT: Final = Struct(">i")
@@ -66,6 +71,18 @@ class _Damage:
     reason: str
 
 
+@dataclass(slots=True)
+class _Found:
+    """What reading a partition's files gave."""
+
+    #: All that count; those behind the damage are not read.
+    segments: list[Segment] = field(default_factory=list)
+    #: Those that a compacted one has taken the place of.
+    covered: list[Segment] = field(default_factory=list)
+    producers: ProducerStates = field(default_factory=ProducerStates)
+    damage: _Damage | None = None
+
+
 def open_partition(
     fs: FileSystem,
     directory: str,
@@ -83,21 +100,34 @@ def open_partition(
     Raises:
         StorageError: damage in the middle, a missing segment, or less than a clean stop left.
     """
-    bases = sorted(base for name in fs.list_directory(directory) if (base := segment_base(name)) is not None)
+    names = fs.list_directory(directory)
+    for name in names:
+        if name.endswith(CLEANED_SUFFIX):
+            fs.remove(f"{directory}/{name}")
+    bases = sorted(base for name in names if (base := segment_base(name)) is not None)
+    # Apache Kafka's compaction leaves gaps, ours does not; its index files tell whose log it is.
+    with_gaps = config.is_compacted and any(name.endswith(FOREIGN_SUFFIX) for name in names)
+    read = partial(_read_segments, fs, directory, bases, is_compacted=config.is_compacted, with_gaps=with_gaps)
     is_trusted = expected is not None
-    segments, producers, damage = _read_segments(fs, directory, bases, is_trusted=is_trusted)
-    if is_trusted and (damage or _end(segments) != expected):
+    found = read(is_trusted=is_trusted)
+    if is_trusted and (found.damage or _end(found.segments) != expected):
         # Not as the clean stop left it: somebody touched it, so every byte is looked at.
         is_trusted = False
-        segments, producers, damage = _read_segments(fs, directory, bases, is_trusted=False)
+        found = read(is_trusted=False)
+    segments, damage = found.segments, found.damage
     if not is_trusted:
         _check_nothing_lost(directory, segments, damage, expected)
     cut = _cut(fs, segments, damage) if damage else None
+    if found.covered:
+        # What covers them is durable, but its name may not be yet.
+        fs.sync_directory(directory)
+        for segment in found.covered:
+            fs.remove(segment.path)
     if not segments:
         segments = [Segment(fs, directory, 0, is_entry_durable=False)]
         segments[0].make_file()
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
-    log.producers = producers
+    log.producers = found.producers
     for segment in segments:
         if not is_trusted and segment.size:
             # What was found in the page cache after a kill is not yet on the disk.
@@ -113,22 +143,43 @@ def _end(segments: list[Segment]) -> PartitionEnd:
 
 
 def _read_segments(
-    fs: FileSystem, directory: str, bases: list[int], *, is_trusted: bool
-) -> tuple[list[Segment], ProducerStates, _Damage | None]:
+    fs: FileSystem, directory: str, bases: list[int], *, is_trusted: bool, is_compacted: bool, with_gaps: bool
+) -> _Found:
     """Read segments up to the first damage; those behind it stay unread."""
-    segments = [Segment(fs, directory, base, is_entry_durable=is_trusted) for base in bases]
-    producers = ProducerStates()
-    for at, segment in enumerate(segments):
-        if at and segment.base_offset != segments[at - 1].next_offset:
-            before = segments[at - 1]
-            return segments, producers, _Damage(before, before.size, f"the next file begins at {segment.base_offset}")
-        damage = _read_segment(segment, producers, with_crc=not is_trusted)
-        if damage:
-            return segments, producers, damage
-    return segments, producers, None
+    unread = [Segment(fs, directory, base, is_entry_durable=is_trusted) for base in bases]
+    found = _Found()
+    while unread:
+        segment = unread[0]
+        before = found.segments[-1] if found.segments else None
+        if before is not None and is_compacted and _is_covered(fs, directory, segment, before.next_offset):
+            found.covered.append(unread.pop(0))
+            continue
+        if before is not None and not _follows(segment.base_offset, before.next_offset, with_gaps=with_gaps):
+            found.damage = _Damage(before, before.size, f"the next file begins at {segment.base_offset}")
+            break
+        found.segments.append(unread.pop(0))
+        found.damage = _read_segment(segment, found.producers, with_crc=not is_trusted, with_gaps=with_gaps)
+        if found.damage:
+            break
+    found.segments += unread
+    return found
 
 
-def _read_segment(segment: Segment, producers: ProducerStates, *, with_crc: bool) -> _Damage | None:
+def _is_covered(fs: FileSystem, directory: str, segment: Segment, end_offset: int) -> bool:
+    """Whether a compacted file has taken this one's place, and the broker stopped before it removed this one."""
+    if segment.base_offset >= end_offset:
+        return False
+    copy = Segment(fs, directory, segment.base_offset, is_entry_durable=False)
+    return _read_segment(copy, ProducerStates(), with_crc=True) is None and copy.next_offset <= end_offset
+
+
+def _follows(offset: int, next_offset: int, *, with_gaps: bool) -> bool:
+    return offset == next_offset or (with_gaps and offset > next_offset)
+
+
+def _read_segment(
+    segment: Segment, producers: ProducerStates, *, with_crc: bool, with_gaps: bool = False
+) -> _Damage | None:
     file = segment.file
     file_size = file.size()
     view = file.map(file_size)
@@ -139,7 +190,7 @@ def _read_segment(segment: Segment, producers: ProducerStates, *, with_crc: bool
             check_batch(view, position, header, with_crc=with_crc)
         except CorruptRecordError as why:
             return _Damage(segment, file_size, str(why))
-        if header.base_offset != segment.next_offset:
+        if not _follows(header.base_offset, segment.next_offset, with_gaps=with_gaps):
             return _Damage(
                 segment, file_size, f"offset {header.base_offset} stands where {segment.next_offset} belongs"
             )

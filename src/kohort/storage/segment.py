@@ -59,6 +59,7 @@ class Segment:
         "_map",
         "_tail",
         "base_offset",
+        "has_gaps",
         "is_entry_durable",
         "max_timestamp",
         "max_timestamp_position",
@@ -84,6 +85,8 @@ class Segment:
         self.base_offset = base_offset
         #: The offset that the next batch gets.
         self.next_offset = base_offset
+        #: Some offsets lie in no batch: Apache Kafka's compaction took it away whole.
+        self.has_gaps = False
         #: Bytes of whole batches in the file.
         self.size = 0
         #: Largest timestamp, -1 while empty, and the position of the first batch that has it.
@@ -126,16 +129,21 @@ class Segment:
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_position = position
+        if header.base_offset != self.next_offset:
+            self.has_gaps = True
         self.next_offset = header.base_offset + header.last_offset_delta + 1
         self.size = position + header.batch_length + _LENGTH_OVERHEAD
 
     def position_of(self, offset: int) -> int:
-        """Position of the batch that holds `offset`; the size of the segment if it is behind the last one."""
+        """Position of the batch that holds `offset` or is the first behind it; the segment's size if there is none."""
         if offset >= self.next_offset:
             return self.size
         entry = bisect_right(self._index_offsets, offset) - 1
         position = self._index_positions[entry] if entry >= 0 else 0
-        return self._walk(position, offset=offset, limit=self.size - 1)
+        found = self._walk(position, offset=offset, limit=self.size - 1)
+        if self.has_gaps and self.header_at(found).last_offset < offset:
+            return self.end_of_batch(found)
+        return found
 
     def boundary_before(self, limit: int, start: int) -> int:
         """The last start of a batch (or the end of the segment) at or before byte `limit`, not before `start`.

@@ -40,7 +40,7 @@ TOPIC_OPTIONS: Final = OptionSet(
             name="cleanup.policy",
             parse=parse_list,
             default=["delete"],
-            doc="delete, compact or both; kept, not acted on yet.",
+            doc="delete, compact or both; acted on for __consumer_offsets only, kept for other topics.",
         ),
         _choice(
             "compression.type",
@@ -111,6 +111,12 @@ class LogConfig:
     #: The broker's clock dates records, instead of the producer's.
     is_log_append_time: bool = False
     segment_bytes: int = 1 << 30
+    #: Of each key only the newest record is to be kept.
+    is_compacted: bool = False
+    #: Share of the closed segments' bytes that must be uncompacted before they are rewritten.
+    min_cleanable_dirty_ratio: float = 0.5
+    #: How long a tombstone stays once it was compacted.
+    delete_retention_ms: int = 86_400_000
 
     @classmethod
     def of(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
@@ -121,4 +127,7 @@ class LogConfig:
             max_message_bytes=values["max.message.bytes"],
             is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
             segment_bytes=values["segment.bytes"],
+            is_compacted="compact" in values["cleanup.policy"],
+            min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
+            delete_retention_ms=values["delete.retention.ms"],
         )

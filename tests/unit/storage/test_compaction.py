@@ -1,0 +1,339 @@
+"""Compaction: the newest record of every key stays, where it was; whatever a crash leaves is a whole log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kohort.errors import StorageError
+from kohort.records.batch import Record, build_batch, iterate_records
+from kohort.records.header import split_batches
+from kohort.storage.compaction import (
+    Compacted,
+    CompactionStopped,
+    compact,
+    finish_replacement,
+    plan_compaction,
+)
+from kohort.storage.fs import FileSystem
+from kohort.storage.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.partition import PartitionLog
+from kohort.storage.recovery import CLEANED_SUFFIX
+from support.storage_logs import empty_log, open_log
+
+DAY_MS = 86_400_000
+CONFIG = {"is_compacted": True, "segment_bytes": 400}
+DIRECTORY = "/orders-0"
+PLENTY = 1 << 30
+
+Entry = tuple[bytes, bytes | None]
+
+
+def write(log: PartitionLog, *batches: Sequence[Entry], timestamp: int = 1_000, sync: bool = True) -> None:
+    for entries in batches:
+        log.append(build_batch([(key, value, timestamp, ()) for key, value in entries]), now_ms=1, validate=False)
+    if sync:
+        log.mark_durable(log.sync())
+
+
+def clean(
+    fs: FileSystem, log: PartitionLog, first_dirty: int = 0, *, now_ms: int = 5_000, buffer_bytes: int = PLENTY
+) -> Compacted | None:
+    """As the broker does it."""
+    found = plan_compaction(log, first_dirty, dedupe_buffer_bytes=buffer_bytes)
+    if found is None:
+        return None
+    made = compact(fs, found[0], now_ms=now_ms)
+    for part in made.segments:
+        finish_replacement(fs, log.directory, log.replace(part.segment, part.cleaned_path))
+    return made
+
+
+def records(log: PartitionLog, offset: int | None = None) -> list[Record]:
+    start = log.log_start_offset if offset is None else offset
+    return [record for view in log.read(start, 1 << 30) for record in iterate_records(view)]
+
+
+def fold(found: Sequence[Record]) -> dict[bytes | None, tuple[int, bytes]]:
+    """Key -> offset and value of what is there in the end."""
+    state: dict[bytes | None, tuple[int, bytes]] = {}
+    for record in found:
+        state.pop(record.key, None)
+        if record.value is not None:
+            state[record.key] = record.offset, record.value
+    return state
+
+
+KEYS = st.integers(0, 6).map(lambda number: b"key-%d" % number)
+ENTRIES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=20)), min_size=1, max_size=4)
+HISTORIES = st.lists(ENTRIES, min_size=1, max_size=40)
+
+
+@given(history=HISTORIES, cuts=st.lists(st.integers(0, 40), max_size=3), budget=st.sampled_from([0, 500, PLENTY]))
+@settings(deadline=None)
+def test_random_history_folds_to_the_same_whenever_it_was_compacted(
+    history: list[list[Entry]], cuts: list[int], budget: int
+) -> None:
+    """Several times, at any moment, with any memory; a time later than the horizon lets tombstones go."""
+    fs = MemoryFileSystem()
+    log, plain = empty_log(fs, **CONFIG), empty_log(fs, "/plain")
+    dirty, now_ms = 0, 5_000
+    for at, entries in enumerate(history):
+        write(log, entries)
+        write(plain, entries)
+        if at in cuts:
+            made = clean(fs, log, dirty, now_ms=now_ms, buffer_bytes=budget)
+            dirty = dirty if made is None else made.end_offset
+            now_ms += DAY_MS
+    assert fold(records(log)) == fold(records(plain))
+    assert {record.offset: record for record in records(plain)}.items() >= {r.offset: r for r in records(log)}.items()
+    reopened = open_log(fs, **CONFIG)
+    assert records(reopened) == records(log)
+    assert reopened.log_end_offset == plain.log_end_offset
+    for offset in range(log.log_end_offset):
+        expected = [record for record in records(log) if record.offset >= offset]
+        assert [record for record in records(log, offset) if record.offset >= offset] == expected
+
+
+def overwritten(fs: FileSystem) -> PartitionLog:
+    """Five keys, written 20 times, in several closed segments."""
+    log = empty_log(fs, **CONFIG)
+    fs.sync_directory("/")
+    for turn in range(20):
+        write(log, [(b"key-%d" % number, b"value %d" % turn) for number in range(5)])
+    write(log, [(b"key-0", None)])
+    return log
+
+
+def test_closed_segments_become_one_and_nothing_else_changes() -> None:
+    fs = MemoryFileSystem()
+    log = overwritten(fs)
+    before = fold(records(log))
+    active = log.segments[-1]
+    assert len(log.segments) > 5
+
+    made = clean(fs, log)
+
+    assert made is not None and made.records_before > 50 and made.records_after == 5
+    assert len(log.segments) <= 3 and log.segments[-1] is active
+    assert log.segments[-2].next_offset == active.base_offset
+    assert fold(records(log)) == before
+    assert [name for name in fs.list_directory(DIRECTORY) if name.endswith(".log")] == [
+        segment.path.rpartition("/")[2] for segment in log.segments
+    ]
+
+
+def test_views_that_a_reader_holds_stay() -> None:
+    fs = MemoryFileSystem()
+    log = overwritten(fs)
+    held = log.read(0, 1 << 20)
+    before = [record for view in held for record in iterate_records(view)]
+    clean(fs, log)
+    assert [record for view in held for record in iterate_records(view)] == before
+
+
+def test_batches_still_cover_every_offset() -> None:
+    """A reader that asks for an offset whose record is gone gets the batch that covers it."""
+    fs = MemoryFileSystem()
+    log = overwritten(fs)
+    clean(fs, log)
+    expected = 0
+    for view in log.read(0, 1 << 20):
+        for _, header in split_batches(view):
+            assert header.base_offset == expected
+            expected = header.next_offset
+    assert expected == log.log_end_offset
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 100])
+def test_crash_at_any_step_leaves_every_record_that_counts(kept: int) -> None:
+    """Between any two changes of files and directories, also of the removals and of a second compaction.
+
+    `kept`: so many changes of the directory became durable by themselves, in their order.
+    """
+    steps = 0
+    while True:
+        fs = MemoryFileSystem()
+        log = overwritten(fs)
+        before = fold(records(log))
+        fs.steps_left = steps
+        try:
+            made = clean(fs, log)
+            assert made is not None
+            write(log, [(b"key-1", b"value 20")] * 30)
+            clean(fs, log, made.end_offset, now_ms=3 * DAY_MS)
+        except Crashed:
+            is_over = False
+        else:
+            is_over = True
+        fs.crash(changes_kept=lambda _, unsynced: min(kept, unsynced))
+        reopened = open_log(fs, **CONFIG)
+        after = fold(records(reopened))
+        assert {key: after.get(key) for key in before if key != b"key-1"} == {
+            key: value for key, value in before.items() if key != b"key-1"
+        }, steps
+        assert after[b"key-1"][1] in (b"value 19", b"value 20")
+        assert not [name for name in fs.list_directory(DIRECTORY) if name.endswith(CLEANED_SUFFIX)]
+        assert len(fs.list_directory(DIRECTORY)) == len(reopened.segments)
+        assert clean(fs, reopened, now_ms=9 * DAY_MS) is not None
+        assert {key: fold(records(reopened)).get(key) for key in after} == after
+        if is_over:
+            break
+        steps += 1
+    assert steps > 15
+
+
+def test_full_disk_changes_nothing() -> None:
+    fs = MemoryFileSystem()
+    log = overwritten(fs)
+    before = records(log)
+    fs.space_left = 10
+    with pytest.raises(StorageError, match="fit"):
+        clean(fs, log)
+    assert records(log) == before
+    fs.space_left = None
+    assert records(open_log(fs, **CONFIG)) == before
+
+
+def test_stop_is_heard() -> None:
+    fs = MemoryFileSystem()
+    found = plan_compaction(overwritten(fs), 0, dedupe_buffer_bytes=PLENTY)
+    assert found is not None
+    with pytest.raises(CompactionStopped):
+        compact(fs, found[0], now_ms=1, is_stopped=lambda: True)
+
+
+def test_nothing_is_planned_without_something_dirty_or_durable() -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    write(log, [(b"k", b"v")])
+    assert plan_compaction(log, 0, dedupe_buffer_bytes=PLENTY) is None, "the newest segment is left alone"
+    for _ in range(10):
+        write(log, [(b"k", bytes(100))], sync=False)
+    found = plan_compaction(log, 0, dedupe_buffer_bytes=PLENTY)
+    assert found is None or found[0].end_offset <= log.durable_offset
+    log.mark_durable(log.sync())
+    made = clean(fs, log)
+    assert made is not None
+    assert plan_compaction(log, made.end_offset, dedupe_buffer_bytes=PLENTY) is None
+
+
+def test_dirty_ratio_is_the_share_of_bytes_behind_the_last_compaction() -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    for number in range(20):
+        write(log, [(b"key-%d" % number, bytes(100))])
+    made = clean(fs, log)
+    assert made is not None and made.records_after == made.records_before
+    for number in range(20, 25):
+        write(log, [(b"key-%d" % number, bytes(100))])
+    found = plan_compaction(log, made.end_offset, dedupe_buffer_bytes=PLENTY)
+    assert found is not None and 0.1 < found[1] < 0.4
+
+
+def test_tombstone_stays_for_its_time_after_it_was_compacted_first() -> None:
+    """KIP-534: a reader that began before sees it, however old it was by then."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    write(log, [(b"gone", b"v")], [(b"gone", None)], [(b"stays", bytes(300))], [(b"next", bytes(300))])
+
+    def tombstones() -> list[Record]:
+        return [record for record in records(log) if record.value is None]
+
+    for now_ms, count in ((10 * DAY_MS, 1), (11 * DAY_MS - 1, 1), (11 * DAY_MS, 0)):
+        clean(fs, log, now_ms=now_ms)
+        assert len(tombstones()) == count, now_ms
+        assert all(record.timestamp == 1_000 for record in tombstones())
+    assert set(fold(records(log))) == {b"stays", b"next"}
+
+
+def transactional(key: bytes, value: bytes | None, *, is_control: bool = False) -> bytes:
+    return build_batch(
+        [(key, value, 1_000, ())],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=-1 if is_control else 0,
+        is_transactional=True,
+        is_control=is_control,
+    )
+
+
+def test_transactions_stay_as_they_are_and_supersede_nothing() -> None:
+    """Whether a transaction was committed is told by a marker that may lie anywhere behind it."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    write(log, [(b"k", b"plain")])
+    batches = [transactional(b"k", b"aborted?"), transactional(b"\0\0\0\0", b"\0\0\0\0\0\0", is_control=True)]
+    for batch in batches:
+        log.append(batch, now_ms=1, validate=False)
+    write(log, [(b"other", bytes(300))], [(b"other", bytes(301))])
+    stored = b"".join(log.read(1, 1 << 20, up_to=3))
+
+    clean(fs, log)
+
+    assert b"".join(log.read(1, 1 << 20, up_to=3)) == stored
+    assert [record.value for record in records(log)][:2] == [b"plain", b"aborted?"]
+
+
+def test_tombstone_of_a_key_that_a_transaction_wrote_does_not_go_before_it() -> None:
+    """Else the transaction's older value would come back."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    log.append(transactional(b"k", b"v"), now_ms=1, validate=False)
+    log.append(transactional(b"\0\0\0\1", b"\0\0\0\0\0\0", is_control=True), now_ms=1, validate=False)
+    write(log, [(b"k", None)], [(b"other", bytes(300))], [(b"next", bytes(300))])
+    for day in (1, 2, 30):
+        clean(fs, log, now_ms=day * DAY_MS)
+    assert b"k" not in fold(records(log))
+
+
+def test_compressed_batches_of_another_broker_are_compacted() -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    for turn in range(10):
+        rows = [(b"key-%d" % number, bytes(200) + b"%d" % turn, 1_000, ()) for number in range(20)]
+        log.append(build_batch(rows, compression="zstd"), now_ms=1, validate=False)
+    write(log, [(b"last", bytes(400))], [(b"end", bytes(400))])
+    before = fold(records(log))
+    clean(fs, log)
+    assert fold(records(log)) == before
+    assert len(records(log)) == 22
+
+
+def test_little_memory_compacts_in_several_goes() -> None:
+    """At least one segment each time, so that it comes to an end."""
+    fs = MemoryFileSystem()
+    log = overwritten(fs)
+    before, dirty, goes = fold(records(log)), 0, 0
+    while (made := clean(fs, log, dirty, buffer_bytes=0)) is not None:
+        assert made.end_offset > dirty
+        dirty = made.end_offset
+        goes += 1
+        assert fold(records(log)) == before
+    assert goes > 3
+    assert plan_compaction(log, dirty, dedupe_buffer_bytes=0) is None
+
+
+def test_gaps_of_apache_kafka_are_read_around() -> None:
+    """Its cleaner takes whole batches away; its index files lie beside. In a log of ours a gap is damage."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    parts = [bytearray(build_batch([(b"k%d" % number, b"v", 1, ())])) for number in range(4)]
+    for batch in parts:
+        log.append(batch, now_ms=1, validate=False)
+    (view,) = log.read(0, 1 << 20)
+    batches = [bytes(view[at : at + header.size_bytes]) for at, header in split_batches(view)]
+    log.close()
+    file = fs.open(f"{DIRECTORY}/{0:020d}.log")
+    file.truncate(0)
+    file.write(0, batches[0] + batches[2] + batches[3])
+    with pytest.raises(StorageError, match="offset 2 stands where 1 belongs"):
+        open_log(fs, **CONFIG)
+    fs.open(f"{DIRECTORY}/{0:020d}.timeindex", create=True)
+    log = open_log(fs, **CONFIG)
+    assert [record.offset for record in records(log)] == [0, 2, 3]
+    assert [record.offset for record in records(log, 1)] == [2, 3]
+    assert log.log_end_offset == 4
