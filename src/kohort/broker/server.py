@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from kohort.broker.compactor import Compactor
 from kohort.broker.connection import Connection
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
@@ -49,6 +50,7 @@ class Server:
         self._context: BrokerContext | None = None
         self._listener: asyncio.Server | None = None
         self._sweep: IdleSweep | None = None
+        self._compactor: Compactor | None = None
         self._retention: OffsetRetention | None = None
         self._finished: Final = asyncio.Event()
         #: Why the broker cannot go on, `None` while it can.
@@ -84,6 +86,14 @@ class Server:
         max_idle_ms = self._settings.values["connections.max.idle.ms"]
         self._sweep = IdleSweep(context.loop, context.connections, max_idle_ms=max_idle_ms)
         self._sweep.start()
+        self._compactor = Compactor(
+            context.loop,
+            context.store,
+            self._clock,
+            backoff_ms=self._settings.values["log.cleaner.backoff.ms"],
+            dedupe_buffer_bytes=self._settings.values["log.cleaner.dedupe.buffer.size"],
+        )
+        self._compactor.start()
         interval_ms = self._settings.values["offsets.retention.check.interval.ms"]
         self._retention = OffsetRetention(context.loop, context.runtime, interval_ms=interval_ms)
         self._retention.start()
@@ -119,6 +129,8 @@ class Server:
             await context.durability.drain()
         for connection in list(context.connections):
             connection.close()
+        if self._compactor is not None:
+            await self._compactor.stop()
         await self._wait_for_clients(context)
         context.durability.stop()
         context.store.close(clean=self.failure is None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from kohort.broker.configfile import load_config_file
-from kohort.config import Option, OptionSet, parse_bool, parse_int, parse_list, parse_str
+from kohort.config import Option, OptionSet, parse_bool, parse_float, parse_int, parse_list, parse_str
 from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
 from kohort.errors import ConfigError
 
@@ -75,6 +75,32 @@ _TOPICS: Final = [
         choices=("producer",),
     ),
 ]
+_CLEANER: Final = [
+    _count(
+        "log.cleaner.backoff.ms", 15_000, "How often the broker looks whether the coordinator's log is to be compacted."
+    ),
+    Option(
+        name="log.cleaner.min.cleanable.ratio",
+        parse=parse_float,
+        default=0.5,
+        minimum=0,
+        maximum=1,
+        doc="Share of uncompacted bytes in closed files at which compaction begins.",
+    ),
+    _count(
+        "log.cleaner.delete.retention.ms",
+        86_400_000,
+        "How long a tombstone stays once it was compacted.",
+        high=INT64_MAX,
+    ),
+    _count(
+        "log.cleaner.dedupe.buffer.size",
+        128 * MEBI,
+        "Most memory for keys while a log is compacted; a longer log takes several goes.",
+        low=MEBI,
+        high=INT64_MAX,
+    ),
+]
 #: The coordinator's own defaults; the options below show them.
 _GROUP_DEFAULTS: Final = GroupSettings()
 
@@ -85,7 +111,12 @@ def _group(name: str, doc: str, *, low: int = 0) -> Option:
 
 _GROUPS: Final = [
     _count("offsets.topic.num.partitions", 4, "Partitions of the coordinator's log (Kafka: 50).", low=1, high=1000),
-    _count("offsets.topic.segment.bytes", 100 * MEBI, "Size of the coordinator's log files.", low=MEBI),
+    _count(
+        "offsets.topic.segment.bytes",
+        16 * MEBI,
+        "Size at which a file of the coordinator's log is closed; what is closed is compacted (Kafka: 104857600).",
+        low=64 * KIBI,
+    ),
     _group("offset.metadata.max.bytes", "Longest text that may be committed with an offset."),
     _group("offsets.retention.minutes", "How long offsets are kept that no member of their group reads by.", low=1),
     _count("offsets.retention.check.interval.ms", 600_000, "How often such offsets are looked for.", low=1),
@@ -188,7 +219,7 @@ _LIMITS: Final = [
     _count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
 ]
 
-BROKER_OPTIONS: Final = OptionSet("broker option", [*_NODE, *_TOPICS, *_GROUPS, *_LIMITS])
+BROKER_OPTIONS: Final = OptionSet("broker option", [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *_LIMITS])
 
 #: Broker option -> topic config that it is the default of.
 TOPIC_DEFAULTS: Final = {
@@ -197,6 +228,8 @@ TOPIC_DEFAULTS: Final = {
     "log.flush.interval.messages": "flush.messages",
     "log.message.timestamp.type": "message.timestamp.type",
     "compression.type": "compression.type",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
 }
 
 

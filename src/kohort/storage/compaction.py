@@ -109,7 +109,7 @@ def plan_compaction(
     log: PartitionLog, first_dirty_offset: int, *, dedupe_buffer_bytes: int
 ) -> tuple[CompactionPlan, float] | None:
     """What can be rewritten now, and the dirty part's share of its bytes; `None` if nothing there is dirty."""
-    closed = [segment for segment in log.segments[:-1] if segment.next_offset <= log.durable_offset]
+    closed = log.closed_segments
     dirty = sum(segment.size for segment in closed if segment.next_offset > first_dirty_offset)
     if not dirty:
         return None
@@ -271,7 +271,7 @@ class _Writer:
             self._path = f"{self._plan.directory}/{segment_name(base)}{CLEANED_SUFFIX}"
             self._fs.remove(self._path)
             self._file = self._fs.open(self._path, create=True)
-            self._segment = Segment(self._fs, self._plan.directory, base, is_entry_durable=True)
+            self._segment = Segment(self._fs, self._plan.directory, base, is_entry_durable=False)
             self._next_offset = base
 
     def end_source(self, end_offset: int) -> None:

@@ -18,7 +18,7 @@ from kohort.records.header import BatchHeader, rebase
 from kohort.storage.fs import Buffer, FileSystem, SyncFailedError
 from kohort.storage.producers import ProducerStates, StoredBatch
 from kohort.storage.segment import BatchPlace, Segment
-from kohort.storage.topicconfig import INT_MAX, LogConfig
+from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
 from kohort.storage.validation import check_place, find_batches, stamp
 
 _BASE_OFFSET: Final = attrgetter("base_offset")
@@ -100,6 +100,14 @@ class PartitionLog:
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.segments)
+
+    @property
+    def closed_segments(self) -> list[Segment]:
+        """Those that may be compacted: not the newest, and none that somebody waits for to become durable."""
+        is_promised = self._sync_after < LONG_MAX
+        return [
+            segment for segment in self.segments[:-1] if segment.next_offset <= self.durable_offset or not is_promised
+        ]
 
     @property
     def needs_sync(self) -> bool:
@@ -259,11 +267,12 @@ class PartitionLog:
         first, end = compacted.base_offset, compacted.next_offset
         old = [segment for segment in self.segments[:-1] if first <= segment.base_offset < end]
         assert old and old[0].base_offset == first and old[-1].next_offset == end, "compaction keeps the borders"
-        assert end <= self.durable_offset, "what a crash could take is not compacted"
         self._fs.rename(cleaned_path, compacted.path)
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [compacted]
-        self._unsynced = tuple(segment for segment in self._unsynced if segment not in old)
+        left = tuple(segment for segment in self._unsynced if segment not in old)
+        # Where the system decides when files are written, the old ones may not have been.
+        self._unsynced = left if len(left) == len(self._unsynced) else (compacted, *left)
         for segment in old:
             segment.release()
         return [segment.base_offset for segment in old[1:]]

@@ -127,6 +127,11 @@ class Store:
         return cls.open("/memory", settings=settings, cluster_id=cluster_id, node_id=node_id, fs=fs)
 
     @property
+    def fs(self) -> FileSystem:
+        """Where the files are."""
+        return self._fs
+
+    @property
     def cluster_id(self) -> str:
         """Kafka's cluster id, kept in `meta.properties`."""
         return self._identity.cluster_id
