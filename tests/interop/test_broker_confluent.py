@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
 from kohort.broker.embedded import Broker
+from support.confluent_member import Member, settle
 from support.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -59,62 +60,6 @@ def produce(broker: Broker) -> Callable[..., None]:
         assert len(done) == len(values)
 
     return produce
-
-
-class Member:
-    """A consumer of group "g", with what it saw."""
-
-    def __init__(self, broker: Broker, protocol: str, **config: object) -> None:
-        settings: dict[str, object] = {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "g",
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-        if protocol == "classic":
-            settings |= {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
-        self.consumer = Consumer({**settings, **config})
-        self.values: list[bytes | None] = []
-        self.revoked: list[int] = []
-
-    def __enter__(self) -> Member:
-        return self.subscribe("t")
-
-    def __exit__(self, *_: object) -> None:
-        self.consumer.close()
-
-    def subscribe(self, *topics: str) -> Member:
-        self.consumer.subscribe(list(topics), on_revoke=self._on_revoke)
-        return self
-
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        del consumer
-        self.revoked += [each.partition for each in partitions]
-
-    @property
-    def owned(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
-
-    def poll(self) -> None:
-        for message in self.consumer.consume(500, 0.05):
-            assert message.error() is None, message.error()
-            self.values.append(message.value())
-
-
-def settle(*members: Member, owned: list[int] | None = None, total: int = 4) -> None:
-    """Poll until the members own every partition once, and as many each as `owned` says."""
-
-    def is_settled() -> bool:
-        sizes = sorted(len(member.owned) for member in members)
-        union = set().union(*(member.owned for member in members))
-        return sum(sizes) == len(union) == total and (owned is None or sizes == sorted(owned))
-
-    def step() -> None:
-        for member in members:
-            member.poll()
-
-    until(is_settled, what=f"ownership {[member.owned for member in members]}", step=step)
 
 
 def create(admin: AdminClient, name: str = "t", partitions: int = 4) -> None:
