@@ -53,6 +53,8 @@ def owned(group: Assignable, owner: array[int]) -> dict[str, dict[str, list[int]
     found: dict[str, dict[str, list[int]]] = {member.member_id: {} for member in group.members}
     for name, start, count in zip(group.topic_names, group.space.starts, group.space.counts, strict=True):
         for partition, member in enumerate(owner[start : start + count]):
+            if member < 0:
+                continue
             found[group.members[member].member_id].setdefault(name, []).append(partition)
     return found
 

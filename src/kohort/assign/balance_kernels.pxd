@@ -11,6 +11,9 @@ cpdef void tally(
     int[::1] owner, const int[::1] spans, const int[::1] bounds, const int[::1] subscribers, int[::1] shares,
     int[::1] free, int[::1] loads) except *
 
+@cython.locals(moved=Py_ssize_t, e=Py_ssize_t)
+cpdef Py_ssize_t count_moved(const int[::1] shares, const int[::1] kept) except -1
+
 @cython.locals(waiting=cython.int[::1], at=Py_ssize_t, c=cython.int, stop=Py_ssize_t, e=cython.int, span=Py_ssize_t,
                partition=cython.int, m=cython.int, count=Py_ssize_t)
 cpdef void settle(

@@ -73,6 +73,15 @@ def tally(
                 free[c] += 1
 
 
+def count_moved(shares: array[int], kept: array[int]) -> int:
+    """How many partitions are not with the member any more that had them before."""
+    moved = 0
+    for e in range(len(shares)):
+        if shares[e] < kept[e]:
+            moved += kept[e] - shares[e]
+    return moved
+
+
 def settle(
     owner: array[int],
     spans: array[int],

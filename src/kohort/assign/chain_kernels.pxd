@@ -9,13 +9,13 @@ cdef int SETTLED
                taker=cython.int)
 cpdef Py_ssize_t even_out_by_chains(
     const int[::1] bounds, const int[::1] subscribers, const int[::1] classes, const int[::1] firsts,
-    const int[::1] edges, int[::1] shares, int[::1] loads, int tolerance, int[::1] budget) except -1
+    const int[::1] edges, int[::1] shares, const int[::1] kept, int[::1] loads, int[::1] budget) except -1
 
 @cython.locals(tail=cython.int, at=cython.int, work=cython.int, m=cython.int, place=cython.int, edge=cython.int,
                c=cython.int, e=cython.int, other=cython.int)
 cdef int _find_chain(
     const int[::1] bounds, const int[::1] subscribers, const int[::1] classes, const int[::1] firsts,
-    const int[::1] edges, const int[::1] shares, const int[::1] loads, int giver, int limit, int stamp,
+    const int[::1] edges, const int[::1] shares, const int[::1] kept, const int[::1] loads, int giver, int limit, int stamp,
     int[::1] seen, int[::1] seen_class, int[::1] into, int[::1] via, int[::1] queue, int[::1] budget) noexcept
 
 @cython.locals(m=cython.int, edge=cython.int)
@@ -28,32 +28,29 @@ cdef void _link(int[::1] heads, int[::1] after, int[::1] before, int level, int 
 
 cdef void _unlink(int[::1] heads, int[::1] after, int[::1] before, int level, int m) noexcept
 
-@cython.locals(saved=Py_ssize_t, gain=Py_ssize_t)
-cpdef Py_ssize_t save_moves(
+@cython.locals(count=Py_ssize_t)
+cpdef Py_ssize_t improve(
     const int[::1] bounds, const int[::1] subscribers, const int[::1] classes, const int[::1] firsts,
-    const int[::1] edges, int[::1] shares, const int[::1] kept, int[::1] loads, int[::1] budget) except -1
+    const int[::1] edges, int[::1] shares, const int[::1] kept, int[::1] loads, long long weight, long long price,
+    int[::1] budget) except -1
 
-@cython.locals(count=cython.int, most=cython.int, levels=cython.int,
-               total=cython.int, level_firsts=cython.int[::1], by_level=cython.int[::1], costs=cython.int[::1],
-               parents=cython.int[::1], through=cython.int[::1], queued=cython.int[::1], queue=cython.int[::1],
-               state=cython.int[::1], c=cython.int, e=cython.int, node=cython.int, place=cython.int, cost=cython.int,
-               level=cython.int)
-cdef Py_ssize_t _cancel_cycle(
+@cython.locals(count=cython.int, pool=cython.int, costs=cython.longlong[::1], parents=cython.int[::1],
+               through=cython.int[::1], queued=cython.int[::1], queue=cython.int[::1], state=cython.int[::1],
+               c=cython.int, m=cython.int, e=cython.int, node=cython.int, place=cython.int, cost=cython.longlong)
+cdef bint _cancel_cycle(
     const int[::1] bounds, const int[::1] subscribers, const int[::1] classes, const int[::1] firsts,
-    const int[::1] edges, int[::1] shares, const int[::1] kept, int[::1] loads, int[::1] budget) except -1
-
-@cython.locals(found=cython.int, m=Py_ssize_t)
-cdef int _largest(const int[::1] loads) noexcept
-
-@cython.locals(m=Py_ssize_t, level=Py_ssize_t, places=cython.int[::1])
-cdef void _sort_by_load(const int[::1] loads, int[::1] firsts, int[::1] order) except *
+    const int[::1] edges, int[::1] shares, const int[::1] kept, int[::1] loads, long long weight, long long price,
+    int[::1] budget) except -1
 
 @cython.locals(ancestor=cython.int, place=cython.int)
 cdef void _relax(
-    int node, int other, int cost, int edge, int[::1] costs, int[::1] parents, int[::1] through, int[::1] queued,
-    int[::1] queue, int[::1] state) noexcept
+    int node, int other, long long cost, int edge, long long[::1] costs, int[::1] parents, int[::1] through,
+    int[::1] queued, int[::1] queue, int[::1] state) noexcept
 
-@cython.locals(gain=Py_ssize_t, node=cython.int, parent=cython.int, edge=cython.int)
-cdef Py_ssize_t _go_round(
-    int start, int count, int levels, int[::1] shares, const int[::1] kept, int[::1] loads,
-    const int[::1] parents, const int[::1] through) noexcept
+@cython.locals(node=cython.int, parent=cython.int)
+cdef void _go_round(
+    int start, int count, int pool, int[::1] shares, int[::1] loads, const int[::1] parents,
+    const int[::1] through) noexcept
+
+@cython.locals(found=cython.int, m=Py_ssize_t)
+cdef int _largest(const int[::1] loads) noexcept

@@ -25,14 +25,15 @@ def even_out_by_chains(
     firsts: array[int],
     edges: array[int],
     shares: array[int],
+    kept: array[int],
     loads: array[int],
-    tolerance: int,
     budget: array[int],
 ) -> int:
-    """Move partitions along chains until no chain ends at a load smaller by more than `tolerance`; returns how many.
+    """Even loads out along chains of partitions that nobody has had before; returns how many chains it takes.
 
-    The largest loads go first. What a failed search has seen is settled: all loads in it are about as large as the
-    one that it began at, so that no later search, from a smaller load, finds anything there.
+    On return no such chain ends at a load smaller by 2 or more. The largest loads go first. What a failed search has
+    seen is settled: all loads in it are about as large as the one that it began at, so that no later search, from a
+    smaller load, finds anything there.
     """
     count = len(loads)
     level = _largest(loads)
@@ -48,7 +49,7 @@ def even_out_by_chains(
     queue = array("i", bytes(4 * (count + 1)))
     chains = 0
     stamp = 0
-    while level > tolerance and budget[0] > 0:
+    while level > 1 and budget[0] > 0:
         giver = heads[level]
         if giver < 0:
             level -= 1
@@ -58,7 +59,7 @@ def even_out_by_chains(
             continue
         stamp += 1
         taker = _find_chain(
-            bounds, subscribers, classes, firsts, edges, shares, loads, giver, level - tolerance, stamp, seen,
+            bounds, subscribers, classes, firsts, edges, shares, kept, loads, giver, level - 1, stamp, seen,
             seen_class, into, via, queue, budget
         )  # fmt: skip
         if taker < 0:
@@ -80,6 +81,7 @@ def _find_chain(
     firsts: array[int],
     edges: array[int],
     shares: array[int],
+    kept: array[int],
     loads: array[int],
     giver: int,
     limit: int,
@@ -104,7 +106,7 @@ def _find_chain(
         for place in range(firsts[m], firsts[m + 1]):
             edge = edges[place]
             c = classes[edge]
-            if shares[edge] <= 0 or seen_class[c] == stamp or seen_class[c] == SETTLED:
+            if shares[edge] <= kept[edge] or seen_class[c] == stamp or seen_class[c] == SETTLED:
                 continue
             seen_class[c] = stamp
             via[c] = edge
@@ -127,7 +129,7 @@ def _find_chain(
         m = queue[at]
         seen[m] = SETTLED
         for place in range(firsts[m], firsts[m + 1]):
-            if shares[edges[place]] > 0:
+            if shares[edges[place]] > kept[edges[place]]:
                 seen_class[classes[edges[place]]] = SETTLED
     return -1
 
@@ -170,7 +172,7 @@ def _unlink(heads: array[int], after: array[int], before: array[int], level: int
         before[after[m]] = before[m]
 
 
-def save_moves(
+def improve(
     bounds: array[int],
     subscribers: array[int],
     classes: array[int],
@@ -179,20 +181,21 @@ def save_moves(
     shares: array[int],
     kept: array[int],
     loads: array[int],
+    weight: int,
+    price: int,
     budget: array[int],
 ) -> int:
-    """Take back moves that loads do not need; returns how many.
+    """Change what makes `weight` times the sum of the squared loads plus `price` per move less; returns how often.
 
-    A move costs 1, its return gains 1. A round of chains that gains, and makes no load less even, is a cycle of
-    negative cost among members, classes and levels: a chain may end at a member and begin anew at one that has more.
+    A partition moves if its member had it before. What can be gained is a cycle of negative cost among members, classes
+    and one more node, the pool, where a chain ends and another begins.
     """
-    saved = 0
-    while budget[0] > 0:
-        gain = _cancel_cycle(bounds, subscribers, classes, firsts, edges, shares, kept, loads, budget)
-        if not gain:
-            break
-        saved += gain
-    return saved
+    count = 0
+    while budget[0] > 0 and _cancel_cycle(
+        bounds, subscribers, classes, firsts, edges, shares, kept, loads, weight, price, budget
+    ):  # fmt: skip
+        count += 1
+    return count
 
 
 def _cancel_cycle(
@@ -204,76 +207,49 @@ def _cancel_cycle(
     shares: array[int],
     kept: array[int],
     loads: array[int],
+    weight: int,
+    price: int,
     budget: array[int],
-) -> int:
-    """Find one cycle of negative cost and go round it; returns what it gains, 0 if there is none."""
+) -> bool:
+    """Find one cycle of negative cost and go round it; whether there was one."""
     count = len(loads)
-    most = _largest(loads)
-    # Nodes: members, then classes, then levels of load up to one more than the largest.
-    levels = count + len(bounds) - 1
-    total = levels + most + 2
-    level_firsts = array("i", bytes(4 * (most + 3)))
-    by_level = array("i", bytes(4 * count))
-    _sort_by_load(loads, level_firsts, by_level)
-    costs = array("i", bytes(4 * total))
-    parents = array("i", [-1]) * total
-    through = array("i", bytes(4 * total))
-    queued, queue = array("i", bytes(4 * total)), array("i", bytes(4 * total))
+    # Nodes: members, then classes, then the pool.
+    pool = count + len(bounds) - 1
+    costs = array("q", bytes(8 * (pool + 1)))
+    parents = array("i", [-1]) * (pool + 1)
+    through = array("i", bytes(4 * (pool + 1)))
+    queued = array("i", bytes(4 * (pool + 1)))
+    queue = array("i", bytes(4 * (pool + 1)))
     # Where the queue begins, how many are in it, the node that closed a cycle.
     state = array("i", [0, 0, -1])
-    budget[0] -= len(subscribers) + total
-    for e in range(len(subscribers)):
-        # The gain of a return is where every cycle of negative cost begins.
-        if shares[e] < kept[e]:
-            _relax(count + classes[e], subscribers[e], -1, e, costs, parents, through, queued, queue, state)
+    budget[0] -= pool
+    for m in range(count):
+        # What it saves to take one partition from the member.
+        _relax(pool, m, -weight * (2 * loads[m] - 1), -1, costs, parents, through, queued, queue, state)
     while state[1] > 0 and state[2] < 0 and budget[0] > 0:
         node = queue[state[0]]
-        state[0] = (state[0] + 1) % total
+        state[0] = state[0] + 1 if state[0] < pool else 0
         state[1] -= 1
         queued[node] = 0
         if node < count:
             budget[0] -= firsts[node + 1] - firsts[node]
             for place in range(firsts[node], firsts[node + 1]):
                 e = edges[place]
-                if shares[e] > 0:
-                    cost = 1 if shares[e] <= kept[e] else 0
-                    _relax(node, count + classes[e], cost, e, costs, parents, through, queued, queue, state)
-            _relax(node, levels + loads[node] + 1, 0, -1, costs, parents, through, queued, queue, state)
-        elif node < levels:
+                if shares[e] > kept[e]:
+                    _relax(node, count + classes[e], 0, e, costs, parents, through, queued, queue, state)
+                elif shares[e] > 0:
+                    _relax(node, count + classes[e], price, e, costs, parents, through, queued, queue, state)
+            _relax(node, pool, weight * (2 * loads[node] + 1), -1, costs, parents, through, queued, queue, state)
+        elif node < pool:
             c = node - count
             budget[0] -= bounds[c + 1] - bounds[c]
             for e in range(bounds[c], bounds[c + 1]):
-                cost = -1 if shares[e] < kept[e] else 0
+                cost = -price if shares[e] < kept[e] else 0
                 _relax(node, subscribers[e], cost, e, costs, parents, through, queued, queue, state)
-        else:
-            level = node - levels
-            budget[0] -= level_firsts[level + 1] - level_firsts[level]
-            for place in range(level_firsts[level], level_firsts[level + 1]):
-                _relax(node, by_level[place], 0, -1, costs, parents, through, queued, queue, state)
-            if level <= most:
-                _relax(node, node + 1, 0, -1, costs, parents, through, queued, queue, state)
     if state[2] < 0:
-        return 0
-    return _go_round(state[2], count, levels, shares, kept, loads, parents, through)
-
-
-def _largest(loads: array[int]) -> int:
-    found = 0
-    for m in range(len(loads)):
-        found = max(found, loads[m])
-    return found
-
-
-def _sort_by_load(loads: array[int], firsts: array[int], order: array[int]) -> None:
-    """Fill `order` with the members by load: those with load l from `firsts[l]` to `firsts[l + 1]`."""
-    for m in range(len(loads)):
-        firsts[loads[m] + 1] += 1
-    for level in range(1, len(firsts)):
-        firsts[level] += firsts[level - 1]
-    places = array("i", firsts)
-    for m in range(len(loads)):
-        order[places[loads[m]]] = m
-        places[loads[m]] += 1
+        return False
+    _go_round(state[2], count, pool, shares, loads, parents, through)
+    return True
 
 
 def _relax(
@@ -311,31 +287,31 @@ def _relax(
 def _go_round(
     start: int,
     count: int,
-    levels: int,
+    pool: int,
     shares: array[int],
-    kept: array[int],
     loads: array[int],
     parents: array[int],
     through: array[int],
-) -> int:
-    """Carry out the chains of the cycle through `start`; returns how many moves that saves."""
-    gain = 0
+) -> None:
+    """Carry out the chains of the cycle through `start`."""
     node = start
     while True:
         parent = parents[node]
-        edge = through[node]
-        if node < count and parent >= levels:
-            loads[node] -= 1
-        elif node < count:
-            if shares[edge] < kept[edge]:
-                gain += 1
-            shares[edge] += 1
-        elif node < levels:
-            if shares[edge] <= kept[edge]:
-                gain -= 1
-            shares[edge] -= 1
-        elif parent < count:
+        if node == pool:
             loads[parent] += 1
+        elif node >= count:
+            shares[through[node]] -= 1
+        elif parent == pool:
+            loads[node] -= 1
+        else:
+            shares[through[node]] += 1
         node = parent
         if node == start:
-            return gain
+            return
+
+
+def _largest(loads: array[int]) -> int:
+    found = 0
+    for m in range(len(loads)):
+        found = max(found, loads[m])
+    return found

@@ -16,15 +16,20 @@ from array import array
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from typing import Final
 
 from kohort.assign.choice import balance_kernels, chain_kernels, kernels
 from kohort.assign.interface import UNLIMITED
 from kohort.assign.kernels import NOBODY
+from kohort.assign.levels import moves_needed
+from kohort.assign.moves import spread_of
 from kohort.assign.ownership import PartitionSpace
 
-#: Work that any group may cost, and how much more per subscription of a class; each in subscriptions looked at.
-LEAST_WORK = 100_000
-WORK_PER_SUBSCRIPTION = 16
+#: Work that any group may cost, and how much more per edge (subscription of a class); each in edges looked at.
+LEAST_WORK: Final = 100_000
+WORK_PER_EDGE: Final = 16
+#: What the sum of the squared loads weighs beside the price of a move, more than the moves of any one chain.
+WEIGHT: Final = 4096
 
 
 def assign_heterogeneous(
@@ -34,6 +39,7 @@ def assign_heterogeneous(
     *,
     max_moves: int = UNLIMITED,
     imbalance: int = 0,
+    each_move_pays: bool = False,
 ) -> None:
     """Make `owner` even where members subscribe to different topics.
 
@@ -44,13 +50,20 @@ def assign_heterogeneous(
         subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any is nobody's.
         max_moves: no more partitions than this leave an owner that subscribes to their topic.
         imbalance: the difference beyond 1 that is worth no move.
+        each_move_pays: a chain of n moves is made only where it evens out loads that differ by more than n; without
+            it balance comes first, and of all ways to the best one the way with the fewest moves is taken.
     """
     classes = _Classes(space, subscribers, 1 + max(kernels.largest(owner), _last(subscribers)))
+    if not classes.loads:
+        return
     classes.tally(owner)
-    before = owner[:]
-    kept = classes.shares[:]
+    before, kept, held = owner[:], classes.shares[:], classes.loads[:]
     classes.fill()
-    classes.even_out(kept, 1 + imbalance)
+    classes.even_out(1 + imbalance)
+    moved = balance_kernels.count_moved(classes.shares, kept)
+    if (imbalance and moved) or spread_of(classes.loads) > 1 or moved > moves_needed(held, sum(classes.free), 0):
+        price = 2 * WEIGHT * imbalance + 1
+        classes.improve(kept, price + 2 * WEIGHT - 2 if each_move_pays else price)
     classes.settle(owner)
     if max_moves != UNLIMITED:
         take_moves_back(before, owner, classes.loads, max_moves)
@@ -136,29 +149,37 @@ class _Classes:
             if count and low < high:
                 balance_kernels.fill(low, high, self.subscribers, self.shares, self.loads, count)
 
-    def even_out(self, kept: array[int], tolerance: int) -> None:
-        """Move until nobody has more than `tolerance` beyond another that could take it.
-
-        `kept`: edge -> partitions that do not count as moved while they stay.
-        """
-        edge_count = len(self.subscribers)
-        budget = array("i", [LEAST_WORK + WORK_PER_SUBSCRIPTION * edge_count])
-        bounds, subscribers, shares, loads = self.bounds, self.subscribers, self.shares, self.loads
-        while budget[0] > 0:
+    def even_out(self, tolerance: int) -> None:
+        """Move partitions within each class until nobody has more than `tolerance` beyond another subscriber."""
+        budget = LEAST_WORK + WORK_PER_EDGE * len(self.subscribers)
+        while budget > 0:
             moved = 0
-            for low, high in pairwise(bounds):
+            for low, high in pairwise(self.bounds):
                 if high - low > 1:
-                    moved += balance_kernels.even_out(low, high, subscribers, shares, loads, tolerance)
-            budget[0] -= edge_count
+                    moved += balance_kernels.even_out(low, high, self.subscribers, self.shares, self.loads, tolerance)
+            budget -= len(self.subscribers)
             if not moved:
                 break
+
+    def improve(self, kept: array[int], price: int) -> None:
+        """Find what moves within single classes do not: chains over several, and moves that can be taken back.
+
+        Args:
+            kept: edge -> partitions that do not count as moved while they stay.
+            price: what a move costs; evening out two loads that differ by 2 is worth 2 * `WEIGHT`.
+        """
+        bounds, subscribers, shares, loads = self.bounds, self.subscribers, self.shares, self.loads
+        edge_count = len(subscribers)
         classes = array("i", bytes(4 * edge_count))
         firsts = array("i", bytes(4 * (len(loads) + 1)))
         edges = array("i", bytes(4 * edge_count))
         balance_kernels.index_members(bounds, subscribers, classes, firsts, edges)
-        chain_kernels.even_out_by_chains(bounds, subscribers, classes, firsts, edges, shares, loads, tolerance, budget)
-        budget[0] = LEAST_WORK + WORK_PER_SUBSCRIPTION * edge_count
-        chain_kernels.save_moves(bounds, subscribers, classes, firsts, edges, shares, kept, loads, budget)
+        budget = array("i", [LEAST_WORK + WORK_PER_EDGE * edge_count])
+        # Where moves cost next to nothing, balance is sought without a look at them, and too many are taken back.
+        held = kept if price > WEIGHT else array("i", bytes(4 * edge_count))
+        chain_kernels.even_out_by_chains(bounds, subscribers, classes, firsts, edges, shares, held, loads, budget)
+        budget[0] = LEAST_WORK + WORK_PER_EDGE * edge_count
+        chain_kernels.improve(bounds, subscribers, classes, firsts, edges, shares, kept, loads, WEIGHT, price, budget)
 
     def settle(self, owner: array[int]) -> None:
         """Carry out what was computed."""
