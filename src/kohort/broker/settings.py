@@ -171,7 +171,8 @@ _GROUPS: Final = [
     _flag(
         "group.consumer.assignor.offload.enable",
         _GROUP_DEFAULTS.group_consumer_assignor_offload_enable,
-        "Whether an assignor of your own runs beside the coordinator's loop; built-in ones always run in it.",
+        "Whether an assignor of your own runs beside the coordinator's loop; built-in ones always run in it "
+        "(in Kafka 4.3 an internal option).",
     ),
     _group(
         "group.consumer.rebalance.heartbeat.interval.ms",

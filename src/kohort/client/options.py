@@ -16,6 +16,8 @@ from kohort.config import Option, OptionSet, parse_bool, parse_int, parse_list, 
 from kohort.errors import ConfigError
 
 _INT32_MAX: Final = 2**31 - 1
+#: Pause between heartbeats of the classic protocol where none is given.
+_CLASSIC_HEARTBEAT_INTERVAL_MS: Final = 3_000
 
 
 def parse_servers(text: object) -> list[str]:
@@ -108,7 +110,15 @@ _MEMBERSHIP: Final = (
         "A coordinator silent for so long is given up; classic: so is a member, by the coordinator.",
         minimum=1,
     ),
-    _number("heartbeat.interval.ms", 3_000, "Pause between heartbeats (classic).", minimum=1),
+    Option(
+        name="heartbeat.interval.ms",
+        parse=parse_int,
+        default=None,
+        doc="Pause between heartbeats; classic: 3000 by default (as in Kafka); consumer: by default what the broker "
+        "says, otherwise proposed to a kohort broker, whose answer counts.",
+        minimum=1,
+        maximum=_INT32_MAX,
+    ),
     _number(
         "max.poll.interval.ms",
         300_000,
@@ -224,6 +234,8 @@ class ConsumerSettings:
     auto_offset_reset: str
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    #: Told to a KIP-848 coordinator; -1 leaves it to the coordinator.
+    proposed_heartbeat_interval_ms: int
     max_poll_interval_ms: int
     max_poll_records: int
     revocation_timeout_policy: str
@@ -258,7 +270,9 @@ def consumer_settings(values: Mapping[str, Any]) -> ConsumerSettings:
     """Settings from options that `CONSUMER_OPTIONS` has parsed; options that contradict each other are refused."""
     if values["group.id"] == "":
         raise ConfigError("group.id cannot be empty: give the group a name, or leave the option out")
-    if values["group.protocol"] == "classic" and values["heartbeat.interval.ms"] >= values["session.timeout.ms"]:
+    proposed_ms = values["heartbeat.interval.ms"]
+    interval_ms = _CLASSIC_HEARTBEAT_INTERVAL_MS if proposed_ms is None else proposed_ms
+    if values["group.protocol"] == "classic" and interval_ms >= values["session.timeout.ms"]:
         raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms, a third of it is usual")
     unknown = [name for name in values["partition.assignment.strategy"] if name not in ("range", "roundrobin")]
     if unknown or not values["partition.assignment.strategy"]:
@@ -273,7 +287,8 @@ def consumer_settings(values: Mapping[str, Any]) -> ConsumerSettings:
         auto_commit_interval_ms=values["auto.commit.interval.ms"],
         auto_offset_reset=values["auto.offset.reset"],
         session_timeout_ms=values["session.timeout.ms"],
-        heartbeat_interval_ms=values["heartbeat.interval.ms"],
+        heartbeat_interval_ms=interval_ms,
+        proposed_heartbeat_interval_ms=-1 if proposed_ms is None else proposed_ms,
         max_poll_interval_ms=values["max.poll.interval.ms"],
         max_poll_records=values["max.poll.records"],
         revocation_timeout_policy=values["revocation.timeout.policy"],

@@ -88,6 +88,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
 
     `member_epoch`: 0 joins, -1 leaves, -2 leaves for a while (static), above 0 is the epoch the member is at.
     `topic_partitions`: exactly what the member owns now, `None` if unchanged.
+    `proposed_heartbeat_interval_ms`: how often the member would like to heartbeat, 0 and less: it does not mind.
     """
 
     member_id: str
@@ -101,6 +102,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     topic_partitions: Partitions | None = None
+    proposed_heartbeat_interval_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

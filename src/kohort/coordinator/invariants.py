@@ -70,6 +70,11 @@ def check_group(group: ConsumerGroup, image: TopicImage) -> None:
         check_valid_partition_epoch(group, member)
         check_valid_member_epoch(group, member)
     check_valid_stable_group_state(group)
+    # Last, because whatever is wrong with a member's state or epoch makes this wrong as well.
+    stable = Counter(each.member_epoch for each in group.members.values() if each.state == MemberState.STABLE)
+    if dict(stable) != group.stable_at:
+        why = f"counted stable members are {group.stable_at}, and should be {dict(stable)}"
+        raise _fail(group, "TypeOK", why)
 
 
 def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: GroupsState) -> None:

@@ -2,10 +2,12 @@
 
 A settled member is told the group's interval, or the one that it proposes, within the broker's limits. A member on its
 way to its target is told a short one, so that a hand-over does not wait for the next ordinary heartbeat. Both grow with
-the group, so that its heartbeats stay below a rate.
+the number of members, so that the heartbeats of a group stay below `group.heartbeat.rate.max`.
 
-Laws: the answer is a function of settings, sizes and the heartbeat itself: nothing is remembered, so a restart changes
-nothing. No member is told an interval longer than a third of its session, unless the group's own interval is longer.
+Laws: the answer is a function of settings, counts and the heartbeat itself. What a member proposes is not remembered:
+it proposes with every heartbeat, so a restart forgets nothing. No member is told an interval longer than a third of its
+session, unless the group's own interval is longer; where the rate and the session want opposite things, the session
+wins: nobody is fenced because others heartbeat.
 Source: users@kafka 2014 (heartbeats must not flood the servers); KIP-848 (the coordinator says how often); G3.
 """
 
@@ -13,10 +15,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.settings import GroupSettings
 
 #: So many heartbeats fit into a session at least, whoever asked for longer pauses: two may get lost.
 HEARTBEATS_PER_SESSION: Final = 3
+#: The epoch of a static member that is away, and does not heartbeat.
+_AWAY: Final = -2
 
 
 def longest_interval_ms(settings: GroupSettings) -> int:
@@ -24,3 +29,46 @@ def longest_interval_ms(settings: GroupSettings) -> int:
     safe_ms = settings.group_consumer_session_timeout_ms // HEARTBEATS_PER_SESSION
     within_ms = min(safe_ms, settings.group_consumer_max_heartbeat_interval_ms)
     return max(settings.group_consumer_heartbeat_interval_ms, within_ms)
+
+
+def settled_interval_ms(settings: GroupSettings, member_count: int, proposed_ms: int) -> int:
+    """What a member is told that is at its target.
+
+    Args:
+        settings: of the group.
+        member_count: members of the group, all of which heartbeat.
+        proposed_ms: what the member would like; 0 and less: nothing.
+    """
+    interval_ms = settings.group_consumer_heartbeat_interval_ms
+    # The common case first: this is asked with every heartbeat.
+    if proposed_ms <= 0 and member_count * 1000 <= settings.group_heartbeat_rate_max * interval_ms:
+        return interval_ms
+    wanted_ms = interval_ms
+    if proposed_ms > 0:
+        wanted_ms = max(proposed_ms, settings.group_consumer_min_heartbeat_interval_ms)
+    # The time in which all of them may heartbeat once.
+    round_ms = -(-member_count * 1000 // settings.group_heartbeat_rate_max)
+    wanted_ms = max(wanted_ms, round_ms)
+    return wanted_ms if wanted_ms <= interval_ms else min(wanted_ms, longest_interval_ms(settings))
+
+
+def pending_interval_ms(settings: GroupSettings, group: ConsumerGroup, proposed_ms: int) -> int:
+    """What a member is told that is on its way to its target, or whose target is yet to be computed.
+
+    The rate that the settled members leave is shared by those who are on their way.
+    """
+    members = len(group.members)
+    settled_ms = settled_interval_ms(settings, members, proposed_ms)
+    short_ms = settings.group_consumer_rebalance_heartbeat_interval_ms
+    if not short_ms:
+        return settled_ms
+    settled = settled_count(group)
+    pending = max(1, members - settled - group.stable_at.get(_AWAY, 0))
+    ordinary_ms = settled_interval_ms(settings, members, -1)
+    left = max(1, settings.group_heartbeat_rate_max - settled * 1000 // ordinary_ms)
+    return min(settled_ms, max(short_ms, -(-pending * 1000 // left)))
+
+
+def settled_count(group: ConsumerGroup) -> int:
+    """How many members are at a target that is as new as the group."""
+    return group.stable_at.get(group.epoch, 0) if group.target_epoch == group.epoch else 0

@@ -107,6 +107,7 @@ class ConsumerGroup:
         "metadata_hash",
         "regex_subscribers",
         "regexes",
+        "stable_at",
         "subscriptions",
         "target_epoch",
         "target_timestamp_ms",
@@ -148,6 +149,8 @@ class ConsumerGroup:
         self.classic_protocols: dict[str, int] = {}
         #: Derived: what the protocols of all classic members take in memory, roughly.
         self.classic_metadata_bytes = 0
+        #: Derived: member epoch -> number of members that are STABLE at it.
+        self.stable_at: dict[int, int] = {}
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
         self.assignor_votes: dict[str, int] = {}
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.

@@ -43,6 +43,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         subscribed_topic_regex=message.subscribed_topic_regex,
         server_assignor=message.server_assignor,
         topic_partitions=None if owned is None else _partitions(owned),
+        proposed_heartbeat_interval_ms=message.proposed_heartbeat_interval_ms,
     )
     runtime.answer(request, command, _translate)
 

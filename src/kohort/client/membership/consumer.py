@@ -124,6 +124,8 @@ class ConsumerMember(Member):
             subscribed_topic_names=list(self.topics) if says_topics else None,
             server_assignor=self._settings.group_remote_assignor if is_full else None,
             topic_partitions=self._owned_by_id() if is_full or self._has_news else None,
+            # With every heartbeat, for the coordinator does not remember it; others skip the tagged field.
+            proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
         )
         self._has_news = self._has_new_topics = False
 

@@ -85,6 +85,7 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
         _count_subscription(group, member, -1)
         _count_vote(group, member, -1)
         _forget_name(group, member)
+        _count_stable(group, member, -1)
         _release(group, member)
 
 
@@ -125,11 +126,13 @@ def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentS
     group = _group(groups, record.group_id)
     member = _member(group, record.member_id)
     _release(group, member)
+    _count_stable(group, member, -1)
     member.member_epoch = record.member_epoch
     member.previous_member_epoch = record.previous_member_epoch
     member.state = record.state
     member.assigned = record.assigned
     member.pending_revocation = record.pending_revocation
+    _count_stable(group, member, 1)
     _hold(group, member.member_id, member.assigned)
     _hold(group, member.member_id, member.pending_revocation)
 
@@ -141,11 +144,13 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
     if group is None or member is None:
         return
     _release(group, member)
+    _count_stable(group, member, -1)
     member.member_epoch = 0
     member.previous_member_epoch = -1
     member.state = MemberState.STABLE
     member.assigned = {}
     member.pending_revocation = {}
+    _count_stable(group, member, 1)
 
 
 def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> None:
@@ -184,6 +189,7 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
         if group.balance is not None:
             group.balance.add_member(member_id)
         _count_subscription(group, member, 1)
+        _count_stable(group, member, 1)
     return member
 
 
@@ -211,6 +217,11 @@ def _release(group: ConsumerGroup, member: ConsumerMember) -> None:
                     del holders[partition]
             if not holders:
                 group.holders.pop(topic_id, None)
+
+
+def _count_stable(group: ConsumerGroup, member: ConsumerMember, by: int) -> None:
+    if member.state == MemberState.STABLE:
+        _count(group.stable_at, member.member_epoch, by)
 
 
 def _forget_name(group: ConsumerGroup, member: ConsumerMember) -> None:

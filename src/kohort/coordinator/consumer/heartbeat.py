@@ -27,8 +27,10 @@ from kohort.coordinator.consumer.subscription import topics_of, unite_topics
 from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in, target_in
 from kohort.coordinator.conversion import decide_convert_to_consumer
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import (
+    ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
     MemberConnectionSeen,
@@ -51,7 +53,9 @@ def decide_heartbeat(
         reply = ConsumerGroupHeartbeatReply(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=settled_interval_ms(
+                settings, len(group.members), command.proposed_heartbeat_interval_ms
+            ),
             assignment=None,
         )
         session = Arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
@@ -122,14 +126,27 @@ def _decide_full(draft: _Draft) -> Decision:
         or _is_full_request(command)
         or (step is not None and not _is_same(assigned, member.assigned))
     )
+    after = member if step is None else step
     reply = ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
-        member_epoch=member.member_epoch if step is None else step.member_epoch,
-        heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+        member_epoch=after.member_epoch,
+        heartbeat_interval_ms=_interval_ms(draft, group, target_epoch, after),
         assignment=_as_partitions(assigned) if is_told else None,
     )
     session = Arm(member.session_key, draft.now_ms + settings.group_consumer_session_timeout_ms)
     return Decision(tuple(draft.records), (Reply(command.request, reply), session, *draft.effects))
+
+
+def _interval_ms(
+    draft: _Draft, group: ConsumerGroup, target_epoch: int, after: ConsumerMember | CurrentAssignmentSet
+) -> int:
+    """When the member shall come again; `after` is where it stands once this heartbeat has been answered."""
+    settings, proposed_ms = draft.settings, draft.command.proposed_heartbeat_interval_ms
+    is_at_target = after.state == MemberState.STABLE and after.member_epoch == target_epoch
+    epochs = [record.epoch for record in draft.records if isinstance(record, ConsumerGroupEpochSet)]
+    if is_at_target and target_epoch == (epochs[-1] if epochs else group.epoch):
+        return settled_interval_ms(settings, len(group.members), proposed_ms)
+    return pending_interval_ms(settings, group, proposed_ms)
 
 
 def _find_group(draft: _Draft) -> ConsumerGroup:

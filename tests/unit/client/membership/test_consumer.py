@@ -95,6 +95,21 @@ def test_heartbeats_follow_the_interval_of_the_coordinator(member: ConsumerDialo
     assert len(member.find(ConsumerGroupHeartbeatRequest)) == 1
 
 
+def test_an_interval_of_its_own_is_proposed_with_every_heartbeat_and_the_answer_counts() -> None:
+    """G3: a tagged field; without the option nothing is proposed, and the bytes are Kafka's."""
+    member = ConsumerDialogue(heartbeat_interval_ms=700)
+    member.subscribe()
+    assert member.reply(epoch=1, assigned=[], interval_ms=900).proposed_heartbeat_interval_ms == 700
+    member.advance(899)
+    assert member.find(ConsumerGroupHeartbeatRequest) == []
+    member.advance(2)
+    assert member.heartbeat().proposed_heartbeat_interval_ms == 700
+
+    silent = ConsumerDialogue()
+    silent.subscribe()
+    assert silent.heartbeat().proposed_heartbeat_interval_ms == -1
+
+
 def test_one_heartbeat_is_under_way_at_a_time(member: ConsumerDialogue) -> None:
     """A coordinator may answer late; the next heartbeat waits."""
     member.stable(0)
