@@ -14,8 +14,9 @@ from kohort.coordinator import recordcodec
 from kohort.coordinator.chronicle import Stimulus, tell
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.invariants import check_groups, check_step, epochs_of
+from kohort.coordinator.logbatch import build_log_batch, read_log_batch
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
-from kohort.coordinator.records import Record, VolatileRecord
+from kohort.coordinator.records import Record, TransactionalOffsetCommitted, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
@@ -25,6 +26,10 @@ from kohort.journal.rows import Entry
 
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]
+#: A command that is answered.
+Question = (
+    asked.GroupCommand | asked.ListGroups | asked.ListGroupConfigs | asked.ExpireOffsets | asked.CompleteTransaction
+)
 
 
 def topic_id_of(name: str, *, generation: int = 0) -> TopicId:
@@ -100,6 +105,9 @@ class GroupDialogue:
         self.now_ms = 1_000_000
         #: Every durable record, as bytes, in the order of the log.
         self.log: list[tuple[bytes, bytes | None]] = []
+        #: The same as batches; once there was a transaction these alone are the log.
+        self.batches: list[bytes] = []
+        self.has_transactions = False
         self.shard = Shard(self.settings)
         #: What the journal would say, oldest first.
         self.told: list[Entry] = []
@@ -112,9 +120,7 @@ class GroupDialogue:
 
     # Requests.
 
-    def ask(
-        self, command: asked.GroupCommand | asked.ListGroups | asked.ListGroupConfigs | asked.ExpireOffsets
-    ) -> Answer:
+    def ask(self, command: Question) -> Answer:
         """Send a ready-made command; its `request` has to come from `request()`."""
         answer = Answer(self, command.request)
         assert command.request not in self._answers, "a token is used once"
@@ -190,6 +196,47 @@ class GroupDialogue:
                     for (topic, partition), offset in named.items()
                 ),
                 **fields,
+            )
+        )
+
+    def commit_in_transaction(
+        self,
+        offsets: Mapping[int | tuple[str, int], int],
+        *,
+        producer: int = 7,
+        producer_epoch: int = 0,
+        member_id: str = "",
+        epoch: int = -1,
+        **fields: Any,
+    ) -> Answer:
+        """TxnOffsetCommit; without member id and epoch nobody is checked."""
+        named = {(("t", key) if isinstance(key, int) else key): offset for key, offset in offsets.items()}
+        fields.setdefault("group_id", self.group_id)
+        return self.ask(
+            asked.CommitTransactionOffsets(
+                cause=self.cause(),
+                request=self.request(),
+                member_id=member_id,
+                generation_or_member_epoch=epoch,
+                offsets=tuple(
+                    asked.OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
+                    for (topic, partition), offset in named.items()
+                ),
+                producer_id=producer,
+                producer_epoch=producer_epoch,
+                **fields,
+            )
+        )
+
+    def complete(self, producer: int = 7, *, is_commit: bool = True, producer_epoch: int = 0) -> Answer:
+        """The transaction coordinator's word on a producer's transaction."""
+        return self.ask(
+            asked.CompleteTransaction(
+                cause=self.cause(),
+                request=self.request(),
+                producer_id=producer,
+                producer_epoch=producer_epoch,
+                is_commit=is_commit,
             )
         )
 
@@ -313,6 +360,11 @@ class GroupDialogue:
     def fold(self, log: Iterable[tuple[bytes, bytes | None]] | None = None) -> Shard:
         """A shard that has read the log, and was told nothing else."""
         shard = Shard(self.settings)
+        if log is None and self.has_transactions:
+            for batch in self.batches:
+                for written in read_log_batch(batch):
+                    shard.apply(written)
+            return shard
         for key, value in self.log if log is None else log:
             record = recordcodec.decode(key, value)
             assert record is not None
@@ -417,7 +469,13 @@ class GroupDialogue:
     def _commit(self, stimulus: Stimulus, decision: Decision) -> None:
         before = epochs_of(self.shard.groups)
         durable = [record for record in decision.records if not isinstance(record, VolatileRecord)]
-        self.log.extend(recordcodec.encode(record) for record in durable)
+        batch = build_log_batch(decision.records, now_ms=self.now_ms)
+        if batch is not None:
+            self.batches.append(batch)
+        if any(isinstance(record, TransactionalOffsetCommitted) for record in durable):
+            self.has_transactions = True
+        if not self.has_transactions:
+            self.log.extend(recordcodec.encode(record) for record in durable)
         self._seen.extend(decision.records)
         self.told.extend(tell(self.shard.groups, stimulus, decision))
         for reply in self.shard.commit(decision, now_ms=self.now_ms):

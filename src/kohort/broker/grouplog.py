@@ -1,7 +1,7 @@
 """Reads the coordinator's log at the start of a broker: every record of a partition, oldest first, into its shard.
 
 Laws: records are applied in the order of the log, by the same `apply` as when they were decided; those of a
-transaction when its commit marker comes, and not at all without one. What cannot be read stops the start: a
+transaction that was open stay pending until its marker comes. What cannot be read stops the start: a
 coordinator that left it out would serve groups that it only half knows. Types that nobody knows are counted.
 Source: architecture rule 2 and the journey of a restart; Apache Kafka's coordinator loader.
 """
@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from kohort.coordinator.logbatch import read_in_batch, read_marker
 from kohort.coordinator.recordreader import RecordReader
 from kohort.coordinator.shard import Shard
-from kohort.records.batch import iterate_records
 from kohort.records.choice import active_kernels
 from kohort.records.columns import decode_columns
-from kohort.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, split_batches
+from kohort.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, split_batches
 from kohort.records.layout import ATTRIBUTES
 from kohort.records.table import read_table, table_field
 from kohort.storage.partition import PartitionLog
@@ -28,8 +28,6 @@ from kohort.storage.partition import PartitionLog
 READ_BYTES: Final = 4 * 1024 * 1024
 #: What one batch may unfold to: a decision is never split, so a batch is as large as the largest decision.
 BATCH_LIMIT_BYTES: Final = 1 << 30
-#: Key of a control record that commits: version 0, type 1.
-_COMMIT: Final = b"\0\0\0\1"
 
 Entries = list[tuple[bytes | None, bytes | None]]
 
@@ -53,14 +51,12 @@ class GroupLogLoader:
     def load(self, shard: Shard, partition: PartitionLog) -> Loaded:
         """Apply every record of the shard's log."""
         offset, loaded = partition.log_start_offset, Loaded()
-        #: Producer id -> records of its transaction that is open.
-        pending: dict[int, Entries] = {}
         while offset < partition.log_end_offset:
             views = partition.read(offset, READ_BYTES)
             assert views, "a log has no batch before its end"
             for view in views:
                 if _has_transactions(view):
-                    offset = self._load_one_by_one(shard, view, pending, loaded)
+                    offset = self._load_one_by_one(shard, view, loaded)
                     continue
                 entries, offset, is_whole = _entries(view, offset)
                 self._apply(shard, entries, loaded)
@@ -69,33 +65,30 @@ class GroupLogLoader:
                     break
         return loaded
 
-    def _apply(self, shard: Shard, entries: Entries, loaded: Loaded) -> None:
+    def _apply(self, shard: Shard, entries: Entries, loaded: Loaded, header: BatchHeader | None = None) -> None:
+        """`header`: of the batch that the entries are from, where it may be a transaction's."""
         read, apply, applied = self._reader.read, shard.apply, 0
         for key, value in entries:
             record = read(key or b"", value)
             if record is not None:
-                apply(record)
+                apply(record if header is None else read_in_batch(header, record))
                 applied += 1
         loaded.records += applied
         loaded.unknown += len(entries) - applied
 
-    def _load_one_by_one(self, shard: Shard, view: memoryview, pending: dict[int, Entries], loaded: Loaded) -> int:
+    def _load_one_by_one(self, shard: Shard, view: memoryview, loaded: Loaded) -> int:
         """Batch by batch, for a view that has transactions in it; returns where to read on."""
         offset = 0
         for position, header in split_batches(view):
             batch = view[position : position + header.size_bytes]
             offset = header.next_offset
             if header.is_control:
-                marker = next(iterate_records(batch, include_control=True), None)
-                entries = pending.pop(header.producer_id, [])
-                if marker is not None and marker.key == _COMMIT:
-                    self._apply(shard, entries, loaded)
+                marker = read_marker(header, batch)
+                if marker is not None:
+                    shard.apply(marker)
                 continue
             entries, _, _ = _entries(batch, header.base_offset)
-            if header.is_transactional:
-                pending.setdefault(header.producer_id, []).extend(entries)
-            else:
-                self._apply(shard, entries, loaded)
+            self._apply(shard, entries, loaded, header)
         return offset
 
 

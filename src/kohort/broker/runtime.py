@@ -21,17 +21,15 @@ from kohort.broker.durability import Durability, is_durable
 from kohort.broker.grouplog import GroupLogLoader, without_collections
 from kohort.broker.request import Request
 from kohort.clock import Clock
-from kohort.coordinator import recordcodec
 from kohort.coordinator.chronicle import Stimulus, count_of, tell
 from kohort.coordinator.commands import Command, GroupCommand, ReplyBody, TopicsChanged
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.records import VolatileRecord
+from kohort.coordinator.logbatch import build_log_batch
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import CauseId, RequestToken, coordinator_partition
 from kohort.journal.ring import Journal
-from kohort.records.batch import build_batch
 from kohort.storage.partition import PartitionLog
 from kohort.wire.schema import Message
 
@@ -183,10 +181,9 @@ class Runtime:
             self.journal.record(entries, cause=cause, now_ms=now_ms)
 
     def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> None:
-        encode = recordcodec.encode
-        rows = [(*encode(record), now_ms, ()) for record in decision.records if not isinstance(record, VolatileRecord)]
-        if rows:
-            self._durability.append(partition, build_batch(rows), now_ms=now_ms, validate=False)
+        batch = build_log_batch(decision.records, now_ms=now_ms)
+        if batch is not None:
+            self._durability.append(partition, batch, now_ms=now_ms, validate=False)
 
     def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
         request, then = self._waiting.pop(token)

@@ -36,17 +36,19 @@ _TIMERS: Final = {
     "initial_delay": "initial delay over",
     "assignment": "assignment due",
 }
+_COUNTED_RECORDS: Final = frozenset({facts.OffsetCommitted, facts.TransactionalOffsetCommitted})
 _COUNTED: Final[dict[type[asked.Command], str]] = {
     asked.ConsumerGroupHeartbeat: "heartbeats",
     asked.Heartbeat: "heartbeats",
     asked.CommitOffsets: "commits",
+    asked.CommitTransactionOffsets: "commits",
     asked.FetchOffsets: "offset_fetches",
 }
 
 
 def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
     """The name under which a decision is only counted, `None` if it has to be told or means nothing."""
-    if decision.records and type(decision.records[0]) is not facts.OffsetCommitted:
+    if decision.records and type(decision.records[0]) not in _COUNTED_RECORDS:
         return None
     return None if _refusal(decision) is not None else _COUNTED.get(type(stimulus))  # type: ignore[arg-type]
 

@@ -44,7 +44,7 @@ def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup) 
     """Describe one classic group; a KIP-848 one is none."""
     group_id = command.group_id
     classic = groups.classic.get(group_id)
-    if classic is None and group_id in groups.offsets and group_id not in groups.consumer:
+    if classic is None and groups.has_offsets(group_id) and group_id not in groups.consumer:
         reply = DescribeClassicGroupReply(
             error=ErrorCode.NONE, group_id=group_id, state="Empty", protocol_type="", protocol_name="", members=()
         )
@@ -62,6 +62,6 @@ def _listed(groups: GroupsState) -> Iterator[ListedGroup]:
             state=classic.state.value,
             group_type=CLASSIC,
         )
-    for group_id in groups.offsets:
+    for group_id in {**groups.offsets, **groups.pending_offsets}:
         if group_id not in groups.consumer and group_id not in groups.classic:
             yield ListedGroup(group_id=group_id, protocol_type="", state="Empty", group_type=CLASSIC)

@@ -159,10 +159,22 @@ class ConsumerGroup:
         self.window_opened_ms = 0
 
 
+class OpenTransaction:
+    """What one coordinator knows of a producer's transaction."""
+
+    __slots__ = ("group_ids", "producer_epoch")
+
+    def __init__(self, producer_epoch: int) -> None:
+        #: The newest incarnation of the producer that wrote in it.
+        self.producer_epoch = producer_epoch
+        #: Groups for which offsets were committed in it, in the order of the log.
+        self.group_ids: dict[str, None] = {}
+
+
 class GroupsState:
     """Everything that one shard knows; a group id is in at most one of `consumer` and `classic`."""
 
-    __slots__ = ("classic", "configs", "consumer", "image", "offsets")
+    __slots__ = ("classic", "configs", "consumer", "image", "offsets", "pending_offsets", "transactions")
 
     def __init__(self) -> None:
         #: The topics; version 0 means that nobody told yet.
@@ -174,5 +186,14 @@ class GroupsState:
         #: group id -> topic -> partition -> the latest commit; no empty inner mapping.
         #: A group id that is only here is a simple group: somebody commits without being a member.
         self.offsets: dict[str, dict[str, dict[int, OffsetCommitted]]] = {}
+        #: group id -> (topic, partition) -> producer id -> the commit of its open transaction, in the order of the log;
+        #: `None` where a commit that counts came after it. No empty inner mapping.
+        self.pending_offsets: dict[str, dict[tuple[str, int], dict[int, OffsetCommitted | None]]] = {}
+        #: Producer id -> its transaction that is open here.
+        self.transactions: dict[int, OpenTransaction] = {}
         #: group id -> the configs that were set for it, also for groups that are not there; no empty inner mapping.
         self.configs: dict[str, dict[str, str]] = {}
+
+    def has_offsets(self, group_id: str) -> bool:
+        """Whether anything is committed for the group, or is about to be by a transaction."""
+        return group_id in self.offsets or group_id in self.pending_offsets

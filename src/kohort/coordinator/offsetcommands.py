@@ -42,6 +42,29 @@ class CommitOffsets(GroupCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTransactionOffsets(CommitOffsets):
+    """TxnOffsetCommit: the same within a producer's transaction; answered with `CommitOffsetsReply`.
+
+    Without member id, instance id and generation (a producer that does not know its consumer's) nobody is checked.
+    `is_stale_epoch_aware`: version 6 on; before it a stale member epoch is called an illegal generation.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    is_stale_epoch_aware: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteTransaction(Command):
+    """A producer's transaction is over, in every group of the shard; answered with `Done` or a `Refusal`."""
+
+    request: RequestToken
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsetsReply:
     """One code per partition of the request, in its order."""
 
@@ -60,7 +83,7 @@ class FetchOffsets(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """`offset` -1 means that nothing is committed."""
+    """`offset` -1 means that nothing is committed; `error` is UNSTABLE_OFFSET_COMMIT while a transaction is open."""
 
     topic: str
     topic_id: TopicId
@@ -68,6 +91,7 @@ class CommittedOffset:
     offset: int
     leader_epoch: int
     metadata: str
+    error: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

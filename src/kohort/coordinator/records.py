@@ -48,6 +48,24 @@ class OffsetCommitted(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalOffsetCommitted(Record):
+    """Type 1 in a batch of a transaction: the commit counts when, and only if, the transaction is committed."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: OffsetCommitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCompleted(Record):
+    """A control batch: what the producer wrote in its transaction counts, or never happened; of no group."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForgotten(Record):
     """Tombstone of type 1."""
 

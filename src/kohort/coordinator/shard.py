@@ -39,6 +39,7 @@ from kohort.coordinator.offsets.commit import decide_commit
 from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets
 from kohort.coordinator.offsets.expiry import decide_expire
 from kohort.coordinator.offsets.fetch import decide_fetch
+from kohort.coordinator.offsets.transactions import decide_commit_in_transaction, decide_complete
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topicchange import decide_topics_changed
 from kohort.errors import ErrorCode, Refused
@@ -78,6 +79,8 @@ class Shard:
             return decide_topics_changed(self.groups, command, self.settings_for, now_ms=now_ms)
         if isinstance(command, asked.ListGroups):
             return decide_list(self.groups, command)
+        if isinstance(command, asked.CompleteTransaction):
+            return decide_complete(self.groups, command)
         if isinstance(command, asked.ExpireOffsets):
             return decide_expire(self.groups, command, self.settings, now_ms=now_ms)
         if isinstance(command, asked.ListGroupConfigs):
@@ -155,12 +158,23 @@ class Shard:
                 for topic, partitions in topics.items()
                 for partition, committed in partitions.items()
             },
+            "transactions": {
+                producer_id: (transaction.producer_epoch, tuple(transaction.group_ids))
+                for producer_id, transaction in self.groups.transactions.items()
+            },
+            "pending_offsets": {
+                (group_id, *place): tuple(claims.items())
+                for group_id, partitions in self.groups.pending_offsets.items()
+                for place, claims in partitions.items()
+            },
             "configs": {group_id: dict(configs) for group_id, configs in self.groups.configs.items()},
         }
 
     def _decide(self, command: asked.GroupCommand, *, now_ms: int) -> Decision:
         groups, settings = self.groups, self.settings_for(command.group_id)
         match command:
+            case asked.CommitTransactionOffsets():
+                return decide_commit_in_transaction(groups, command, settings, now_ms=now_ms)
             case asked.CommitOffsets():
                 return decide_commit(groups, command, settings, now_ms=now_ms)
             case asked.FetchOffsets():
@@ -248,6 +262,8 @@ def _apply_image(groups: GroupsState, record: facts.TopicImageReplaced) -> None:
 _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.TopicImageReplaced: _apply_image,
     facts.OffsetCommitted: offsets_apply.apply_offset_committed,
+    facts.TransactionalOffsetCommitted: offsets_apply.apply_transactional_offset_committed,
+    facts.TransactionCompleted: offsets_apply.apply_transaction_completed,
     facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
     facts.ConsumerGroupEpochSet: consumer_apply.apply_epoch_set,
     facts.ConsumerGroupForgotten: consumer_apply.apply_group_forgotten,

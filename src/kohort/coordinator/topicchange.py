@@ -53,9 +53,10 @@ def decide_topics_changed(
         records += resolved
         records += changed_records
         effects += armed
-    for group_id, topics in groups.offsets.items():
-        gone = [name for name, offsets in topics.items() if _is_gone(name, next(iter(offsets.values())), groups, image)]
-        records.extend(build_offset_tombstones(groups, group_id, gone))
+    for group_id in {**groups.offsets, **groups.pending_offsets}:
+        gone = [name for name, sample in _samples(groups, group_id).items() if _is_gone(name, sample, groups, image)]
+        if gone:
+            records.extend(build_offset_tombstones(groups, group_id, gone))
     return Decision(tuple(records), tuple(effects))
 
 
@@ -66,7 +67,17 @@ def _changed_names(before: TopicImage, after: TopicImage) -> set[str]:
     return changed
 
 
-def _is_gone(name: str, sample: OffsetCommitted, groups: GroupsState, image: TopicImage) -> bool:
+def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | None]:
+    """One commit for each topic of a group; `None` where an open transaction alone is about to commit."""
+    samples: dict[str, OffsetCommitted | None] = dict.fromkeys(
+        topic for topic, _ in groups.pending_offsets.get(group_id, {})
+    )
+    for name, offsets in groups.offsets.get(group_id, {}).items():
+        samples[name] = next(iter(offsets.values()))
+    return samples
+
+
+def _is_gone(name: str, sample: OffsetCommitted | None, groups: GroupsState, image: TopicImage) -> bool:
     """Whether the topic that a group committed for is no more; `sample` is one of those commits."""
     facts = image.by_name.get(name)
     if facts is None:
@@ -74,4 +85,4 @@ def _is_gone(name: str, sample: OffsetCommitted, groups: GroupsState, image: Top
     before = groups.image.by_name.get(name)
     if before is not None:
         return before.topic_id != facts.topic_id
-    return sample.topic_id not in (ZERO_TOPIC_ID, facts.topic_id)
+    return sample is not None and sample.topic_id not in (ZERO_TOPIC_ID, facts.topic_id)

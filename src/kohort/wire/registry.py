@@ -37,6 +37,7 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -76,6 +77,7 @@ _APIS: Final[dict[int, _Api]] = {
     ApiKey.DELETE_TOPICS: _Api(1, 6, 4),
     ApiKey.INIT_PRODUCER_ID: _Api(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _Api(2, 4, 4),
+    ApiKey.TXN_OFFSET_COMMIT: _Api(0, 5, 3),
     ApiKey.DESCRIBE_CONFIGS: _Api(1, 4, 4),
     ApiKey.CREATE_PARTITIONS: _Api(0, 3, 2),
     ApiKey.DELETE_GROUPS: _Api(0, 2, 2),

@@ -95,9 +95,9 @@ def test_unknown_types_are_counted(log: PartitionLog) -> None:
 
 
 def test_offsets_of_a_transaction_count_from_its_commit_on(log: PartitionLog) -> None:
-    """An ordinary commit that lies between a transaction and its marker is the older one."""
-    found, _ = load(log, batch(commit(0, 5), producer_id=3), batch(commit(0, 7)), marker(COMMIT, 3))
-    assert found == {0: 5}
+    """An ordinary commit that lies between a transaction's and its marker is the newer one, as in Apache Kafka."""
+    found, _ = load(log, batch(commit(0, 5), commit(1, 6), producer_id=3), batch(commit(0, 7)), marker(COMMIT, 3))
+    assert found == {0: 7, 1: 6}
 
 
 def test_offsets_of_aborted_and_of_open_transactions_do_not_count(log: PartitionLog) -> None:

@@ -207,4 +207,4 @@ def test_group_with_members_is_not_deleted(group: GroupDialogue) -> None:
     assert group.list_groups() == []
     assert group.committed() == {}
     group.restart()
-    assert group.shard.state_digest() == {"consumer": {}, "classic": {}, "offsets": {}, "configs": {}}
+    assert not any(group.shard.state_digest().values())

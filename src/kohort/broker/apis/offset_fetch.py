@@ -1,7 +1,7 @@
 """OffsetFetch (key 9): how far a group has read.
 
 Versions 1 to 10 are served. Version 2: null asks for every topic, and errors stand once per answer instead of at each
-partition. Version 7: only stable offsets (there are no others without transactions). Version 8: several groups.
+partition. Version 7: only offsets that no open transaction may replace (KIP-447). Version 8: several groups.
 Version 9: members of KIP-848 groups say who they are. Version 10: topics by id.
 """
 
@@ -96,6 +96,7 @@ def _topics(body: commands.FetchOffsetsReply) -> Iterator[OffsetFetchResponseTop
                 committed_offset=found.offset,
                 committed_leader_epoch=found.leader_epoch,
                 metadata=found.metadata,
+                error_code=found.error,
             )
         )
     for topic, partitions in rows.items():
@@ -150,6 +151,7 @@ def _group(
                 committed_offset=found.offset,
                 committed_leader_epoch=found.leader_epoch,
                 metadata=found.metadata,
+                error_code=found.error,
             )
         )
     topics = [

@@ -17,7 +17,7 @@ from kohort.coordinator.commands import CommitOffsets, CommitOffsetsReply, Offse
 from kohort.coordinator.consumer.static import bearer_of
 from kohort.coordinator.decision import Decision, Effect, Reply
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records import OffsetCommitted, Record
+from kohort.coordinator.records import OffsetCommitted
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
@@ -29,12 +29,22 @@ _INT64_MAX: Final = 2**63 - 1
 def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Store offsets; one code per partition. Raises `Refused` where the whole request is."""
     group = groups.consumer.get(command.group_id)
-    member = None if group is None else _check_consumer_member(group, command)
+    member = None if group is None else check_consumer_member(group, command)
     effects: tuple[Effect, ...] = ()
     if group is None:
         effects = _check_other_group(groups, command, now_ms=now_ms)
+    records, errors = examine_partitions(groups, command, settings, member=member, now_ms=now_ms)
+    reply = Reply(command.request, CommitOffsetsReply(errors=tuple(errors)))
+    return Decision(tuple(records), (reply, *effects))
+
+
+def examine_partitions(
+    groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, member: ConsumerMember | None, now_ms: int
+) -> tuple[list[OffsetCommitted], list[ErrorCode]]:
+    """What is to be stored, and one code per partition of the request; `member`: whose grants are asked for."""
+    group = groups.consumer.get(command.group_id)
     expire_ms = _expire_timestamp_ms(command, now_ms=now_ms)
-    records: list[Record] = []
+    records: list[OffsetCommitted] = []
     errors: list[ErrorCode] = []
     for offset in command.offsets:
         topic_id, error = _check_partition(groups.image, offset, settings)
@@ -45,11 +55,10 @@ def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSe
             records.append(
                 _build_record(command.group_id, offset, topic_id=topic_id, now_ms=now_ms, expire_ms=expire_ms)
             )
-    reply = Reply(command.request, CommitOffsetsReply(errors=tuple(errors)))
-    return Decision(tuple(records), (reply, *effects))
+    return records, errors
 
 
-def _check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> ConsumerMember | None:
+def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> ConsumerMember | None:
     """The member that commits, `None` for an administrator's commit to an empty group."""
     epoch = command.generation_or_member_epoch
     if epoch < 0 and not group.members:

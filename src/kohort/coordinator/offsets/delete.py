@@ -5,7 +5,7 @@ Source: Apache Kafka's `OffsetMetadataManager.deleteOffsets` and `GroupMetadataM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
@@ -21,19 +21,19 @@ from kohort.errors import ErrorCode, Refused
 def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decision:
     """Forget offsets of partitions that nobody in the group subscribes to."""
     is_subscribed = _subscription_test(groups, command.group_id)
-    topics = groups.offsets.get(command.group_id, {})
+    known = set(_partitions_of(groups, command.group_id))
     image = groups.image
     records: list[Record] = []
     errors: list[ErrorCode] = []
     for topic, partition in dict.fromkeys(command.partitions):
-        if partition in topics.get(topic, {}) and not is_subscribed(topic):
+        if (topic, partition) in known and not is_subscribed(topic):
             records.append(OffsetForgotten(group_id=command.group_id, topic=topic, partition=partition))
     for topic, partition in command.partitions:
         facts = image.by_name.get(topic)
         is_there = facts is not None and 0 <= partition < facts.partition_count
         if is_subscribed(topic):
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-        elif image.version and not is_there and partition not in topics.get(topic, {}):
+        elif image.version and not is_there and (topic, partition) not in known:
             errors.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             errors.append(ErrorCode.NONE)
@@ -45,11 +45,11 @@ def decide_delete_group(groups: GroupsState, command: DeleteGroup) -> Decision:
     group_id = command.group_id
     group = groups.consumer.get(group_id)
     classic = groups.classic.get(group_id)
-    if group is None and classic is None and group_id not in groups.offsets:
+    if group is None and classic is None and not groups.has_offsets(group_id):
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {group_id} does not exist")
     if (group is not None and group.members) or (classic is not None and classic.state is not ClassicGroupState.EMPTY):
         raise Refused(ErrorCode.NON_EMPTY_GROUP, f"the group {group_id} has members")
-    records: list[Record] = [*build_offset_tombstones(groups, group_id, groups.offsets.get(group_id, {}))]
+    records: list[Record] = [*build_offset_tombstones(groups, group_id)]
     effects: list[Effect] = [Reply(command.request, Done())]
     if group is not None:
         records.extend(build_group_tombstones(group))
@@ -59,14 +59,26 @@ def decide_delete_group(groups: GroupsState, command: DeleteGroup) -> Decision:
     return Decision(tuple(records), tuple(effects))
 
 
-def build_offset_tombstones(groups: GroupsState, group_id: str, topics: Collection[str]) -> list[OffsetForgotten]:
-    """Forget what a group has committed for `topics`."""
-    found = groups.offsets.get(group_id, {})
+def build_offset_tombstones(
+    groups: GroupsState, group_id: str, topics: Collection[str] | None = None
+) -> list[OffsetForgotten]:
+    """Forget what a group has committed for `topics`, `None` being all, and what open transactions are about to."""
     return [
         OffsetForgotten(group_id=group_id, topic=topic, partition=partition)
-        for topic in sorted(topics)
-        for partition in sorted(found.get(topic, {}))
+        for topic, partition in sorted(_partitions_of(groups, group_id))
+        if topics is None or topic in topics
     ]
+
+
+def _partitions_of(groups: GroupsState, group_id: str) -> Iterator[tuple[str, int]]:
+    """Every partition for which something is committed, or is about to be, each once."""
+    topics, pending = groups.offsets.get(group_id, {}), groups.pending_offsets.get(group_id, {})
+    for topic, partitions in topics.items():
+        for partition in partitions:
+            yield topic, partition
+    for topic, partition in pending:
+        if partition not in topics.get(topic, {}):
+            yield topic, partition
 
 
 def _subscription_test(groups: GroupsState, group_id: str) -> Callable[[str], bool]:
@@ -76,7 +88,7 @@ def _subscription_test(groups: GroupsState, group_id: str) -> Callable[[str], bo
         return group.topic_subscribers.__contains__
     classic = groups.classic.get(group_id)
     if classic is None:
-        if group_id not in groups.offsets:
+        if not groups.has_offsets(group_id):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {group_id} does not exist")
         return _never
     if not classic.members:

@@ -1,8 +1,8 @@
 """Offsets that nobody reads by any more are forgotten after a while, and with the last of them the group.
 
-Laws: an offset of a topic that a living group subscribes to is kept, whatever its age. A group is forgotten only while
-it is empty and nothing is kept for it. One decision forgets only so much, so that a batch of the log and a turn of the
-loop stay small.
+Laws: an offset of a topic that a living group subscribes to, or that an open transaction is about to replace, is kept,
+whatever its age. A group is forgotten only while it is empty and nothing is kept for it. One decision forgets only so
+much, so that a batch of the log and a turn of the loop stay small.
 Source: Apache Kafka's `OffsetMetadataManager.cleanupExpiredOffsets` and the offset expiration conditions of its groups
 (KIP-211, KIP-496). Kafka counts from the moment at which the group became empty even for what was committed later, by
 an administrator; here the later one of the two counts.
@@ -65,10 +65,13 @@ def _expired(groups: GroupsState, group_id: str, retention_ms: int, *, now_ms: i
     since_ms = classic.state_timestamp_ms if classic is not None and classic.protocol_type else 0
     if classic is not None and classic.members:
         since_ms = 0
+    pending = groups.pending_offsets.get(group_id, {})
     for topic, partitions in topics.items():
         if topic in in_use:
             continue
-        for offset in partitions.values():
+        for partition, offset in partitions.items():
+            if (topic, partition) in pending:
+                continue
             over_ms = max(since_ms, offset.commit_timestamp_ms) + retention_ms
             # A client that named a time of its own is taken at its word.
             if now_ms >= (over_ms if offset.expire_timestamp_ms == -1 else offset.expire_timestamp_ms):
@@ -91,6 +94,8 @@ def _tombstone(offset: OffsetCommitted) -> OffsetForgotten:
 
 
 def _keeps_more(groups: GroupsState, group_id: str, count: int) -> bool:
+    if group_id in groups.pending_offsets:
+        return True
     return sum(map(len, groups.offsets.get(group_id, {}).values())) > count
 
 

@@ -1,11 +1,14 @@
 """OffsetFetch: what is committed.
 
 Laws: a member whose group or membership is gone is told so; "nothing committed" would send it to auto.offset.reset.
+Who asks for stable offsets gets none that an open transaction may replace (KIP-447).
 Source: KIP-848; Apache Kafka's `OffsetMetadataManager.fetchOffsets`. The previous epoch is accepted, too: the answer
 that carried the current one may still be on its way (KAFKA-20765).
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from kohort.coordinator.commands import CommittedOffset, FetchOffsets, FetchOffsetsReply
 from kohort.coordinator.decision import Decision, Reply
@@ -20,12 +23,17 @@ def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
     """Look up committed offsets; raises `Refused` if the member is not who it says."""
     _check_member(groups, command)
     topics = groups.offsets.get(command.group_id, {})
+    pending = groups.pending_offsets.get(command.group_id, {}) if command.require_stable else {}
     if command.partitions is None:
-        wanted = [(topic, partition) for topic in sorted(topics) for partition in sorted(topics[topic])]
+        known = {(topic, partition) for topic, partitions in topics.items() for partition in partitions}
+        wanted = sorted(known.union(pending))
     else:
         wanted = list(command.partitions)
     offsets = tuple(
-        _committed(topic, partition, topics.get(topic, {}).get(partition), groups.image) for topic, partition in wanted
+        _unstable(topic, partition, groups.image)
+        if (topic, partition) in pending
+        else _committed(topic, partition, topics.get(topic, {}).get(partition), groups.image)
+        for topic, partition in wanted
     )
     return Decision(effects=(Reply(command.request, FetchOffsetsReply(offsets=offsets)),))
 
@@ -42,6 +50,11 @@ def _check_member(groups: GroupsState, command: FetchOffsets) -> None:
         raise Refused(
             ErrorCode.STALE_MEMBER_EPOCH, f"the request's epoch is {epoch}, and the member's is {member.member_epoch}"
         )
+
+
+def _unstable(topic: str, partition: int, image: TopicImage) -> CommittedOffset:
+    """What a transaction that is open may replace; the client asks again."""
+    return replace(_committed(topic, partition, None, image), error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def _committed(topic: str, partition: int, found: OffsetCommitted | None, image: TopicImage) -> CommittedOffset:

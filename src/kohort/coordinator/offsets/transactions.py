@@ -1,0 +1,103 @@
+"""Offsets that are committed within a producer's transaction: kept aside until its marker comes.
+
+Laws: nothing of a transaction is served before it is committed, and nothing of one that is aborted ever. Who may
+commit is asked when the request comes, as with any commit; the marker asks nobody. An incarnation of a producer that
+has been replaced writes nothing more.
+Source: KIP-98, KIP-447 (the consumer's identity fences it), KIP-1251, KIP-1319; Apache Kafka's
+`OffsetMetadataManager.validateTransactionalOffsetCommit`.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.requests import check_commit, commit_effects
+from kohort.coordinator.commands import CommitOffsetsReply, CommitTransactionOffsets, CompleteTransaction, Done, Refusal
+from kohort.coordinator.decision import Decision, Effect, Reply
+from kohort.coordinator.model import ConsumerMember, GroupsState
+from kohort.coordinator.offsets.commit import check_consumer_member, examine_partitions
+from kohort.coordinator.records import TransactionalOffsetCommitted, TransactionCompleted
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+
+def decide_commit_in_transaction(
+    groups: GroupsState, command: CommitTransactionOffsets, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """Keep offsets aside for the producer's transaction; one code per partition.
+
+    Raises:
+        Refused: INVALID_GROUP_ID, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH; UNKNOWN_MEMBER_ID,
+            FENCED_INSTANCE_ID, ILLEGAL_GENERATION and, from version 6 on, STALE_MEMBER_EPOCH.
+    """
+    if not command.group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+    _check_producer(groups, command)
+    try:
+        member, effects = _check_consumer(groups, command, now_ms=now_ms)
+    except Refused as refused:
+        raise Refused(_code(refused.code, command), refused.message) from None
+    commits, errors = examine_partitions(groups, command, settings, member=member, now_ms=now_ms)
+    records = tuple(
+        TransactionalOffsetCommitted(
+            group_id=command.group_id,
+            producer_id=command.producer_id,
+            producer_epoch=command.producer_epoch,
+            commit=commit,
+        )
+        for commit in commits
+    )
+    reply = CommitOffsetsReply(errors=tuple(_code(error, command) for error in errors))
+    return Decision(records, (Reply(command.request, reply), *effects))
+
+
+def decide_complete(groups: GroupsState, command: CompleteTransaction) -> Decision:
+    """Write the marker of a transaction that is open here; one that is not was completed before, or never came here."""
+    transaction = groups.transactions.get(command.producer_id)
+    if transaction is None:
+        return Decision(effects=(Reply(command.request, Done()),))
+    if command.producer_epoch < transaction.producer_epoch:
+        message = f"producer {command.producer_id} is at epoch {transaction.producer_epoch}"
+        refusal = Refusal(code=ErrorCode.INVALID_PRODUCER_EPOCH, message=message)
+        return Decision(effects=(Reply(command.request, refusal),))
+    marker = TransactionCompleted(
+        group_id="",
+        producer_id=command.producer_id,
+        producer_epoch=command.producer_epoch,
+        is_commit=command.is_commit,
+    )
+    return Decision((marker,), (Reply(command.request, Done()),))
+
+
+def _check_producer(groups: GroupsState, command: CommitTransactionOffsets) -> None:
+    if command.producer_id < 0 or command.producer_epoch < 0:
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"there is no producer {command.producer_id} at epoch {command.producer_epoch}: InitProducerId gives one",
+        )
+    transaction = groups.transactions.get(command.producer_id)
+    if transaction is not None and command.producer_epoch < transaction.producer_epoch:
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {command.producer_id} is at epoch {transaction.producer_epoch}: it was started elsewhere",
+        )
+
+
+def _check_consumer(
+    groups: GroupsState, command: CommitTransactionOffsets, *, now_ms: int
+) -> tuple[ConsumerMember | None, tuple[Effect, ...]]:
+    """The KIP-848 member whose grants count, and what the commit does to a classic one's session."""
+    generation = command.generation_or_member_epoch
+    if generation < 0 and not command.member_id and command.instance_id is None:
+        return None, ()
+    consumer, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
+    if consumer is not None:
+        return check_consumer_member(consumer, command), ()
+    if classic is None and generation < 0:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} has no members")
+    check_commit(classic, command)
+    return None, commit_effects(classic, command, now_ms=now_ms)
+
+
+def _code(code: ErrorCode, command: CommitTransactionOffsets) -> ErrorCode:
+    """Producers before KIP-1319 know no member epochs."""
+    is_translated = code == ErrorCode.STALE_MEMBER_EPOCH and not command.is_stale_epoch_aware
+    return ErrorCode.ILLEGAL_GENERATION if is_translated else code
