@@ -304,6 +304,27 @@ def test_a_group_is_configured(address: str) -> None:
     assert {"name", "value", "is_own", "doc"} == set(configs[0])
 
 
+def test_history_says_what_happened_and_why(address: str, group: kohort.Consumer) -> None:
+    group.close()
+    shown = said(run_kohort("group", "history", "workers", "--bootstrap", address))
+    assert start_of(shown[0]) == ["TIME", "CAUSE", "ORIGIN", "EVENT", "MEMBER", "DETAILS"]
+    text = "\n".join(shown)
+    for words in ("trigger=member joined", "gained=work-0 work-1", "trigger=member left", "counted: "):
+        assert words in text
+
+    found = data(run_kohort("group", "history", "workers", "--json", "--bootstrap", address))
+    assert found["is_complete"]
+    joined = next(event for event in found["events"] if event["event"] == "member_joined")
+    given = next(event for event in found["events"] if event["event"] == "assignment_changed")
+    assert given["origin"] == joined["cause"]
+    assert found["counts"]["commits"] >= 1
+
+
+def test_history_of_a_group_that_never_was_is_empty(address: str) -> None:
+    (line,) = said(run_kohort("group", "history", "nobody", "--bootstrap", address))
+    assert line.startswith("nothing is known of nobody")
+
+
 def test_a_group_that_is_not_there_is_said_so(address: str) -> None:
     for action in ("describe", "delete"):
         refused = run_kohort("group", action, "nobody", "--bootstrap", address)

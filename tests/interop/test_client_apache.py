@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import kohort
 from kohort import Consumer
+from kohort.errors import BrokerError
 from support import client_scenarios
 from support.apache_broker import ApacheKafka
 from support.client_scenarios import BROKER_CONFIG, group_options, new_topic, poll_until, send_values
@@ -101,6 +103,12 @@ class TestClientsOnApacheKafka(ClientSuite):
 def test_members_of_both_protocols_share_a_group(address: str, ours: str, theirs: str) -> None:
     """KIP-848's migration: the coordinator translates between a classic and a consumer member."""
     client_scenarios.mixed_members_share(address, ours, theirs)
+
+
+def test_history_of_a_group_is_kept_by_kohorts_broker_only(address: str) -> None:
+    with kohort.Admin(bootstrap_servers=address) as admin, pytest.raises(BrokerError) as refused:
+        admin.group_history("anybody")
+    assert "only kohort's broker keeps a history" in str(refused.value)
 
 
 def test_broker_without_kip_848_gets_classic_members(old_kafka: ApacheKafka, caplog: pytest.LogCaptureFixture) -> None:

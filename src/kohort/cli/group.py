@@ -1,9 +1,11 @@
-"""`kohort group list|describe|config|delete`."""
+"""`kohort group list|describe|history|config|delete`."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterable
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +13,17 @@ from kohort.cli.main import add_bootstrap, add_json, parse_pairs
 from kohort.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
+    from kohort.client.admin.results import GroupHistory
     from kohort.ids import TopicPartition
+
+#: Seconds between two looks at a history that is followed.
+FOLLOW_INTERVAL_S = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     group = subparsers.add_parser(
-        "group", help="list, describe, configure and delete consumer groups", allow_abbrev=False
+        "group", help="list, describe, explain, configure and delete consumer groups", allow_abbrev=False
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -39,11 +45,18 @@ def add_parser(subparsers: Any) -> None:
     config.add_argument("changes", metavar="NAME=VALUE", nargs="*")
     config.set_defaults(run=run_config)
 
+    history = actions.add_parser("history", help="what happened to a group, and why", allow_abbrev=False)
+    history.add_argument("group", metavar="GROUP")
+    history.add_argument(
+        "--follow", action="store_true", help="stay and show what comes, until Ctrl-C; with --json a row per line"
+    )
+    history.set_defaults(run=run_history)
+
     delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
     delete.add_argument("groups", metavar="GROUP", nargs="+")
     delete.set_defaults(run=run_delete)
 
-    for parser in (listing, describe, config, delete):
+    for parser in (listing, describe, history, config, delete):
         add_bootstrap(parser)
         add_json(parser)
 
@@ -102,6 +115,50 @@ def run_config(options: argparse.Namespace) -> int:
         rows = [(row.name, row.value, "group" if row.is_own else "broker", row.doc) for row in configs]
         print_table(("NAME", "VALUE", "SET BY", "MEANING"), rows, empty="no configs")
     return 0
+
+
+def run_history(options: argparse.Namespace) -> int:
+    """Rows, oldest first; each names the input that caused it and the one that began its rebalance."""
+    from kohort import Admin
+
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        found = admin.group_history(options.group)
+        if options.json and not options.follow:
+            print_json(found)
+            return 0
+        _show_history(found, options)
+        while options.follow:
+            time.sleep(FOLLOW_INTERVAL_S)
+            last = found.events[-1].sequence if found.events else 0
+            newer = admin.group_history(options.group, after=last)
+            if newer.events:
+                found = newer
+                _show_history(found, options)
+    return 0
+
+
+def _show_history(found: GroupHistory, options: argparse.Namespace) -> None:
+    if options.json:
+        for event in found.events:
+            print_json(event)
+        return
+    rows = [
+        (
+            f"{datetime.fromtimestamp(event.time_ms / 1000):%H:%M:%S.%f}"[:-3],
+            event.cause,
+            event.origin,
+            event.event if event.times == 1 else f"{event.event} x{event.times}",
+            event.member_id,
+            " ".join(f"{name}={value}" for name, value in event.details.items()),
+        )
+        for event in found.events
+    ]
+    empty = f"nothing is known of {found.group_id}: no such group, or nothing happened since the broker started"
+    print_table(("TIME", "CAUSE", "ORIGIN", "EVENT", "MEMBER", "DETAILS"), rows, empty=empty)
+    if found.counts and not options.follow:
+        print("counted: " + ", ".join(f"{count} {name}" for name, count in found.counts.items()))
+    if not found.is_complete and not options.follow:
+        print("older rows are gone: the broker keeps the latest journal.ring.rows of all groups")
 
 
 def run_delete(options: argparse.Namespace) -> int:

@@ -10,8 +10,10 @@ from kohort.client.admin import topics as topic_shapes
 from kohort.client.admin.machine import Coordinator
 from kohort.client.admin.results import (
     GroupDescription,
+    GroupHistory,
     GroupListing,
     GroupOffset,
+    HistoryEvent,
 )
 from kohort.client.admindoor import AdminDoor, check
 from kohort.errors import BrokerError, ErrorCode
@@ -19,6 +21,7 @@ from kohort.ids import TopicPartition
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistoryResponse
 from kohort.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
@@ -105,6 +108,37 @@ class GroupCalls(AdminDoor):
             )
             for partition in partitions
         ]
+
+    def group_history(self, group: str, *, after: int = 0) -> GroupHistory:
+        """Why the group is as it is: what came in, what its coordinator decided and what that changed.
+
+        `after`: only rows with a sequence above this one, as of an earlier call.
+
+        Raises:
+            BrokerError: UNSUPPORTED_VERSION where the broker is not one of kohort's: Apache Kafka keeps no history.
+        """
+        during = f"reading the history of group {group}"
+        events: list[HistoryEvent] = []
+        while True:
+            try:
+                page = self._ask(
+                    GroupHistoryRequest(group_id=group, after_sequence=after),
+                    GroupHistoryResponse,
+                    target=Coordinator(group_id=group),
+                    during=during,
+                    codes=lambda response: [response.error_code],
+                )
+            except BrokerError as why:
+                if why.code is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                text = "only kohort's broker keeps a history of groups, and this is another"
+                raise BrokerError(why.code, text, during=during) from why
+            check(page.error_code, page.error_message, during)
+            events += map(shapes.history_event, page.rows)
+            if not page.has_more:
+                counts = {row.name: row.count for row in page.counts}
+                return GroupHistory(group_id=group, events=tuple(events), counts=counts, is_complete=page.is_complete)
+            after = events[-1].sequence
 
     def delete_groups(self, names: Sequence[str]) -> None:
         """Delete empty groups and their offsets.

@@ -160,6 +160,7 @@ class RecordReader:
             topic_id, (partitions, at) = self._id(value[at : at + 16]), _numbers(value, at + 16)
             at = _skip_no_tags(value, at)
             target[topic_id] = tuple(sorted(partitions))
+        _skip_no_tags(value, at)
         return target
 
     def _read_current(self, key: bytes, value: bytes) -> Record | None:
@@ -184,6 +185,7 @@ class RecordReader:
             raise ValueError("a version of its own")
         assigned, at = self._grants(value, _CURRENT.size - 1)
         pending, at = self._grants(value, at)
+        _skip_no_tags(value, at)
         return member_epoch, previous, _STATES.get(state, MemberState.UNKNOWN), assigned, pending
 
     def _grants(self, value: bytes, at: int) -> tuple[Grants, int]:

@@ -65,10 +65,12 @@ class Journal:
 
     def record(self, entries: Iterable[Entry], *, cause: int, now_ms: int) -> None:
         """Append what one input led to; `now_ms` is the time of day."""
+        entries = list(entries)
+        for entry in entries:
+            if entry.event in BEGINNINGS:
+                self._origins[entry.group_id] = cause
         for entry in entries:
             group_id = entry.group_id
-            if entry.event in BEGINNINGS:
-                self._origins[group_id] = cause
             row = Row(
                 sequence=self._next,
                 time_ms=now_ms,

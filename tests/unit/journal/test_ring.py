@@ -41,11 +41,11 @@ def test_journal_that_is_off_keeps_nothing() -> None:
 
 def test_steps_of_a_rebalance_have_its_beginning_for_origin() -> None:
     journal = Journal(limit=10)
-    journal.record([entry("epoch_bumped")], cause=7, now_ms=1)
+    journal.record([entry("member_joined"), entry("epoch_bumped")], cause=7, now_ms=1)
     journal.record([entry("target_computed")], cause=8, now_ms=2)
     journal.record([entry("target_computed", group="h")], cause=9, now_ms=2)
 
-    assert [(row.cause, row.origin) for row in journal.history("g").rows] == [(7, 7), (8, 7)]
+    assert [(row.cause, row.origin) for row in journal.history("g").rows] == [(7, 7), (7, 7), (8, 7)]
     assert [(row.cause, row.origin) for row in journal.history("h").rows] == [(9, 9)]
 
 

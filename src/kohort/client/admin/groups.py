@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kohort.client.admin.results import GroupDescription, GroupListing, MemberDescription
+from kohort.client.admin.results import GroupDescription, GroupListing, HistoryEvent, MemberDescription
 from kohort.errors import ErrorCode, ProtocolError
 from kohort.ids import TopicPartition
 from kohort.wire import embedded
 from kohort.wire.messages.consumer_group_describe import Assignment
 from kohort.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
 from kohort.wire.messages.describe_groups import DescribedGroup as ClassicGroup
+from kohort.wire.messages.group_history import HistoryRow
 from kohort.wire.messages.list_groups import ListedGroup
 from kohort.wire.messages.offset_fetch import OffsetFetchResponse
 
@@ -90,6 +91,22 @@ def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, int
         (topic.name, row.partition_index, row.committed_offset) for topic in response.topics for row in topic.partitions
     ]
     return {TopicPartition(name, number): offset for name, number, offset in rows if offset >= 0}
+
+
+def history_event(row: HistoryRow) -> HistoryEvent:
+    """One row of a group's history."""
+    return HistoryEvent(
+        sequence=row.sequence,
+        time_ms=row.time_ms,
+        last_time_ms=row.last_time_ms,
+        times=row.times,
+        cause=row.cause,
+        origin=row.origin,
+        kind=row.kind,
+        event=row.event,
+        member_id=row.member_id,
+        details={detail.name: detail.value for detail in row.details},
+    )
 
 
 def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:

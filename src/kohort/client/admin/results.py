@@ -8,6 +8,40 @@ from kohort.ids import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEvent:
+    """One row of a group's history.
+
+    `kind`: "stimulus" came in, "decision" was taken, "transition" has changed. `cause`: number of the input that made
+    the row; `origin`: number of the input that began the rebalance it belongs to. `times` above 1: it was repeated
+    until `last_time_ms`. Times in milliseconds since 1970.
+    """
+
+    sequence: int
+    time_ms: int
+    last_time_ms: int
+    times: int
+    cause: int
+    origin: int
+    kind: str
+    event: str
+    member_id: str
+    details: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHistory:
+    """What a broker still has of a group's history, oldest first, and how often what changed nothing happened.
+
+    `is_complete`: the broker has dropped no row since it started.
+    """
+
+    group_id: str
+    events: tuple[HistoryEvent, ...]
+    counts: dict[str, int]
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicListing:
     """One topic; `topic_id` in Kafka's base64 form."""
 

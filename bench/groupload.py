@@ -1,0 +1,193 @@
+"""Many KIP-848 members as a stock client would play them, without a client's weight: one asyncio loop, raw frames.
+
+A member joins with epoch 0, takes what it is given, says at once what it owns when that has changed, and otherwise
+heartbeats when the interval that the broker announced is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import uuid4
+
+from kohort.wire.codec import decoder
+from kohort.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kohort.wire.registry import ApiKey
+from load import frame
+
+VERSION = 1
+_decode = decoder(ConsumerGroupHeartbeatResponse, VERSION)
+
+
+class Connection(asyncio.Protocol):
+    """Answers in the order of the requests; each goes to who sent its request."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[memoryview], None]] = []
+        self._buffer = bytearray()
+        self.transport: asyncio.Transport | None = None
+        self.lost: Callable[[], None] = lambda: None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost()
+
+    def send(self, data: bytes, then: Callable[[memoryview], None]) -> None:
+        assert self.transport is not None
+        self._waiting.append(then)
+        self.transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        position = 0
+        while len(self._buffer) - position >= 4:
+            size = 4 + struct.unpack_from(">i", self._buffer, position)[0]
+            if len(self._buffer) - position < size:
+                break
+            answer = memoryview(bytes(self._buffer[position + 4 : position + size]))
+            position += size
+            self._waiting.pop(0)(answer)
+        if position:
+            del self._buffer[:position]
+
+
+class Member:
+    """One member; `owned` is (topic id, partition)."""
+
+    def __init__(self, load: GroupLoad, connection: Connection) -> None:
+        self._load = load
+        self.connection = connection
+        self._timer: asyncio.TimerHandle | None = None
+        self.member_id = str(uuid4())
+        self.epoch = 0
+        self.owned: set[tuple[bytes, int]] = set()
+        self.is_gone = False
+
+    def join(self) -> None:
+        self._send(epoch=0, owned=[], is_full=True)
+
+    def leave(self) -> None:
+        """Say goodbye; nothing is sent after it."""
+        self.is_gone = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._send(epoch=-1, owned=None)
+        self._load.members.remove(self)
+
+    def pause(self) -> None:
+        """Heartbeat no more by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def heartbeat_frame(self) -> bytes:
+        """A heartbeat that says nothing new."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._load.group, member_id=self.member_id, member_epoch=self.epoch, rebalance_timeout_ms=-1
+        )
+        return frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, VERSION, request)
+
+    def _send(self, *, epoch: int, owned: Iterable[tuple[bytes, int]] | None, is_full: bool = False) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._load.group,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=60_000 if is_full else -1,
+            subscribed_topic_names=[self._load.topic] if is_full else None,
+            topic_partitions=None if owned is None else self._listed(owned),
+        )
+        self._load.sent += 1
+        self.connection.send(frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, VERSION, request), self._take)
+
+    @staticmethod
+    def _listed(owned: Iterable[tuple[bytes, int]]) -> list[Any]:
+        from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
+
+        topics: dict[bytes, list[int]] = {}
+        for topic_id, partition in sorted(owned):
+            topics.setdefault(topic_id, []).append(partition)
+        return [TopicPartitions(topic_id=topic_id, partitions=found) for topic_id, found in topics.items()]
+
+    def _take(self, body: memoryview) -> None:
+        if self.is_gone:
+            return
+        answer = _decode(body, 5)[0]
+        if answer.error_code:
+            self._load.errors[answer.error_code] = self._load.errors.get(answer.error_code, 0) + 1
+            self.owned, self.epoch = set(), 0
+            self._timer = self._load.loop.call_later(0.1, self.join)
+            return
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            new = {(row.topic_id, number) for row in answer.assignment.topic_partitions for number in row.partitions}
+            if new != self.owned:
+                self.owned = new
+                self._load.on_change()
+                self._send(epoch=self.epoch, owned=new)
+                return
+        self._timer = self._load.loop.call_later(answer.heartbeat_interval_ms / 1000, self._heartbeat)
+
+    def _heartbeat(self) -> None:
+        self._send(epoch=self.epoch, owned=None)
+
+
+class GroupLoad:
+    """Members of one group on one topic, spread over connections."""
+
+    def __init__(self, port: int, topic: str, partition_count: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.topic = topic
+        self.group = f"bench-{uuid4().hex[:8]}"
+        self.members: list[Member] = []
+        self.sent = 0
+        self.errors: dict[int, int] = {}
+        self._port = port
+        self._partition_count = partition_count
+        self._connections: list[Connection] = []
+        self._settled: asyncio.Future[None] | None = None
+
+    async def connect(self, count: int) -> None:
+        """Open `count` connections more."""
+        for _ in range(count):
+            _, connection = await self.loop.create_connection(Connection, "127.0.0.1", self._port)
+            self._connections.append(connection)
+
+    def add(self, connection_number: int) -> Member:
+        """A new member that joins now."""
+        member = Member(self, self._connections[connection_number])
+        self.members.append(member)
+        member.join()
+        return member
+
+    async def settle(self, within_s: float = 60.0) -> float:
+        """Until every partition is owned, by one member each, evenly; seconds that it took."""
+        began = time.perf_counter()
+        if not self._is_settled():
+            self._settled = self.loop.create_future()
+            await asyncio.wait_for(self._settled, within_s)
+        return time.perf_counter() - began
+
+    def on_change(self) -> None:
+        if self._settled is not None and not self._settled.done() and self._is_settled():
+            self._settled.set_result(None)
+
+    def close(self) -> None:
+        for member in self.members:
+            member.is_gone = True
+        for connection in self._connections:
+            assert connection.transport is not None
+            connection.transport.abort()
+
+    def _is_settled(self) -> bool:
+        loads = [len(member.owned) for member in self.members]
+        if sum(loads) != self._partition_count or max(loads) - min(loads) > 1:
+            return False
+        return len(set().union(*(member.owned for member in self.members))) == self._partition_count
