@@ -40,6 +40,7 @@ from kohort.coordinator.offsetcommands import (
     FetchOffsetsReply,
     OffsetToCommit,
 )
+from kohort.coordinator.records import ClassicMemberFacts
 from kohort.coordinator.stimulus import Command, GroupCommand, Partitions
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
@@ -93,6 +94,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     `member_epoch`: 0 joins, -1 leaves, -2 leaves for a while (static), above 0 is the epoch the member is at.
     `topic_partitions`: exactly what the member owns now, `None` if unchanged.
     `proposed_heartbeat_interval_ms`: how often the member would like to heartbeat, 0 and less: it does not mind.
+    `classic`: this stands for a JoinGroup of a classic member, which says everything.
     """
 
     member_id: str
@@ -107,6 +109,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     server_assignor: str | None = None
     topic_partitions: Partitions | None = None
     proposed_heartbeat_interval_ms: int = -1
+    classic: ClassicMemberFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

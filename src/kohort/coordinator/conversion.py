@@ -1,4 +1,4 @@
-"""A group id changes its kind: only an empty group does, by the first member of the other protocol.
+"""A group id changes its kind, by the first member of the other protocol; with members it does as upgrade.py says.
 
 Laws: a group id is classic or KIP-848, never both; the tombstones of the one kind and the records of the other are one
 batch. Committed offsets belong to the id and stay.
@@ -7,7 +7,6 @@ Source: Apache Kafka: empty groups convert either way under every migration poli
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
@@ -16,42 +15,22 @@ from kohort.coordinator.records import (
     RegularExpressionForgotten,
     TargetAssignmentEpochForgotten,
 )
-from kohort.errors import ErrorCode, Refused
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.upgrade import Upgrade, decide_upgrade
 
 
-def decide_convert_to_consumer(groups: GroupsState, group_id: str) -> list[Record]:
-    """What makes way for a KIP-848 group; refused while a classic group of that id has members.
+def decide_convert_to_consumer(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Upgrade:
+    """What makes way for a KIP-848 group where none of that id is.
 
     Raises:
-        Refused: GROUP_ID_NOT_FOUND, Kafka's answer here; it ends the client that wants to join, nobody else.
+        Refused: where a classic group of that id has members and cannot be moved.
     """
     classic = groups.classic.get(group_id)
     if classic is None:
-        return []
-    if classic.state is not ClassicGroupState.EMPTY:
-        raise Refused(
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            f"the group {group_id} has members of the classic protocol, and moving them to the consumer protocol is "
-            "not served by this broker yet: stop them first, or use group.protocol=classic",
-        )
-    return [ClassicGroupForgotten(group_id=group_id)]
-
-
-def decide_convert_to_classic(group: ConsumerGroup | None) -> list[Record]:
-    """What makes way for a classic group; refused while a KIP-848 group of that id has members.
-
-    Raises:
-        Refused: INCONSISTENT_GROUP_PROTOCOL.
-    """
-    if group is None:
-        return []
-    if group.members:
-        raise Refused(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"the group {group.group_id} has members of the consumer protocol: stop them first, or use "
-            "group.protocol=consumer",
-        )
-    return build_group_tombstones(group)
+        return Upgrade(records=[], effects=[], group=ConsumerGroup(group_id))
+    if not classic.members:
+        return Upgrade(records=[ClassicGroupForgotten(group_id=group_id)], effects=[], group=ConsumerGroup(group_id))
+    return decide_upgrade(groups, classic, settings, now_ms=now_ms)
 
 
 def build_group_tombstones(group: ConsumerGroup) -> list[Record]:

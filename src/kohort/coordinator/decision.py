@@ -36,10 +36,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Set the deadline of `key`, in place of the one that it had."""
+    """Set the deadline of `key`, in place of the one that it had; `if_absent` leaves one that it has as it is."""
 
     key: TimerKey
     deadline_ms: int
+    if_absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

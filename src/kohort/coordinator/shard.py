@@ -16,13 +16,14 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.state import durable_view
-from kohort.coordinator.consumer import apply as consumer_apply
+from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer import volatile as consumer_volatile
+from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
 from kohort.coordinator.consumer.window import assignment_key, loaded_due_ms
-from kohort.coordinator.conversion import decide_convert_to_classic
+from kohort.coordinator.conversion import build_group_tombstones
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
 from kohort.coordinator.groupconfigs import (
     apply_configs_forgotten,
@@ -42,7 +43,7 @@ from kohort.coordinator.offsets.fetch import decide_fetch
 from kohort.coordinator.offsets.transactions import decide_commit_in_transaction, decide_complete
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topicchange import decide_topics_changed
-from kohort.errors import ErrorCode, Refused
+from kohort.errors import Refused
 from kohort.timers import TimerTable
 
 
@@ -100,8 +101,9 @@ class Shard:
             match effect:
                 case Reply():
                     replies.append(effect)
-                case Arm(key, deadline_ms):
-                    self.timers.arm(key, deadline_ms)
+                case Arm(key, deadline_ms, if_absent):
+                    if not if_absent or self.timers.deadline(key) is None:
+                        self.timers.arm(key, deadline_ms)
                 case Disarm(key):
                     self.timers.disarm(key)
                 case _:
@@ -203,20 +205,24 @@ class Shard:
         group = self.groups.classic.get(command.group_id)
         settings = self.settings_for(command.group_id)
         if isinstance(command, asked.JoinGroup):
-            tombstones = decide_convert_to_classic(consumer)
+            if consumer is not None and consumer.members:
+                return classicmembers.decide_join(self.groups, command, settings, now_ms=now_ms)
             decision = classic.decide_join(group, command, settings, now_ms=now_ms)
-            if not tombstones or not decision.records:
+            if consumer is None or not decision.records:
                 return decision
             timer = Disarm(assignment_key(command.group_id))
-            return Decision((*tombstones, *decision.records), (timer, *decision.effects))
+            return Decision((*build_group_tombstones(consumer), *decision.records), (timer, *decision.effects))
         if isinstance(command, asked.LeaveGroup):
             if consumer is not None:
                 return decide_removal(self.groups, command, settings, now_ms=now_ms)
             return classic.decide_leave(group, command, settings, now_ms=now_ms)
-        if consumer is not None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} uses the consumer protocol")
+        image = self.groups.image
         if isinstance(command, asked.SyncGroup):
+            if consumer is not None:
+                return classicmembers.decide_sync(consumer, command, image, now_ms=now_ms)
             return classic.decide_sync(group, command, settings, now_ms=now_ms)
+        if consumer is not None:
+            return classicmembers.decide_heartbeat(consumer, command, image, now_ms=now_ms)
         return classic.decide_heartbeat(group, command, settings, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
@@ -231,8 +237,8 @@ class Shard:
 
     def _arm_loaded(self, group: ConsumerGroup, now_ms: int) -> None:
         settings = self.settings_for(group.group_id)
-        session_ms = settings.group_consumer_session_timeout_ms
         for member in group.members.values():
+            session_ms = classicmembers.session_timeout_ms(member, settings)
             self.timers.arm(member.session_key, now_ms + session_ms)
             if member.state == facts.MemberState.UNREVOKED_PARTITIONS:
                 key = TimerKey("rebalance", group.group_id, member.member_id)
@@ -265,19 +271,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.TransactionalOffsetCommitted: offsets_apply.apply_transactional_offset_committed,
     facts.TransactionCompleted: offsets_apply.apply_transaction_completed,
     facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
-    facts.ConsumerGroupEpochSet: consumer_apply.apply_epoch_set,
-    facts.ConsumerGroupForgotten: consumer_apply.apply_group_forgotten,
-    facts.ConsumerMemberSubscribed: consumer_apply.apply_member_subscribed,
-    facts.ConsumerMemberForgotten: consumer_apply.apply_member_forgotten,
-    facts.TargetAssignmentEpochSet: consumer_apply.apply_target_epoch_set,
-    facts.TargetAssignmentEpochForgotten: consumer_apply.apply_target_epoch_forgotten,
-    facts.MemberTargetSet: consumer_apply.apply_member_target_set,
-    facts.MemberTargetForgotten: consumer_apply.apply_member_target_forgotten,
-    facts.CurrentAssignmentSet: consumer_apply.apply_current_assignment_set,
-    facts.CurrentAssignmentForgotten: consumer_apply.apply_current_assignment_forgotten,
-    facts.MemberConnectionSeen: consumer_apply.apply_connection_seen,
-    facts.RegularExpressionResolved: consumer_apply.apply_regex_resolved,
-    facts.RegularExpressionForgotten: consumer_apply.apply_regex_forgotten,
+    **CONSUMER_RECORDS,
     consumer_volatile.AssignmentWindowOpened: consumer_volatile.apply_window_opened,
     consumer_volatile.TargetBalanceKept: consumer_volatile.apply_balance_kept,
 }

@@ -64,9 +64,7 @@ def classic(group: GroupDialogue) -> GroupDialogue:
     return group
 
 
-def test_classic_group_with_members_does_not_convert(classic: GroupDialogue) -> None:
-    """Kafka's answer under a policy that forbids it; it only ends the client that wants to join."""
-    classic.heartbeat("a", epoch=0).is_refused(ErrorCode.GROUP_ID_NOT_FOUND, saying="group.protocol=classic")
+def test_heartbeat_of_nobody_leaves_a_classic_group_alone(classic: GroupDialogue) -> None:
     classic.heartbeat("a", epoch=1).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
     assert classic.list_groups() == [("g", "consumer", "Stable", "classic")]
     assert classic.new_records() == []
@@ -90,9 +88,8 @@ def test_simple_group_becomes_either_kind(group: GroupDialogue) -> None:
     assert group.committed([0]) == {0: 5}
 
 
-def test_consumer_group_with_members_does_not_take_classic_ones(group: GroupDialogue) -> None:
+def test_consumer_group_knows_no_classic_members_that_did_not_join(group: GroupDialogue) -> None:
     group.stable(a=[0, 1])
-    join(group, "x").is_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, saying="group.protocol=consumer")
     sync(group, "x").is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
     group.ask(
         asked.Heartbeat(cause=group.cause(), request=group.request(), group_id="g", generation_id=1, member_id="x")

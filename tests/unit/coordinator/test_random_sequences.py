@@ -13,8 +13,10 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator.consumer.static import decide_connection_gone
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records import MemberState
+from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.wire import embedded
 from support.coordinator_dialogue import GroupDialogue
 
 TOPICS = ("t", "u", "v")
@@ -35,13 +37,17 @@ class Chaos:
             group_consumer_heartbeat_interval_ms=100,
             group_min_session_timeout_ms=100,
             group_consumer_max_size=3,
+            group_consumer_migration_policy=self.random.choice([*MIGRATION_POLICIES, "bidirectional", "bidirectional"]),
             group_consumer_assignment_interval_ms=self.random.choice([0, 0, 300]),
         )
         self.dialogue.rebalance_timeout_ms = 500
         self.steps = (
             [self.heartbeat] * 12
             + [self.commit] * 3
-            + [self.join, self.sync, self.classic_heartbeat, self.classic_leave]
+            + [self.join] * 5
+            + [self.sync] * 3
+            + [self.classic_heartbeat] * 4
+            + [self.classic_leave]
             + [self.fetch, self.advance, self.advance, self.leave, self.lose_connection, self.look, self.delete]
             + [self.topics, self.restart]
         )
@@ -114,57 +120,104 @@ class Chaos:
         group = self.dialogue.shard.groups.consumer.get("g")
         return None if group is None else group.holders.get(self.dialogue.topic_id(topic), {}).get(partition)
 
+    def classic_ids(self) -> list[str]:
+        """Members that speak the classic protocol, whatever kind of group they are in."""
+        groups = self.dialogue.shard.groups
+        classic, consumer = groups.classic.get("g"), groups.consumer.get("g")
+        found = [] if classic is None else list(classic.members)
+        if consumer is not None:
+            found += [member.member_id for member in consumer.members.values() if member.classic is not None]
+        return found
+
+    def classic_member(self) -> tuple[str, int]:
+        """Somebody to speak for, mostly a member, and a generation, mostly its own or the one before."""
+        groups = self.dialogue.shard.groups
+        member_id = self.random.choice([*self.classic_ids() * 3, *CLASSIC, *MEMBERS])
+        if "g" in groups.classic:
+            known = groups.classic["g"].generation
+        else:
+            known = self.known(member_id)[0]
+        return member_id, known + self.random.choices([0, -1, 1], [10, 2, 1])[0]
+
     def join(self) -> None:
-        member_id = self.random.choice((*CLASSIC, ""))
+        member_id, generation = self.classic_member()
+        held = self.known(member_id)[3]
+        names = {self.dialogue.topic_id(name): name for name in TOPICS}
+        owned = {names[topic_id]: found for topic_id, found in held.items() if topic_id in names}
+        if self.random.random() < 0.5:
+            owned = {name: found[: self.random.randint(0, len(found))] for name, found in owned.items()}
+        blob = embedded.encode_subscription(
+            self.random.sample(TOPICS, self.random.randint(0, 3)),
+            owned_partitions=owned,
+            generation_id=self.random.choice([generation, -1]),
+            version=self.random.randint(0, 3),
+        )
+        protocols = [("range", blob), ("cooperative-sticky", blob), ("other", b"?")]
         self.dialogue.ask(
             asked.JoinGroup(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
-                member_id=member_id,
-                fresh_member_id=self.random.choice(CLASSIC),
+                member_id=self.random.choice([member_id, member_id, ""]),
+                fresh_member_id=f"x{self.dialogue.cause()}",
                 client_id="c",
                 client_host="h",
                 session_timeout_ms=1_000,
                 rebalance_timeout_ms=500,
                 protocol_type="consumer",
-                protocols=(("range", b"\0\1\0\0\0\0\xff\xff\xff\xff\0\0\0\0"),),
+                protocols=tuple(
+                    protocols[: self.random.randint(1, 2)] if self.random.random() < 0.95 else protocols[2:]
+                ),
+                instance_id=self.random.choices([None, "one"], [8, 1])[0],
                 requires_known_member_id=self.random.random() < 0.3,
             )
         )
 
     def sync(self) -> None:
-        group = self.dialogue.shard.groups.classic.get("g")
+        member_id, generation = self.classic_member()
+        image = self.dialogue.shard.groups.image.by_name
+        everything = [(name, number) for name, facts in image.items() for number in range(facts.partition_count)]
+        shares: dict[str, dict[str, list[int]]] = {name: {} for name in self.classic_ids()}
+        for name, number in everything if shares else ():
+            owner = self.random.choice([*shares, ""])
+            shares.get(owner, {}).setdefault(name, []).append(number)
+        blobs = {name: embedded.encode_assignment(share) for name, share in shares.items()}
+        if self.random.random() < 0.1:
+            blobs = dict.fromkeys(blobs, b"?")
         self.dialogue.ask(
             asked.SyncGroup(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
-                generation_id=0 if group is None else group.generation,
-                member_id=self.random.choice(CLASSIC),
-                assignments={"x": b"1", "y": b"2"},
+                generation_id=generation,
+                member_id=member_id,
+                assignments=blobs,
             )
         )
 
     def classic_heartbeat(self) -> None:
-        group = self.dialogue.shard.groups.classic.get("g")
+        member_id, generation = self.classic_member()
         answer = self.dialogue.ask(
             asked.Heartbeat(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
-                generation_id=0 if group is None else group.generation,
-                member_id=self.random.choice(CLASSIC),
+                generation_id=generation,
+                member_id=member_id,
             )
         )
         assert not answer.is_parked
+        assert answer.body != asked.Refusal(code=ErrorCode.GROUP_ID_NOT_FOUND)
 
     def classic_leave(self) -> None:
-        name = self.random.choice((*CLASSIC, *MEMBERS))
+        name = self.random.choice((*CLASSIC, *MEMBERS, *self.classic_ids()))
         members = (asked.LeavingMember(member_id=name), asked.LeavingMember(member_id="", instance_id="one"))
         answer = self.dialogue.ask(
             asked.LeaveGroup(
-                cause=self.dialogue.cause(), request=self.dialogue.request(), group_id="g", members=members
+                cause=self.dialogue.cause(),
+                request=self.dialogue.request(),
+                group_id="g",
+                members=members[: self.random.randint(1, 2)],
             )
         )
         assert not answer.is_parked

@@ -44,8 +44,11 @@ def check_member(group: ClassicGroup | None, member_id: str, instance_id: str | 
 
 
 def check_generation(group: ClassicGroup, generation_id: int) -> None:
-    """Only the current generation has a say: ILLEGAL_GENERATION."""
-    if generation_id != group.generation:
+    """Only the current generation has a say: ILLEGAL_GENERATION.
+
+    Members of what was a KIP-848 group until now know the epochs that they had reached, up to its last one.
+    """
+    if generation_id != group.generation and not (group.was_consumer_group and 0 <= generation_id < group.generation):
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
 
 

@@ -17,7 +17,7 @@ from kohort.coordinator.classic.rebalance import (
     go_on_without,
     remove_member,
 )
-from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicGroupState
 from kohort.coordinator.classic.volatile import PendingMemberRemoved
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.settings import GroupSettings
@@ -51,12 +51,18 @@ def decide_expiry(group: ClassicGroup | None, key: TimerKey, settings: GroupSett
 
 
 def decide_loaded(group: ClassicGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Set the deadlines of a group that was read from the log; one that is larger than allowed rebalances."""
+    """Set the deadlines of a group that was read from the log.
+
+    One that is larger than allowed rebalances, and one that became classic and could not share out what the members
+    of the other protocol had held.
+    """
     draft = Draft(group, group.group_id, now_ms=now_ms)
     for member in group.members.values():
         draft.arm("session", member.session_timeout_ms, member.member_id)
     if len(group.members) > settings.group_max_size:
         begin_rebalance(draft, settings, reason="the group is larger than group.max.size")
+    elif group.members and group.state_timestamp_ms == NOT_REBALANCED:
+        begin_rebalance(draft, settings, reason="the group was a consumer group before the restart")
     return draft.decision()
 
 

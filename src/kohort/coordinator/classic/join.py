@@ -48,15 +48,7 @@ def decide_join(group: ClassicGroup | None, command: JoinGroup, settings: GroupS
         Refused: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,
             GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL.
     """
-    check_group_id(command.group_id)
-    shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
-    if not shortest <= command.session_timeout_ms <= longest:
-        raise Refused(
-            ErrorCode.INVALID_SESSION_TIMEOUT,
-            f"the session timeout is {command.session_timeout_ms} ms, {shortest} to {longest} ms are allowed",
-        )
-    if command.instance_id == "":
-        raise Refused(ErrorCode.INVALID_REQUEST, "an instance id cannot be empty: null means that there is none")
+    check_form(command, settings)
     if group is None and command.member_id:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     draft = Draft(group, command.group_id, now_ms=now_ms)
@@ -79,6 +71,19 @@ def decide_join(group: ClassicGroup | None, command: JoinGroup, settings: GroupS
     else:
         _rejoin(draft, command, settings)
     return draft.decision()
+
+
+def check_form(command: JoinGroup, settings: GroupSettings) -> None:
+    """Refuse a JoinGroup that is malformed, whatever kind of group it is for."""
+    check_group_id(command.group_id)
+    shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    if not shortest <= command.session_timeout_ms <= longest:
+        raise Refused(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"the session timeout is {command.session_timeout_ms} ms, {shortest} to {longest} ms are allowed",
+        )
+    if command.instance_id == "":
+        raise Refused(ErrorCode.INVALID_REQUEST, "an instance id cannot be empty: null means that there is none")
 
 
 def _has_room(group: ClassicGroup, command: JoinGroup, settings: GroupSettings) -> bool:

@@ -35,6 +35,10 @@ PREDECESSORS: Final = {
 }
 
 
+#: `ClassicGroupStored.state_timestamp_ms` of a group that was KIP-848 and has not rebalanced since: Kafka's "unknown".
+NOT_REBALANCED: Final = -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMember:
     """One member; `protocols` are (name, metadata) in the member's order, `assignment` is the client's bytes."""
@@ -138,6 +142,15 @@ class ClassicGroup:
             value = getattr(self, name)
             setattr(other, name, dict(value) if isinstance(value, dict) else value)
         return other
+
+    @property
+    def was_consumer_group(self) -> bool:
+        """Whether it was a KIP-848 group until now: its members have not rebalanced as a classic one yet."""
+        return (
+            self.state is ClassicGroupState.PREPARING_REBALANCE
+            and self.stored is not None
+            and self.stored.state_timestamp_ms == NOT_REBALANCED
+        )
 
     @property
     def rebalance_timeout_ms(self) -> int:

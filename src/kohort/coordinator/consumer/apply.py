@@ -7,7 +7,8 @@ if it is a tombstone: a log that compaction has worked on may have lost what cam
 from __future__ import annotations
 
 from collections import Counter
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState, Target
@@ -23,6 +24,7 @@ from kohort.coordinator.records import (
     MemberState,
     MemberTargetForgotten,
     MemberTargetSet,
+    Record,
     RegularExpressionForgotten,
     RegularExpressionResolved,
     TargetAssignmentEpochForgotten,
@@ -276,3 +278,21 @@ def _count(counts: dict[Key, int], key: Key, by: int) -> None:
         counts[key] = left
     else:
         counts.pop(key, None)
+
+
+#: Record type -> what it does to KIP-848 groups.
+CONSUMER_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
+    ConsumerGroupEpochSet: apply_epoch_set,
+    ConsumerGroupForgotten: apply_group_forgotten,
+    ConsumerMemberSubscribed: apply_member_subscribed,
+    ConsumerMemberForgotten: apply_member_forgotten,
+    TargetAssignmentEpochSet: apply_target_epoch_set,
+    TargetAssignmentEpochForgotten: apply_target_epoch_forgotten,
+    MemberTargetSet: apply_member_target_set,
+    MemberTargetForgotten: apply_member_target_forgotten,
+    CurrentAssignmentSet: apply_current_assignment_set,
+    CurrentAssignmentForgotten: apply_current_assignment_forgotten,
+    MemberConnectionSeen: apply_connection_seen,
+    RegularExpressionResolved: apply_regex_resolved,
+    RegularExpressionForgotten: apply_regex_forgotten,
+}

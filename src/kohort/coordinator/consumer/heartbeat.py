@@ -63,6 +63,13 @@ def decide_heartbeat(
     check_heartbeat(command, settings)
     if command.member_epoch < JOIN_EPOCH:
         return decide_leave(groups, command, settings, now_ms=now_ms)
+    return decide_member(groups, command, settings, now_ms=now_ms)
+
+
+def decide_member(
+    groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """What a member's word leads to, once its form was checked; also what a JoinGroup means (`command.classic`)."""
     return _decide_full(_Draft(groups=groups, command=command, settings=settings, now_ms=now_ms))
 
 
@@ -157,8 +164,10 @@ def _find_group(draft: _Draft) -> ConsumerGroup:
         return group
     if draft.command.member_epoch != JOIN_EPOCH:
         raise _unknown_member(draft.command)
-    draft.records.extend(decide_convert_to_consumer(draft.groups, group_id))
-    return ConsumerGroup(group_id)
+    conversion = decide_convert_to_consumer(draft.groups, group_id, draft.settings, now_ms=draft.now_ms)
+    draft.records.extend(conversion.records)
+    draft.effects.extend(conversion.effects)
+    return conversion.group
 
 
 def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
@@ -186,6 +195,8 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
         return ConsumerMember(group.group_id, command.member_id)
     if command.member_epoch not in (JOIN_EPOCH, member.member_epoch):
         _check_epoch(member, command)
+    if command.member_epoch != JOIN_EPOCH and member.classic is not None:
+        raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "the member speaks the classic protocol; it has to join anew")
     return member
 
 
@@ -267,6 +278,7 @@ def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbea
         subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex or None,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         server_assignor=member.server_assignor if command.server_assignor is None else command.server_assignor,
+        classic=command.classic,
     )
 
 

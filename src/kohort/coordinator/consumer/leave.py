@@ -23,6 +23,7 @@ from kohort.coordinator.consumer.regex import build_forgotten_regexes
 from kohort.coordinator.consumer.static import bearer_of, decide_absence
 from kohort.coordinator.consumer.target import decide_change, decide_due
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.downgrade import can_downgrade, decide_downgrade
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import (
     ConsumerMemberForgotten,
@@ -95,7 +96,10 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
         records, effects = decide_due(group, groups.image, settings, now_ms=now_ms)
         return Decision(tuple(records), tuple(effects)) if records or effects else None
     member = group.members.get(key.member_id)
-    if member is None or key.kind not in ("session", "rebalance"):
+    if member is None:
+        return None
+    # To rejoin and to ask for the assignment in time are duties of classic members alone.
+    if key.kind not in ("session", "rebalance") and (key.kind not in ("join", "sync") or member.classic is None):
         return None
     if key.kind == "rebalance" and member.state != MemberState.UNREVOKED_PARTITIONS:
         return None
@@ -118,6 +122,11 @@ def _remove(
     one computation follows all of their deadlines.
     """
     group_id = group.group_id
+    if can_downgrade(group, member_ids, settings):
+        reason = "the last member of the consumer protocol is gone"
+        found = decide_downgrade(groups, group, member_ids, settings, now_ms=now_ms, reason=reason)
+        if found is not None:
+            return list(found[0].records), list(found[0].effects)
     records: list[Record] = []
     effects: list[Effect] = []
     for member_id in member_ids:
@@ -126,6 +135,9 @@ def _remove(
         records.append(ConsumerMemberForgotten(group_id=group_id, member_id=member_id))
         effects.append(Disarm(group.members[member_id].session_key))
         effects.append(Disarm(TimerKey("rebalance", group_id, member_id)))
+        if group.members[member_id].classic is not None:
+            effects.append(Disarm(TimerKey("join", group_id, member_id)))
+            effects.append(Disarm(TimerKey("sync", group_id, member_id)))
     records.extend(build_forgotten_regexes(group, member_ids))
     change = MembershipChange(gone=member_ids)
     more, armed = decide_change(group, groups.image, settings, change, now_ms=now_ms, is_urgent=is_urgent)

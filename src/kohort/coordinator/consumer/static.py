@@ -91,7 +91,9 @@ def find_predecessor(group: ConsumerGroup, command: ConsumerGroupHeartbeat) -> C
     if holder_id is None or holder_id == command.member_id:
         return None
     holder = group.members[holder_id]
-    if not is_away(holder) and not holder.is_disconnected:
+    # Among classic members the one that came last is alive for sure; so it is where one side is such a member.
+    is_classic = holder.classic is not None or command.classic is not None
+    if not is_away(holder) and not holder.is_disconnected and not is_classic:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"the instance id {command.instance_id} is in use by the member {holder_id}: give each process its own, "

@@ -14,8 +14,9 @@ from typing import Final
 
 from kohort.coordinator.classic.requests import check_commit, commit_effects
 from kohort.coordinator.commands import CommitOffsets, CommitOffsetsReply, OffsetToCommit
+from kohort.coordinator.consumer.classicmembers import check_generation
 from kohort.coordinator.consumer.static import bearer_of
-from kohort.coordinator.decision import Decision, Effect, Reply
+from kohort.coordinator.decision import Arm, Decision, Effect, Reply
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import OffsetCommitted
 from kohort.coordinator.settings import GroupSettings
@@ -31,6 +32,9 @@ def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSe
     group = groups.consumer.get(command.group_id)
     member = None if group is None else check_consumer_member(group, command)
     effects: tuple[Effect, ...] = ()
+    if member is not None and member.classic is not None:
+        # A classic member that commits is alive.
+        effects = (Arm(member.session_key, now_ms + member.classic.session_timeout_ms),)
     if group is None:
         effects = _check_other_group(groups, command, now_ms=now_ms)
     records, errors = examine_partitions(groups, command, settings, member=member, now_ms=now_ms)
@@ -68,6 +72,9 @@ def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> Consu
     member = group.members.get(command.member_id)
     if member is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")
+    if member.classic is not None:
+        check_generation(member, epoch)
+        return member
     if not command.is_member_epoch_aware:
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION, "a member of the consumer protocol commits with OffsetCommit 9 or above"
@@ -113,6 +120,10 @@ def _check_grant(
     group: ConsumerGroup, member: ConsumerMember, topic_id: TopicId, partition: int, epoch: int
 ) -> ErrorCode:
     """Whether this member may commit this partition with this epoch."""
+    if member.classic is not None:
+        holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
+        # ILLEGAL_GENERATION would cost it all that it has; this makes it rejoin, and learn that the partition is gone.
+        return ErrorCode.NONE if holder == member.member_id else ErrorCode.REBALANCE_IN_PROGRESS
     if epoch == member.member_epoch:
         holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
         return ErrorCode.NONE if holder == member.member_id else ErrorCode.STALE_MEMBER_EPOCH

@@ -1,0 +1,333 @@
+"""Members of a KIP-848 group that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat and their timeouts.
+
+Such a member is a member like any other: its JoinGroup is a heartbeat that says everything (topics, what it owns), its
+SyncGroup asks what it may use, and its generation is its epoch. Nobody leads and nobody runs an assignor.
+
+Laws: a JoinGroup is answered at once. Only a JoinGroup takes or gives partitions, so that a member never holds what it
+was not told of. A member is told to rejoin only if it gains or loses a partition by that; where its target gives it
+what it has, its epoch rises without it, and every generation since the last one that it spoke in stays good.
+Source: KIP-848 (online migration); Apache Kafka's `classicGroupJoinToConsumerGroup`, `...SyncTo...`,
+`...HeartbeatTo...`. Unlike Kafka's, which makes every classic member rejoin with each new group epoch: an eager member
+stops for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kohort.coordinator.classic.checks import (
+    GROUP_METADATA_LIMIT_BYTES,
+    MEMBER_METADATA_LIMIT_BYTES,
+    check_group_id,
+)
+from kohort.coordinator.classic.join import check_form
+from kohort.coordinator.classic.rebalance import build_join_error
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kohort.coordinator.commands import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Done,
+    Heartbeat,
+    JoinGroup,
+    Partitions,
+    Refusal,
+    SyncGroup,
+    SyncGroupReply,
+)
+from kohort.coordinator.consumer.bounds import JOIN_EPOCH, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS, MAX_TOPIC_NAME
+from kohort.coordinator.consumer.heartbeat import decide_member
+from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
+from kohort.coordinator.consumer.static import bearer_of, decide_release
+from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.downgrade import decide_succession, is_last_of_its_kind
+from kohort.coordinator.embeddedcodec import (
+    NO_GENERATION,
+    EmbeddedSubscription,
+    read_subscription,
+    write_assignment,
+)
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.records import ClassicMemberFacts, CurrentAssignmentSet, MemberState
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.coordinator.upgrade import build_hosted_join_reply
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import TopicId
+
+
+def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Admit or re-admit a classic member to a KIP-848 group that has members.
+
+    Raises:
+        Refused: what a classic group refuses; INCONSISTENT_GROUP_PROTOCOL also where the policy is "disabled"
+            (KAFKA-20640): such a group would stay mixed for good.
+    """
+    group = groups.consumer[command.group_id]
+    check_form(command, settings)
+    if settings.group_consumer_migration_policy == "disabled":
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the group {command.group_id} uses the consumer protocol and group.consumer.migration.policy is disabled: "
+            "use group.protocol=consumer",
+        )
+    former = _former(group, command)
+    _check_protocols(group, command, former)
+    if former is not None and former.classic is None and is_last_of_its_kind(group, former, settings):
+        return decide_succession(groups, group, former, command, settings, now_ms=now_ms)
+    if not command.member_id and command.instance_id is None and command.requires_known_member_id:
+        reply = build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id)
+        return Decision(effects=(Reply(command.request, reply),))
+    subscription = _read(command)
+    member_id = command.member_id or command.fresh_member_id
+    member = group.members.get(member_id)
+    if member is None and former is None and command.member_id and any(subscription.owned.values()):
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"the member {member_id} is not in the group any more and owns nothing"
+        )
+    heartbeat = ConsumerGroupHeartbeat(
+        cause=command.cause,
+        request=command.request,
+        group_id=command.group_id,
+        member_id=member_id,
+        member_epoch=JOIN_EPOCH,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        instance_id=command.instance_id,
+        rack_id=subscription.rack_id,
+        rebalance_timeout_ms=_rebalance_timeout_ms(command),
+        subscribed_topic_names=subscription.topics,
+        # A pattern of a member whose place this one takes is not its own.
+        subscribed_topic_regex="",
+        topic_partitions=_owned(subscription, member, groups.image),
+        classic=ClassicMemberFacts(session_timeout_ms=command.session_timeout_ms, protocols=command.protocols),
+    )
+    if member is None:
+        # It cannot ask for its partitions again before its next heartbeat, so it does not wait for the window.
+        settings = replace(settings, group_consumer_assignment_window_ms=0)
+    return _as_join(decide_member(groups, heartbeat, settings, now_ms=now_ms), command, member_id, now_ms=now_ms)
+
+
+def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, now_ms: int) -> Decision:
+    """Tell a member what it may use; it is told to rejoin by its next heartbeat, if it has to.
+
+    Kafka refuses it with REBALANCE_IN_PROGRESS where the group has moved on: in a group that changes all the time such
+    a member never gets anything.
+    """
+    member, classic = _check_member(group, command)
+    name, metadata = classic.protocols[0]
+    if command.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or command.protocol_name not in (None, name):
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's JoinGroup was answered with the protocol {name}"
+        )
+    by_id = image.by_id
+    assigned = {
+        by_id[topic_id].name: sorted(grants)
+        for topic_id, grants in sorted(member.assigned.items())
+        if topic_id in by_id
+    }
+    reply = SyncGroupReply(
+        error=ErrorCode.NONE,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=name,
+        assignment=write_assignment(assigned, subscription=metadata),
+    )
+    disarm = Disarm(TimerKey("sync", group.group_id, member.member_id))
+    return Decision(effects=(Reply(command.request, reply), disarm, _session(member, classic, now_ms=now_ms)))
+
+
+def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage, *, now_ms: int) -> Decision:
+    """Prolong a member's session; REBALANCE_IN_PROGRESS tells it that a JoinGroup would change what it holds."""
+    member, classic = _check_member(group, command)
+    session = _session(member, classic, now_ms=now_ms)
+    join_key = TimerKey("join", group.group_id, member.member_id)
+    if member.state == MemberState.STABLE and member.member_epoch == group.target_epoch:
+        return Decision(effects=(Reply(command.request, Done()), session))
+    step = _next_step(group, member, image)
+    if _has_to_rejoin(group, member, step):
+        deadline_ms = now_ms + max(member.rebalance_timeout_ms, 0)
+        reply = Reply(command.request, Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS))
+        # It does not prolong its time to rejoin by going on with its heartbeats.
+        return Decision(effects=(reply, session, Arm(join_key, deadline_ms, if_absent=True)))
+    effects: tuple[Effect, ...] = (Reply(command.request, Done()), session, Disarm(join_key))
+    if step is None or not _is_same(step.assigned, member.assigned):
+        return Decision(effects=effects)
+    # The client knows the generation that it speaks in, whatever became of it since.
+    return Decision((replace(step, previous_member_epoch=command.generation_id),), effects)
+
+
+def check_generation(member: ConsumerMember, generation_id: int) -> None:
+    """A classic member speaks in a generation that it knows: ILLEGAL_GENERATION."""
+    if not 0 <= generation_id <= member.member_epoch or generation_id < member.previous_member_epoch:
+        raise Refused(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"the member's generation is {member.member_epoch}, and not {generation_id}; it has to rejoin",
+        )
+
+
+def session_timeout_ms(member: ConsumerMember, settings: GroupSettings) -> int:
+    """How long a member may be silent: what it asked for if it is a classic one, else what its group has."""
+    if member.classic is not None:
+        return member.classic.session_timeout_ms
+    return settings.group_consumer_session_timeout_ms
+
+
+def _former(group: ConsumerGroup, command: JoinGroup) -> ConsumerMember | None:
+    """The member that this one is, or whose place it takes by its static name; `None` if it is a new one."""
+    if command.instance_id is None:
+        return _own(group, command.member_id)
+    if not command.member_id:
+        return group.members.get(group.instance_ids.get(command.instance_id, ""))
+    member = bearer_of(group, command.instance_id, command.member_id)
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group is called {command.instance_id}")
+    return _own(group, member.member_id)
+
+
+def _own(group: ConsumerGroup, member_id: str) -> ConsumerMember | None:
+    member = group.members.get(member_id)
+    if member is not None and member.classic is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {member_id} speaks the consumer protocol")
+    return member
+
+
+def _check_protocols(group: ConsumerGroup, command: JoinGroup, former: ConsumerMember | None) -> None:
+    """Classic members have a protocol in common, so that the group can become classic again at any time."""
+    size = sum(len(name) + len(metadata) for name, metadata in command.protocols)
+    if size > MEMBER_METADATA_LIMIT_BYTES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the member's protocols take {size} bytes, {MEMBER_METADATA_LIMIT_BYTES} are allowed",
+        )
+    before = None if former is None else former.classic
+    others = group.classic_count - (before is not None)
+    spoken = group.classic_protocols
+    own = () if before is None else before.protocol_names
+    is_common = any(not others or spoken.get(name, 0) - (name in own) == others for name, _ in command.protocols)
+    if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not is_common:
+        names = ", ".join(name for name, _ in command.protocols)
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the classic members of {group.group_id} have no protocol in common with {names or 'none'} of type "
+            f"{command.protocol_type or 'none'}: give every member at least one that all of them have",
+        )
+    if group.classic_metadata_bytes - (0 if before is None else before.metadata_bytes) + size > (
+        GROUP_METADATA_LIMIT_BYTES
+    ):
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"the metadata of all members may take {GROUP_METADATA_LIMIT_BYTES} bytes",
+        )
+
+
+def _read(command: JoinGroup) -> EmbeddedSubscription:
+    """The subscription of the member's first protocol, within the bounds of any member's."""
+    subscription = read_subscription(command.protocols[0][1])
+    if subscription is None:
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the subscription in the protocol {command.protocols[0][0]} is not one of a consumer",
+        )
+    topics = subscription.topics
+    if len(topics) > MAX_SUBSCRIBED_TOPICS or not all(0 < len(name) <= MAX_TOPIC_NAME for name in topics):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"a member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics, and their names have 1 to {MAX_TOPIC_NAME} "
+            "characters",
+        )
+    if sum(len(partitions) for partitions in subscription.owned.values()) > MAX_OWNED_PARTITIONS:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"the member owns more than {MAX_OWNED_PARTITIONS} partitions")
+    return subscription
+
+
+def _owned(subscription: EmbeddedSubscription, member: ConsumerMember | None, image: TopicImage) -> Partitions:
+    """What the member owns by its own word, and what that word is too old for: it was given that later.
+
+    A request that was long on its way must not release what its member has got since (KIP-792).
+    """
+    owned: dict[TopicId, set[int]] = {}
+    for name, partitions in subscription.owned.items():
+        facts = image.by_name.get(name)
+        if facts is not None:
+            owned.setdefault(facts.topic_id, set()).update(partitions)
+    if member is not None and subscription.generation != NO_GENERATION:
+        for grants in (member.assigned, member.pending_revocation):
+            for topic_id, granted in grants.items():
+                later = [partition for partition, epoch in granted.items() if epoch > subscription.generation]
+                owned.setdefault(topic_id, set()).update(later)
+    return {topic_id: tuple(sorted(found)) for topic_id, found in owned.items() if found}
+
+
+def _rebalance_timeout_ms(command: JoinGroup) -> int:
+    # Version 0 has none of its own.
+    return command.rebalance_timeout_ms if command.rebalance_timeout_ms >= 0 else command.session_timeout_ms
+
+
+def _as_join(decision: Decision, command: JoinGroup, member_id: str, *, now_ms: int) -> Decision:
+    """The decision about a heartbeat as one about the JoinGroup that it stands for."""
+    group_id = command.group_id
+    effects: list[Effect] = []
+    for effect in decision.effects:
+        if isinstance(effect, Reply) and isinstance(effect.body, ConsumerGroupHeartbeatReply):
+            epoch = effect.body.member_epoch
+            name = command.protocols[0][0]
+            effects.append(Reply(command.request, build_hosted_join_reply(member_id, name, generation_id=epoch)))
+        else:
+            effects.append(effect)
+    effects.append(Arm(TimerKey("session", group_id, member_id), now_ms + command.session_timeout_ms))
+    effects.append(Disarm(TimerKey("join", group_id, member_id)))
+    effects.append(Arm(TimerKey("sync", group_id, member_id), now_ms + _rebalance_timeout_ms(command)))
+    return Decision(decision.records, tuple(effects))
+
+
+def _check_member(group: ConsumerGroup, command: SyncGroup | Heartbeat) -> tuple[ConsumerMember, ClassicMemberFacts]:
+    check_group_id(command.group_id)
+    if command.instance_id is not None and bearer_of(group, command.instance_id, command.member_id) is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group is called {command.instance_id}")
+    member = group.members.get(command.member_id)
+    if member is None or member.classic is None:
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} has no classic member {command.member_id}"
+        )
+    check_generation(member, command.generation_id)
+    return member, member.classic
+
+
+def _session(member: ConsumerMember, classic: ClassicMemberFacts, *, now_ms: int) -> Arm:
+    return Arm(member.session_key, now_ms + classic.session_timeout_ms)
+
+
+def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) -> CurrentAssignmentSet | None:
+    """Where a JoinGroup would lead the member that gives up nothing before it is told to."""
+    by_name = image.by_name
+    goal = Goal(
+        epoch=group.target_epoch,
+        target=group.targets.get(member.member_id, NO_TARGET),
+        subscribed=frozenset(by_name[name].topic_id for name in topics_of(group, member) if name in by_name),
+        holders=group.holders,
+    )
+    if group.instance_ids:
+        _, holders = decide_release(group, goal, ())
+        goal = replace(goal, holders=holders)
+    return decide_next_assignment(member, goal, owned=None, group_id=group.group_id)
+
+
+def _has_to_rejoin(group: ConsumerGroup, member: ConsumerMember, step: CurrentAssignmentSet | None) -> bool:
+    """Whether a JoinGroup would change what the member holds.
+
+    What is to be gained is fetched twice at most: what is free when the target is new, and all of the rest once it is.
+    """
+    if member.state in (MemberState.UNREVOKED_PARTITIONS, MemberState.UNKNOWN):
+        return True
+    if step is None:
+        return False
+    if step.pending_revocation:
+        return True
+    if _is_same(step.assigned, member.assigned):
+        return False
+    return step.state == MemberState.STABLE or member.member_epoch < group.target_epoch
+
+
+def _is_same(one: Grants, other: Mapping[TopicId, Mapping[int, int]]) -> bool:
+    return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)

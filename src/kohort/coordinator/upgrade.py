@@ -1,0 +1,251 @@
+"""A classic group with members becomes a KIP-848 group, because somebody joins it by the consumer protocol.
+
+Laws: who is in the group stays in it with what it holds, at an epoch that it knows as its generation; the tombstone of
+the old group and the records of the new one are one batch. A request that waits is answered: a JoinGroup with the
+generation that the member is in anyway, since some clients take an error there as fatal; a SyncGroup with
+REBALANCE_IN_PROGRESS. A group that cannot be moved is left as it is, and only the one who wanted to join is refused.
+Source: KIP-848 (online migration); Apache Kafka's `validateOnlineUpgrade`, `ConsumerGroup.fromClassicGroup`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.coordinator.classic.rebalance import build_sync_error
+from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kohort.coordinator.commands import JoinGroupReply
+from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
+from kohort.coordinator.consumer.target import hash_topics
+from kohort.coordinator.decision import Arm, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.records import (
+    ClassicGroupForgotten,
+    ClassicMemberFacts,
+    ConsumerGroupEpochSet,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentSet,
+    MemberState,
+    MemberTargetSet,
+    Record,
+    TargetAssignmentEpochSet,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import TopicId
+
+#: What a consumer-protocol member is told that cannot join a classic group. Kafka says GROUP_ID_NOT_FOUND, which sends
+#: whoever reads it to look for a group that is there. This one is fatal to Java's client and to librdkafka's just the
+#: same, says what is wrong, and is what a classic member is told that cannot join a KIP-848 group.
+UPGRADE_REFUSED: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """What a group's move to the consumer protocol takes; `group` is what it will be then."""
+
+    records: list[Record]
+    effects: list[Effect]
+    group: ConsumerGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moved:
+    """A classic member, its subscription and assignment read."""
+
+    member: ClassicMember
+    topics: tuple[str, ...]
+    rack_id: str | None
+    assigned: dict[TopicId, tuple[int, ...]]
+
+
+def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSettings, *, now_ms: int) -> Upgrade:
+    """Move a classic group that has members to the consumer protocol.
+
+    Raises:
+        Refused: `UPGRADE_REFUSED` where policy, type, size or what the members said forbid it.
+    """
+    _check_group(classic, settings)
+    moved = [_read_member(classic, classic.members[member_id], groups.image) for member_id in sorted(classic.members)]
+    _check_disjoint(classic, moved)
+    # A group whose first rebalance is not over has generation 0, and an epoch starts at 1 (KAFKA-20268).
+    epoch = max(classic.generation, 1)
+    granted_at = min(max(_generation_of_assignment(classic), 1), epoch)
+    records = _build_records(classic, moved, groups.image, epoch=epoch, granted_at=granted_at)
+    scratch = GroupsState()
+    for record in records:
+        handler = CONSUMER_RECORDS.get(type(record))
+        if handler is not None:
+            handler(scratch, record)
+    return Upgrade(
+        records=records,
+        effects=_build_effects(classic, epoch=epoch, now_ms=now_ms),
+        group=scratch.consumer[classic.group_id],
+    )
+
+
+def _generation_of_assignment(classic: ClassicGroup) -> int:
+    """The oldest generation in whose name a member may speak of what it has been given."""
+    if classic.was_consumer_group:
+        return 0
+    # Until the leader has spoken everybody has what the generation before gave it.
+    return classic.generation if classic.stored is None else classic.stored.generation
+
+
+def _check_group(classic: ClassicGroup, settings: GroupSettings) -> None:
+    if not settings.can_upgrade:
+        raise _refusal(
+            classic,
+            f"group.consumer.migration.policy is {settings.group_consumer_migration_policy}: use "
+            "group.protocol=classic, or stop its members first",
+        )
+    if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise _refusal(
+            classic, f"its members are no consumers but of the type {classic.protocol_type}: use another group id"
+        )
+    if len(classic.members) > settings.group_consumer_max_size:
+        raise _refusal(
+            classic,
+            f"it has {len(classic.members)} members, and group.consumer.max.size is {settings.group_consumer_max_size}",
+        )
+
+
+def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage) -> _Moved:
+    metadata = member.metadata(classic.protocol_name) or member.protocols[0][1]
+    subscription = read_subscription(metadata)
+    assignment = read_assignment(member.assignment)
+    if subscription is None:
+        raise _refusal(classic, f"the subscription of its member {member.member_id} cannot be read")
+    if assignment is None:
+        raise _refusal(classic, f"the assignment of its member {member.member_id} cannot be read")
+    if assignment.has_user_data:
+        raise _refusal(
+            classic,
+            f"its assignor {classic.protocol_name} keeps data of its own in the assignment of the member "
+            f"{member.member_id}, which only the members' assignor can: use a built-in assignor first",
+        )
+    assigned: dict[TopicId, tuple[int, ...]] = {}
+    for name, partitions in assignment.partitions.items():
+        facts = image.by_name.get(name)
+        # A topic that was deleted meanwhile is nobody's.
+        if facts is not None and partitions:
+            assigned[facts.topic_id] = tuple(sorted({p for p in partitions if 0 <= p < facts.partition_count}))
+    return _Moved(
+        member=member,
+        topics=subscription.topics,
+        rack_id=subscription.rack_id,
+        assigned={topic_id: found for topic_id, found in assigned.items() if found},
+    )
+
+
+def _check_disjoint(classic: ClassicGroup, moved: list[_Moved]) -> None:
+    """The leader of a classic group may have given a partition to two members; a KIP-848 group never has that."""
+    owners: dict[tuple[TopicId, int], str] = {}
+    for each in moved:
+        for topic_id, partitions in each.assigned.items():
+            for partition in partitions:
+                other = owners.setdefault((topic_id, partition), each.member.member_id)
+                if other != each.member.member_id:
+                    raise _refusal(
+                        classic,
+                        f"its assignor {classic.protocol_name} gave one partition to both {other} and "
+                        f"{each.member.member_id}",
+                    )
+
+
+def _refusal(classic: ClassicGroup, why: str) -> Refused:
+    return Refused(
+        UPGRADE_REFUSED,
+        f"the group {classic.group_id} has members of the classic protocol and cannot be moved to the consumer "
+        f"protocol: {why}",
+    )
+
+
+def _build_records(
+    classic: ClassicGroup, moved: list[_Moved], image: TopicImage, *, epoch: int, granted_at: int
+) -> list[Record]:
+    group_id = classic.group_id
+    names = {name for each in moved for name in each.topics}
+    records: list[Record] = [
+        ClassicGroupForgotten(group_id=group_id),
+        ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(image, names)),
+    ]
+    records.extend(_build_subscribed(group_id, each) for each in moved)
+    records.extend(
+        MemberTargetSet(group_id=group_id, member_id=each.member.member_id, partitions=each.assigned)
+        for each in moved
+        if each.assigned
+    )
+    records.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
+    records.extend(
+        CurrentAssignmentSet(
+            group_id=group_id,
+            member_id=each.member.member_id,
+            member_epoch=epoch,
+            previous_member_epoch=granted_at,
+            state=MemberState.STABLE,
+            assigned={
+                topic_id: dict.fromkeys(partitions, granted_at) for topic_id, partitions in each.assigned.items()
+            },
+            pending_revocation={},
+        )
+        for each in moved
+    )
+    return records
+
+
+def _build_subscribed(group_id: str, moved: _Moved) -> ConsumerMemberSubscribed:
+    member = moved.member
+    return ConsumerMemberSubscribed(
+        group_id=group_id,
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=moved.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=moved.topics,
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=None,
+        classic=ClassicMemberFacts(session_timeout_ms=member.session_timeout_ms, protocols=member.protocols),
+    )
+
+
+def _build_effects(classic: ClassicGroup, *, epoch: int, now_ms: int) -> list[Effect]:
+    group_id = classic.group_id
+    effects: list[Effect] = [
+        Disarm(TimerKey("join", group_id)),
+        Disarm(TimerKey("sync", group_id)),
+        Disarm(TimerKey("initial_delay", group_id)),
+    ]
+    # Whoever was handed an id comes back with it, and is let in like anybody else.
+    effects.extend(Disarm(TimerKey("pending", group_id, member_id)) for member_id in classic.pending)
+    effects.extend(
+        Arm(TimerKey("session", group_id, member.member_id), now_ms + member.session_timeout_ms)
+        for member in classic.members.values()
+    )
+    for member_id, request in classic.awaiting_join.items():
+        member = classic.members[member_id]
+        effects.append(Reply(request, build_hosted_join_reply(member_id, member.protocols[0][0], generation_id=epoch)))
+        effects.append(Arm(TimerKey("sync", group_id, member_id), now_ms + member.rebalance_timeout_ms))
+    for member_id, request in classic.awaiting_sync.items():
+        effects.append(Reply(request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
+        timeout_ms = classic.members[member_id].rebalance_timeout_ms
+        effects.append(Arm(TimerKey("join", group_id, member_id), now_ms + timeout_ms))
+    return effects
+
+
+def build_hosted_join_reply(member_id: str, protocol_name: str, *, generation_id: int) -> JoinGroupReply:
+    """The answer to a classic member of a KIP-848 group: nobody leads, so nobody runs an assignor."""
+    return JoinGroupReply(
+        error=ErrorCode.NONE,
+        generation_id=generation_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=protocol_name,
+        leader="",
+        member_id=member_id,
+        members=(),
+    )
