@@ -25,6 +25,7 @@ from kohort.coordinator.commands import (
 )
 from kohort.coordinator.consumer.window import assignment_key, target_due_ms
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
+from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.liveness import longest_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet, Record
@@ -35,8 +36,6 @@ from kohort.timers import TimerTable
 _INT32_MAX: Final = 2**31 - 1
 #: No name and no value of a config is longer.
 LONGEST_TEXT: Final = 249
-#: Group ids are as long at most; Kafka's format of the group log holds no longer ones.
-LONGEST_GROUP_ID: Final = 32_767
 #: Kafka's configs of kinds of groups that are not served.
 _NOT_OFFERED: Final = ("share.", "streams.", "errors.deadletterqueue.")
 
@@ -216,8 +215,7 @@ def apply_configs_forgotten(groups: GroupsState, record: GroupConfigsForgotten) 
 def _check_group_id(group_id: str) -> None:
     if not group_id:
         raise Refused(ErrorCode.INVALID_REQUEST, "the group's name is empty: there are no configs for all groups")
-    if len(group_id.encode()) > LONGEST_GROUP_ID:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, f"a group's name has at most {LONGEST_GROUP_ID} bytes")
+    check_group_id_length(group_id)
 
 
 def _change(configs: dict[str, str], name: str, text: str | None, base: GroupSettings) -> None:

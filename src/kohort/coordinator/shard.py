@@ -33,6 +33,7 @@ from kohort.coordinator.groupconfigs import (
     decide_list_configs,
     effective_settings,
 )
+from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.listing import decide_describe_classic, decide_list
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.offsets import apply as offsets_apply
@@ -45,6 +46,9 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topicchange import decide_topics_changed
 from kohort.errors import Refused
 from kohort.timers import TimerTable
+
+#: A message quotes what was sent: a group's name alone may be as long as a string on the wire can be.
+_MESSAGE_LIMIT: Final = 1_000
 
 
 class Shard:
@@ -173,6 +177,7 @@ class Shard:
         }
 
     def _decide(self, command: asked.GroupCommand, *, now_ms: int) -> Decision:
+        check_group_id_length(command.group_id)
         groups, settings = self.groups, self.settings_for(command.group_id)
         match command:
             case asked.CommitTransactionOffsets():
@@ -257,7 +262,10 @@ class Shard:
 
 
 def _refuse(command: asked.GroupCommand, refused: Refused) -> Decision:
-    return Decision(effects=(Reply(command.request, asked.Refusal(code=refused.code, message=refused.message)),))
+    message = refused.message
+    if message is not None and len(message) > _MESSAGE_LIMIT:
+        message = f"{message[:_MESSAGE_LIMIT]}..."
+    return Decision(effects=(Reply(command.request, asked.Refusal(code=refused.code, message=message)),))
 
 
 def _apply_image(groups: GroupsState, record: facts.TopicImageReplaced) -> None:

@@ -193,6 +193,7 @@ def test_brokers_own_topics_are_meant_only_where_the_pattern_says_so(shop: Group
         ("(((a{900}){900}){900})", "does not compile"),
         (r"(\pL|\pN){900}", "does not compile: pattern too large"),
         ("x" * (MAX_REGEX + 1), f"at most {MAX_REGEX}"),
+        ("\u20ac" * (MAX_REGEX // 2), f"at most {MAX_REGEX}"),
         ("\ud800", "no text in UTF-8"),
     ],
 )

@@ -49,7 +49,11 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
 
 
 def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
-    return {TopicId(row.topic_id): tuple(sorted(row.partitions)) for row in rows}
+    """By topic; what is said of one topic in several rows, or twice in one, counts once."""
+    found: dict[TopicId, set[int]] = {}
+    for row in rows:
+        found.setdefault(TopicId(row.topic_id), set()).update(row.partitions)
+    return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in found.items()}
 
 
 def _translate(

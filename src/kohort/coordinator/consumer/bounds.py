@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
@@ -29,7 +30,7 @@ MAX_OWNED_PARTITIONS: Final = 200_000
 
 
 def check_heartbeat(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
-    """Refuse what is malformed, and what this broker does not serve yet, with a message that says which."""
+    """Refuse what is malformed, with a message that says which field; patterns are checked where they are resolved."""
     _check_ids(command)
     epoch = command.member_epoch
     if epoch < LEAVE_STATIC_EPOCH:
@@ -42,13 +43,15 @@ def check_heartbeat(command: ConsumerGroupHeartbeat, settings: GroupSettings) ->
         _check_join(command)
     _check_subscription(command, settings)
     owned = command.topic_partitions
-    if owned is not None and sum(len(partitions) for partitions in owned.values()) > MAX_OWNED_PARTITIONS:
+    # A topic without partitions counts as well: it takes memory like one with.
+    if owned is not None and sum(len(partitions) or 1 for partitions in owned.values()) > MAX_OWNED_PARTITIONS:
         raise _invalid(f"TopicPartitions has more than {MAX_OWNED_PARTITIONS} partitions")
 
 
 def _check_ids(command: ConsumerGroupHeartbeat) -> None:
     if not command.group_id:
         raise _invalid("GroupId can't be empty")
+    check_group_id_length(command.group_id)
     if not command.member_id:
         raise _invalid("MemberId can't be empty")
     for name, value in (("InstanceId", command.instance_id), ("RackId", command.rack_id)):

@@ -35,7 +35,9 @@ def state_of(group: ConsumerGroup) -> str:
 
 
 def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
-    """Describe one group; GROUP_ID_NOT_FOUND refuses an unknown or classic one."""
+    """Describe one group; GROUP_ID_NOT_FOUND refuses an unknown or classic one, INVALID_GROUP_ID no name at all."""
+    if not command.group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
     group = groups.consumer.get(command.group_id)
     if group is None:
         why = "is not a consumer group" if command.group_id in groups.classic else "does not exist"
