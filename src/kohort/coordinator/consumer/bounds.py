@@ -88,7 +88,7 @@ def _check_subscription(command: ConsumerGroupHeartbeat, settings: GroupSettings
     if assignor is not None and assignor not in settings.group_consumer_assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {assignor[:MAX_NAME]} is not supported. "
+            f"ServerAssignor {assignor[:MAX_TOPIC_NAME]} is not supported. "
             f"Supported assignors: {', '.join(settings.group_consumer_assignors)}.",
         )
 
