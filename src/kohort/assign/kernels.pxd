@@ -57,6 +57,6 @@ cpdef void gather(list targets, dict topics, list starts, list counts, int[::1] 
                count=Py_ssize_t, partition=Py_ssize_t)
 cpdef sort_by_owner(const int[::1] owner, list starts, list counts, int[::1] firsts, int[::1] topics)
 
-@cython.locals(groups=dict, topic=cython.int, partitions=list)
+@cython.locals(groups=dict, topic=cython.int, end=Py_ssize_t, single=tuple, partitions=list, at=Py_ssize_t)
 cpdef dict group_by_topic(
-    const int[::1] found, const int[::1] topics, list topic_ids, Py_ssize_t first, Py_ssize_t stop)
+    const int[::1] found, const int[::1] topics, list topic_ids, Py_ssize_t first, Py_ssize_t stop, dict singles)

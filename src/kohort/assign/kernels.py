@@ -1,4 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
+# ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
 """Loops of the assignors over flat arrays; plain Python that compiles where the package is built with Cython.
 
 Laws: every array is of C ints (typecode "i"); -1 in `owner` is "nobody". A kernel changes only the arrays it is given.
@@ -261,15 +262,33 @@ def sort_by_owner(
 
 
 def group_by_topic(
-    found: array[int], topics: array[int], topic_ids: Sequence[TopicId], first: int, stop: int
+    found: array[int],
+    topics: array[int],
+    topic_ids: Sequence[TopicId],
+    first: int,
+    stop: int,
+    singles: dict[int, tuple[int, ...]],
 ) -> dict[TopicId, tuple[int, ...]]:
-    """What `sort_by_owner` found from `first` to `stop`: topic id -> partitions."""
+    """What `sort_by_owner` found from `first` to `stop`: topic id -> partitions.
+
+    `singles`: partition -> the tuple of it alone, made once for all topics and members of one answer.
+    """
     groups = {}
     while first < stop:
         topic = topics[first]
-        partitions = []
-        while first < stop and topics[first] == topic:
-            partitions.append(found[first])
-            first += 1
-        groups[topic_ids[topic]] = tuple(partitions)
+        end = first + 1
+        while end < stop and topics[end] == topic:
+            end += 1
+        if end == first + 1:
+            single = singles.get(found[first])
+            if single is None:
+                single = (found[first],)
+                singles[found[first]] = single
+            groups[topic_ids[topic]] = single
+        else:
+            partitions = []
+            for at in range(first, end):
+                partitions.append(found[at])  # noqa: PERF401 - a comprehension would not be compiled as well
+            groups[topic_ids[topic]] = tuple(partitions)
+        first = end
     return groups

@@ -93,8 +93,9 @@ def spread_owners(
         firsts[member] = 0
     topics = array("i", bytes(4 * len(owner)))
     found = kernels.sort_by_owner(owner, space.starts, space.counts, firsts, topics)
+    singles: dict[int, tuple[int, ...]] = {}
     return {
-        member: kernels.group_by_topic(found, topics, space.topic_ids, firsts[member], firsts[member + 1])
+        member: kernels.group_by_topic(found, topics, space.topic_ids, firsts[member], firsts[member + 1], singles)
         for member in wanted
     }
 
