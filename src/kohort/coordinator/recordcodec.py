@@ -11,13 +11,14 @@ Source: Apache Kafka's group coordinator records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from struct import Struct
 from typing import Any, Final
 
 from kohort.coordinator import records as facts
 from kohort.coordinator.model import Grants
 from kohort.coordinator.recorddecode import decode, subscribed_topics
+from kohort.ids import ZERO_TOPIC_ID
 from kohort.wire.codec import encode_into
 from kohort.wire.messages import group_records as wire
 from kohort.wire.messages import own_group_records as own
@@ -26,6 +27,15 @@ from kohort.wire.schema import Message
 __all__ = ["decode", "encode", "encode_durable", "subscribed_topics"]
 
 _INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+#: Groups and topics whose keys are remembered without the partition.
+_KNOWN_KEYS: Final = 10_000
+#: An offset of value version 4: version, offset, leader epoch, length of the metadata + 1; then the metadata; then
+#: time, one tagged field, its number 0, its size, the topic's id.
+_OFFSET_HEAD: Final = Struct(">hqiB")
+_OFFSET_TAIL: Final = Struct(">qBBB16s")
+#: Compact lengths below it are one byte.
+_ONE_BYTE: Final = 0x7F
 
 
 def encode(record: facts.Record) -> tuple[bytes, bytes | None]:
@@ -59,7 +69,13 @@ def _encode_offset(record: facts.OffsetCommitted) -> bytes:
     if record.expire_timestamp_ms != -1:
         version = 1
     else:
-        version = 4 if any(record.topic_id) else 3
+        version = 4 if record.topic_id != ZERO_TOPIC_ID else 3
+    metadata = record.metadata
+    if version == 4 and len(metadata) < _ONE_BYTE and metadata.isascii():
+        # Most records of most logs are of this form; a third of what a commit cost was the general encoder.
+        head = _OFFSET_HEAD.pack(4, record.offset, record.leader_epoch, len(metadata) + 1)
+        tail = _OFFSET_TAIL.pack(record.commit_timestamp_ms, 1, 0, 16, record.topic_id)
+        return head + metadata.encode() + tail
     value = wire.OffsetCommitValue(
         offset=record.offset,
         leader_epoch=record.leader_epoch,
@@ -72,8 +88,13 @@ def _encode_offset(record: facts.OffsetCommitted) -> bytes:
 
 
 def _offset_key(record: facts.OffsetCommitted | facts.OffsetForgotten) -> bytes:
-    key = wire.OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
-    return _pack(1, key, 0)
+    return _topic_key(record.group_id, record.topic) + _INT32.pack(record.partition)
+
+
+@lru_cache(maxsize=_KNOWN_KEYS)
+def _topic_key(group_id: str, topic: str) -> bytes:
+    """A key of type 1 but for the partition, which stands last."""
+    return _pack(1, wire.OffsetCommitKey(group=group_id, topic=topic, partition=0), 0)[: -_INT32.size]
 
 
 def _encode_classic(record: facts.ClassicGroupStored) -> bytes:

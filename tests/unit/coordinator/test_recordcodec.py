@@ -37,6 +37,8 @@ from kohort.coordinator.records import (
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import StorageError
 from kohort.ids import ZERO_TOPIC_ID, TopicId
+from kohort.wire.codec import encode as encode_message
+from kohort.wire.messages import group_records
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 MAYBE = st.none() | TEXT.filter(bool)
@@ -258,6 +260,19 @@ def test_expiry_is_kept_at_the_cost_of_leader_epoch_and_topic_id() -> None:
     """Version 1 has no field for them."""
     record = offset(expire_timestamp_ms=9, topic_id=TopicId(b"i" * 16))
     assert recordcodec.decode(*recordcodec.encode(record)) == offset(expire_timestamp_ms=9, leader_epoch=-1)
+
+
+@pytest.mark.parametrize("metadata", ["", "note", "x" * 126, "x" * 127, "x" * 4_000, "é"])
+def test_offset_written_by_hand_is_what_the_declaration_says(metadata: str) -> None:
+    record = offset(topic_id=TopicId(b"i" * 16), metadata=metadata, leader_epoch=-1)
+    value = group_records.OffsetCommitValue(
+        offset=record.offset,
+        leader_epoch=-1,
+        metadata=metadata,
+        commit_timestamp=record.commit_timestamp_ms,
+        topic_id=record.topic_id,
+    )
+    assert recordcodec.encode(record)[1] == b"\0\4" + encode_message(value, 4)
 
 
 def test_oldest_offsets_are_read() -> None:
