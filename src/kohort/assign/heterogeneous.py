@@ -65,7 +65,7 @@ def assign_heterogeneous(
         price = 2 * WEIGHT * imbalance + 1
         classes.improve(kept, price + 2 * WEIGHT - 2 if each_move_pays else price)
     classes.settle(owner)
-    if max_moves != UNLIMITED:
+    if max_moves != UNLIMITED and kernels.count_moves(before, owner) > max_moves:
         take_moves_back(before, owner, classes.loads, max_moves)
 
 
@@ -79,8 +79,6 @@ def take_moves_back(before: array[int], owner: array[int], loads: array[int], ma
             loads[old] += 1
             loads[new] -= 1
     wanted = {partition: owner[partition] for partitions in moves.values() for partition in partitions}
-    if len(wanted) <= max_moves:
-        return
     for partition in wanted:
         owner[partition] = before[partition]
     givers = [(-loads[member], member) for member in moves]
