@@ -18,6 +18,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.wire import embedded
 from support.coordinator_dialogue import GroupDialogue
+from support.good_client import Client, check_owners
 
 TOPICS = ("t", "u", "v")
 MEMBERS = ("a", "b", "c", "d")
@@ -264,49 +265,6 @@ def test_laws_hold_after_every_step(seed: int) -> None:
     Chaos(seed).run(100)
 
 
-class Client:
-    """A good KIP-848 client as the KIP describes it; answers may get lost on their way to it."""
-
-    def __init__(self, dialogue: GroupDialogue, name: str) -> None:
-        self.dialogue = dialogue
-        self.name = name
-        self.epoch = 0
-        self.owned: dict[TopicId, tuple[int, ...]] = {}
-        self.has_to_report = False
-        self.missed_an_answer = True
-
-    def step(self, *, is_lost: bool) -> None:
-        full = self.missed_an_answer or self.epoch == 0
-        owned = {} if self.epoch == 0 else self.owned if full or self.has_to_report else None
-        answer = self.dialogue.ask(
-            asked.ConsumerGroupHeartbeat(
-                cause=self.dialogue.cause(),
-                request=self.dialogue.request(),
-                group_id="g",
-                member_id=self.name,
-                member_epoch=self.epoch,
-                client_id="c",
-                client_host="h",
-                rebalance_timeout_ms=60_000 if full else -1,
-                subscribed_topic_names=("t",) if full else None,
-                topic_partitions=owned,
-            )
-        )
-        self.missed_an_answer = is_lost
-        if is_lost:
-            return
-        self.has_to_report = False
-        if isinstance(answer.body, asked.Refusal):
-            assert answer.body.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
-            self.epoch, self.owned = 0, {}
-            return
-        reply = answer.body_as(asked.ConsumerGroupHeartbeatReply)
-        self.epoch = reply.member_epoch
-        if reply.assignment is not None:
-            self.has_to_report = reply.assignment != self.owned
-            self.owned = reply.assignment
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_no_partition_has_two_owners_and_the_group_comes_to_rest(seed: int) -> None:
     """NoDoubleClientAssignment and EventuallyConverges of the TLA+ model, with answers that get lost."""
@@ -321,25 +279,16 @@ def test_no_partition_has_two_owners_and_the_group_comes_to_rest(seed: int) -> N
             case x if x < 0.05 and len(alive) > 1:
                 gone = alive.pop(random.randrange(len(alive)))
                 dialogue.leave(gone.name)
-                gone.epoch, gone.owned, gone.missed_an_answer = 0, {}, True
+                gone.forget()
             case x if x < 0.06:
                 dialogue.restart()
             case _:
                 random.choice(alive).step(is_lost=random.random() < 0.15)
-        _check_owners(dialogue, alive)
+        check_owners(alive)
     for _ in range(12):
         for client in alive:
             client.step(is_lost=False)
-            _check_owners(dialogue, alive)
+            check_owners(alive)
     assert {member.state for member in dialogue.group.members.values()} == {MemberState.STABLE}
     owned = sorted(partition for client in alive for found in client.owned.values() for partition in found)
     assert owned == list(range(dialogue.topic_counts["t"]))
-
-
-def _check_owners(dialogue: GroupDialogue, clients: list[Client]) -> None:
-    seen: dict[tuple[TopicId, int], str] = {}
-    for client in clients:
-        for topic_id, partitions in client.owned.items():
-            for partition in partitions:
-                other = seen.setdefault((topic_id, partition), client.name)
-                assert other == client.name, f"{other} and {client.name} both own partition {partition}"

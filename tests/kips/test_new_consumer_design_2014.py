@@ -1,0 +1,175 @@
+"""users@kafka, "New Consumer Design", July 2014: what the thread asks of the coordinator of a group."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kohort.coordinator.records import MemberState
+from kohort.errors import ErrorCode
+from support.coordinator_dialogue import GroupDialogue
+from support.good_client import Client, check_owners
+
+
+def _change(random: Random, dialogue: GroupDialogue, clients: list[Client], alive: list[Client]) -> None:
+    """One of the events that trigger a rebalance."""
+    counts = dialogue.topic_counts
+    match random.choice(["join", "leave", "fail", "return", "subscribe", "grow", "create", "delete", "make anew"]):
+        case "join" if len(alive) < len(clients):
+            alive.append(next(client for client in clients if client not in alive))
+        case "leave" if len(alive) > 1:
+            gone = alive.pop(random.randrange(len(alive)))
+            dialogue.heartbeat(gone.name, epoch=-1)
+            gone.forget()
+        case "fail" if len(alive) > 1:
+            # Silent for its session: whoever is alive heartbeats meanwhile.
+            gone = alive.pop(random.randrange(len(alive)))
+            gone.forget()
+            for _ in range(3):
+                dialogue.advance(ms=20_000)
+                for client in alive:
+                    client.step()
+        case "return":
+            client = random.choice(alive)
+            if client.instance_id is not None and client.epoch > 0:
+                dialogue.heartbeat(client.name, epoch=-2, instance_id=client.instance_id)
+                client.forget()
+                client.name += "'"
+        case "subscribe":
+            client = random.choice(alive)
+            client.topics = tuple(random.sample(["t", "u"], random.randint(0, 2)))
+            client.regex = random.choice([None, "v.*", ".*"])
+            client.missed_an_answer = True
+        case "grow" if counts:
+            name = random.choice(sorted(counts))
+            dialogue.set_topics({**counts, name: counts[name] + 1})
+        case "create":
+            dialogue.set_topics({f"v{random.randint(0, 2)}": 2, "t": 3, **counts})
+        case "delete" | "make anew" as what if len(counts) > 1:
+            name = random.choice(sorted(counts))
+            dialogue.set_topics({each: count for each, count in counts.items() if each != name})
+            if what == "make anew":
+                dialogue.set_topics(counts)
+
+
+def _settled(group: GroupDialogue, *member_ids: str) -> None:
+    """Have members join one after the other, and come to rest."""
+    for member_id in member_ids:
+        group.heartbeat(member_id, epoch=0)
+    group.settle()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_consecutive_triggers_never_give_two_owners(seed: int) -> None:
+    """Guozhang Wang, 16 July 2014: assignments that ride on heartbeats could get inconsistent where one trigger of a
+    rebalance follows the other, for want of a barrier. Several triggers come before anybody has heard of the first."""
+    random = Random(seed)
+    interval_ms = random.choice([0, 0, 500])
+    dialogue = GroupDialogue({"t": 3, "u": 2}, group_consumer_assignment_interval_ms=interval_ms)
+    clients = [
+        Client(dialogue, "a"),
+        Client(dialogue, "b", topics=("t", "u"), instance_id="b"),
+        Client(dialogue, "c", topics=("u",), regex="v.*"),
+        Client(dialogue, "d", topics=(), regex=".*", instance_id="d"),
+    ]
+    alive = clients[:2]
+    for _ in range(30):
+        for _ in range(random.randint(1, 4)):
+            _change(random, dialogue, clients, alive)
+            check_owners(alive)
+        for _ in range(random.randint(0, 3)):
+            random.choice(alive).step(is_lost=random.random() < 0.15)
+            check_owners(alive)
+        dialogue.advance(ms=random.choice([0, 10, 600]))
+    # Longer than a session: whoever left for a while and did not come back is gone then.
+    for _ in range(20):
+        for client in alive:
+            client.step()
+            check_owners(alive)
+        dialogue.advance(ms=3_000)
+    assert {member.state for member in dialogue.group.members.values()} == {MemberState.STABLE}
+    assert dialogue.group.members.keys() == {client.name for client in alive}
+    given = [each for owned in dialogue.holders().values() for each in owned]
+    subscribed = dialogue.group.topic_subscribers
+    counts = {name: count for name, count in dialogue.topic_counts.items() if name in subscribed}
+    assert sorted(given) == sorted((name, number) for name, count in counts.items() for number in range(count))
+
+
+def test_each_of_the_four_events_triggers_one_rebalance() -> None:
+    """Guozhang Wang, 8 July 2014, on the rebalance: a failure, a join, a changed subscription, changed partitions."""
+    group = GroupDialogue({"t": 2, "u": 1})
+    group.heartbeat("a", epoch=0)
+    assert group.group.epoch == 1
+    group.heartbeat("b", epoch=0)
+    assert group.group.epoch == 2
+    group.settle()
+    group.heartbeat("b", epoch=2, topics=["t", "u"])
+    assert group.group.epoch == 3
+    group.set_topics({"t": 3, "u": 1})
+    assert group.group.epoch == 4
+    group.settle()
+    group.advance(ms=44_000)
+    group.heartbeat("b", epoch=4)
+    group.advance(ms=1_000)
+    assert (group.group.epoch, set(group.group.members)) == (5, {"b"})
+
+
+def test_members_follow_the_assignment_that_they_receive_and_run_none_of_their_own() -> None:
+    """Guozhang Wang, 8 July 2014: consumers run no logic of assignment but take what the coordinator says."""
+    group = GroupDialogue({"t": 2})
+    group.heartbeat("a", epoch=0).replies(epoch=1, assigned=[0, 1])
+    group.heartbeat("b", epoch=0).replies(epoch=2, assigned=[])
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned=[0])
+
+
+def test_new_topics_that_a_wildcard_matches_are_picked_up() -> None:
+    """Guozhang Wang, 8 July 2014, on wildcard consumption; here the coordinator sees the topic itself."""
+    group = GroupDialogue({"orders-eu": 1})
+    group.heartbeat("a", epoch=0, topics=[], subscribed_topic_regex="orders-.*")
+    group.set_topics({"orders-eu": 1, "orders-us": 1})
+    group.heartbeat("a", epoch=1).replies(epoch=2, assigned={"orders-eu": [0], "orders-us": [0]})
+
+
+def test_commit_of_somebody_who_is_not_in_the_group_is_refused() -> None:
+    """Guozhang Wang, 8 July 2014, moving forward: one coordinator for members and offsets can refuse strangers."""
+    group = GroupDialogue()
+    group.stable(a=[0, 1])
+    group.commit({0: 7}, member_id="stranger", epoch=1).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.commit({0: 7}, member_id="a", epoch=2).is_refused(ErrorCode.STALE_MEMBER_EPOCH)
+    assert group.committed() == {}
+
+
+def test_fourth_consumer_takes_one_partition_of_each_and_only_those_pause() -> None:
+    """Robert Withers, 16 July 2014, steps 1 to 9: three members lose one partition each, the others go on; the new
+    member gets each one when its loser has committed and let go of it, not waiting for the rest."""
+    group = GroupDialogue({"t": 12})
+    _settled(group, "a", "b", "c")
+    group.heartbeat("d", epoch=0).replies(epoch=4, assigned=[])
+    lost = {}
+    for member_id in ("a", "b", "c"):
+        before = set(group.member(member_id).assigned[group.topic_id("t")])
+        group.heartbeat(member_id, epoch=3)
+        kept = set(group.member(member_id).assigned[group.topic_id("t")])
+        (lost[member_id],) = before - kept
+        assert group.commit(dict.fromkeys(kept, 5), member_id=member_id, epoch=3).errors() == (0,) * 3
+    for count, member_id in enumerate(("a", "b", "c"), start=1):
+        assert group.commit({lost[member_id]: 9}, member_id=member_id, epoch=3).errors() == (ErrorCode.NONE,)
+        kept = sorted(group.member(member_id).assigned[group.topic_id("t")])
+        group.heartbeat(member_id, epoch=3, owned=kept)
+        group.heartbeat("d", epoch=4)
+        assert len(group.holders()["d"]) == count
+    assert {number for _, number in group.holders()["d"]} == set(lost.values())
+
+
+def test_failure_of_a_member_with_one_partition_concerns_one_other() -> None:
+    """Jay Kreps, 21 July 2014, suggestion 1: only the consumer that picks the partition up should be affected."""
+    group = GroupDialogue({"t": 4})
+    _settled(group, "a", "b", "c", "d")
+    group.leave("d")
+    told = []
+    for member_id in ("a", "b", "c"):
+        answer = group.heartbeat(member_id, epoch=4)
+        if answer.body.assignment is not None:  # type: ignore[union-attr]
+            told.append(member_id)
+    assert len(told) == 1
