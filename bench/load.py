@@ -47,6 +47,10 @@ class RawConnection:
         answer, _ = decode(response_class(key), version, body, start)
         return answer
 
+    def send(self, frames: bytes) -> None:
+        """Ready-made requests, one behind the other."""
+        self._socket.sendall(frames)
+
     def receive(self) -> bytes:
         """One whole frame without its length."""
         size = struct.unpack(">i", self._exactly(4))[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-BENCHES = ("startup", "requests", "commits", "produce", "fetch", "consume", "sparkbatch", "assign")
+BENCHES = ("startup", "restart", "memory", "requests", "commits", "produce", "fetch", "consume", "sparkbatch", "assign")
 
 
 def main() -> int:

@@ -83,26 +83,26 @@ class Runtime:
         self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(_index_of, partition_count=count))
         loader = GroupLogLoader()
         with without_collections():
-            for partition in partitions:
-                self._start_shard(Shard(settings), partition, loader, image)
+            self._homes = [_Home(self._load(Shard(settings), part, loader), part) for part in partitions]
+            # Deadlines count from the end of all loading: it fences nobody.
+            for home in self._homes:
+                self._tell_topics(home, image)
+                now_ms = self._clock.now_ms()
+                home.shard.on_loaded(now_ms)
+                self._deadlines.watch(home.shard.next_deadline(), now_ms)
 
-    def _start_shard(self, shard: Shard, partition: PartitionLog, loader: GroupLogLoader, image: TopicImage) -> None:
+    def _load(self, shard: Shard, partition: PartitionLog, loader: GroupLogLoader) -> Shard:
         began_ms = self._clock.now_ms()
         loaded = loader.load(shard, partition)
-        home = _Home(shard, partition)
-        self._homes.append(home)
-        self._tell_topics(home, image)
-        now_ms = self._clock.now_ms()
-        shard.on_loaded(now_ms)
-        self._deadlines.watch(shard.next_deadline(), now_ms)
         if loaded.records or loaded.unknown:
             log.info(
                 "event=groups_loaded partition=%d records=%d unknown=%d ms=%d",
                 partition.partition,
                 loaded.records,
                 loaded.unknown,
-                now_ms - began_ms,
+                self._clock.now_ms() - began_ms,
             )
+        return shard
 
     def stop(self) -> None:
         """Nothing is decided any more."""

@@ -26,6 +26,8 @@ Grants = dict[TopicId, dict[int, int]]
 #: Partitions that a member shall hold: topic id -> ascending partitions.
 Target = dict[TopicId, tuple[int, ...]]
 
+#: What most members have yet to give up; shared, as no mapping of grants is ever changed in place.
+NO_GRANTS: Final[Grants] = {}
 #: The target of a member that has no record of one.
 NO_TARGET: Final[Target] = {}
 
@@ -83,9 +85,9 @@ class ConsumerMember:
         #: Where it is on the way to its target.
         self.state = MemberState.STABLE
         #: Partitions that it may use; disjoint from `pending_revocation`.
-        self.assigned: Grants = {}
+        self.assigned: Grants = NO_GRANTS
         #: Partitions that it has been told to give up and has not; empty unless UNREVOKED_PARTITIONS.
-        self.pending_revocation: Grants = {}
+        self.pending_revocation: Grants = NO_GRANTS
         #: Key of its session's deadline, made once.
         self.session_key = TimerKey("session", group_id, member_id)
 

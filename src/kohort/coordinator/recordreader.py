@@ -59,7 +59,17 @@ _Value = TypeVar("_Value")
 class RecordReader:
     """Reads record after record; keep one for a whole start, then let it go."""
 
-    __slots__ = ("_currents", "_ids", "_members", "_readers", "_strings", "_subscriptions", "_targets", "_topics")
+    __slots__ = (
+        "_currents",
+        "_ids",
+        "_members",
+        "_readers",
+        "_strings",
+        "_subscriptions",
+        "_targets",
+        "_time",
+        "_topics",
+    )
 
     def __init__(self) -> None:
         #: A name's bytes -> the name.
@@ -73,6 +83,8 @@ class RecordReader:
         self._subscriptions: Final[dict[bytes, dict[str, Any]]] = {}
         self._targets: Final[dict[bytes, Target]] = {}
         self._currents: Final[dict[bytes, tuple[int, int, MemberState, Grants, Grants]]] = {}
+        #: The time of the latest commit.
+        self._time = -1
         self._readers: Final[dict[int, Callable[[bytes, bytes], Record | None]]] = {
             1: self._read_offset,
             3: self._read_epoch,
@@ -113,6 +125,8 @@ class RecordReader:
             topic_id = self._id(raw)
         if version not in (3, 4):
             return decode(key, value)
+        # The offsets of one commit have one time.
+        self._time = time = self._time if time == self._time else time
         return OffsetCommitted(
             group_id=names[0],
             topic=names[1],

@@ -1,0 +1,253 @@
+"""Kill -9 and start: how long until the offsets of 10,000 groups of 10 partitions are answered; also with members.
+
+The groups without members commit like simple consumers; those with five have settled KIP-848 members, which joined over
+a raw connection. Peer: Apache Kafka 4.3 with the same requests, run once: it takes minutes to load.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+from kohort.wire.codec import decode
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kohort.wire.registry import ApiKey, response_class
+from load import RawConnection, frame
+from report import Row, compare, show
+from servers import KohortServer, apache_server
+from topics import PAGE_CACHE, create_topic
+
+GROUPS = 10_000
+PARTITIONS = 10
+MEMBERS = 5
+TOPIC = "restart"
+#: Groups that one OffsetFetch asks for, and members that are heard in one round trip.
+AT_ONCE = 100
+IN_FLIGHT = 50
+ROUNDS = 30
+#: Members must not time out while the others still join.
+PROPERTIES = {
+    "group.consumer.session.timeout.ms": 600_000,
+    "group.consumer.max.session.timeout.ms": 600_000,
+    "group.consumer.min.session.timeout.ms": 45_000,
+    "offsets.retention.minutes": 100_000,
+}
+OURS = {"log.flush.interval.messages": PAGE_CACHE, "group.consumer.assignment.window.ms": 0}
+THEIRS = {"group.consumer.min.assignment.interval.ms": 0, "group.consumer.assignment.interval.ms": 0}
+
+
+def group_name(number: int) -> str:
+    return f"group-{number:05}"
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+
+
+def answers(connection: RawConnection, key: ApiKey, version: int, requests: list[Any]) -> Iterator[Any]:
+    """Decoded answers, in order, with a limited number of requests on their way."""
+    frames = [frame(key, version, request) for request in requests]
+    connection.send(b"".join(frames[:IN_FLIGHT]))
+    for number in range(len(frames)):
+        body = connection.receive()
+        if number + IN_FLIGHT < len(frames):
+            connection.send(frames[number + IN_FLIGHT])
+        # Both APIs have flexible response headers in the versions used: id and an empty tag section.
+        yield decode(response_class(key), version, body, 5)[0]
+
+
+class Member:
+    """One settled member in the making: says what it was given until nothing changes."""
+
+    def __init__(self, number: int) -> None:
+        self.group = group_name(number // MEMBERS)
+        self.member_id = str(UUID(int=(1 << 100) + number))
+        self.epoch = 0
+        self.owned: list[TopicPartitions] = []
+        self.is_new = True
+
+    def request(self) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=600_000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=self.owned,
+        )
+
+    def take(self, answer: Any) -> bool:
+        """Whether the answer changed something."""
+        assert answer.error_code == 0, answer
+        is_changed = self.epoch != answer.member_epoch
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None and answer.assignment.topic_partitions != self.owned:
+            self.owned = list(answer.assignment.topic_partitions)
+            is_changed = True
+        return is_changed
+
+
+def commit_request(number: int, member_id: str, epoch: int, partitions: list[int]) -> OffsetCommitRequest:
+    rows = [
+        OffsetCommitRequestPartition(partition_index=partition, committed_offset=number, committed_metadata="")
+        for partition in partitions
+    ]
+    return OffsetCommitRequest(
+        group_id=group_name(number),
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=rows)],
+    )
+
+
+def commit_offsets(connection: RawConnection, members: list[Member]) -> None:
+    """Ten partitions of each group: all at once, or by each member those that it holds."""
+    if members:
+        requests = [
+            commit_request(
+                number // MEMBERS, member.member_id, member.epoch, [at for row in member.owned for at in row.partitions]
+            )
+            for number, member in enumerate(members)
+        ]
+    else:
+        requests = [commit_request(number, "", -1, list(range(PARTITIONS))) for number in range(GROUPS)]
+    for answer in answers(connection, ApiKey.OFFSET_COMMIT, 9, requests):
+        assert {row.error_code for row in answer.topics[0].partitions} == {0}, answer
+
+
+def settle_members(connection: RawConnection) -> list[Member]:
+    """Let five members join each group and share its partitions."""
+    members = [Member(number) for number in range(GROUPS * MEMBERS)]
+    for _ in range(ROUNDS):
+        requests = [member.request() for member in members]
+        found = answers(connection, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, requests)
+        changed = sum(member.take(answer) for member, answer in zip(members, found, strict=True))
+        if not changed and all(sum(len(row.partitions) for row in member.owned) == 2 for member in members):
+            return members
+    raise AssertionError("the members did not settle")
+
+
+def load(server: Any, *, with_members: bool) -> list[Member]:
+    connection = RawConnection(server.port)
+    create_topic(connection, TOPIC, PARTITIONS)
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group_name(number) for number in range(100)])
+
+    def is_ready() -> bool:
+        answer = connection.ask(ApiKey.FIND_COORDINATOR, 4, request)
+        return all(row.error_code == 0 for row in answer.coordinators)
+
+    until(is_ready, "coordinators")
+    time.sleep(0 if isinstance(server, KohortServer) else 3)
+    members = settle_members(connection) if with_members else []
+    commit_offsets(connection, members)
+    connection.close()
+    return members
+
+
+def fetch_all(port: int) -> bool:
+    """Whether the offsets of all groups are served."""
+    try:
+        connection = RawConnection(port)
+    except OSError:
+        return False
+    topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(range(PARTITIONS)))]
+    names = [group_name(number) for number in range(GROUPS)]
+    requests = [
+        OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=name, topics=topics) for name in names[at : at + AT_ONCE]]
+        )
+        for at in range(0, GROUPS, AT_ONCE)
+    ]
+    expected = 0
+    try:
+        for answer in answers(connection, ApiKey.OFFSET_FETCH, 8, requests):
+            for group in answer.groups:
+                if group.error_code:
+                    return False
+                offsets = {row.committed_offset for row in group.topics[0].partitions}
+                assert offsets == {expected}, (group.group_id, offsets)
+                expected += 1
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return expected == GROUPS
+
+
+def check_member(port: int, member: Member) -> None:
+    """A member goes on as if nothing was."""
+    connection = RawConnection(port)
+    metadata = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+    assert connection.ask(ApiKey.METADATA, 9, metadata).topics[0].error_code == 0
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=member.group,
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        rebalance_timeout_ms=-1,
+        topic_partitions=None,
+    )
+    answer = connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+    assert (answer.error_code, answer.member_epoch) == (0, member.epoch), answer
+    connection.close()
+
+
+def restart(server: Any) -> float:
+    """Seconds from the start of the process to the last of the offsets; the old one was killed before."""
+    server.process.kill()
+    server.process.wait(30)
+    began = time.monotonic()
+    server.start()
+    until(lambda: fetch_all(server.port), "every group's offsets", seconds=180)
+    return time.monotonic() - began
+
+
+def measure(make: Callable[[], Any], runs: int, *, with_members: bool) -> list[float]:
+    server = make()
+    server.start()
+    try:
+        members = load(server, with_members=with_members)
+        took = []
+        for _ in range(runs):
+            took.append(restart(server))
+            for member in members[:20]:
+                check_member(server.port, member)
+        return took
+    finally:
+        server.stop()
+
+
+def main(runs: int) -> None:
+    rows: list[Row] = []
+    left_out = []
+    probe = apache_server()
+    if isinstance(probe, str):
+        left_out.append(probe)
+    for what, reach, with_members in (
+        ("offsets of 10,000 groups", "<= 2 s", False),
+        ("with 5 members each", "<= 4 s", True),
+    ):
+        ours = measure(lambda: KohortServer(PROPERTIES | OURS), runs, with_members=with_members)
+        peers = []
+        if not left_out:
+            peers = measure(lambda: apache_server(PROPERTIES | THEIRS), 1, with_members=with_members)
+        rows.append(
+            compare(what, ours, peers, unit="s", reach=reach, peer_name="Apache Kafka 4.3", less_is_better=True)
+        )
+    show("Restart after kill -9", rows, left_out=left_out)
