@@ -125,8 +125,8 @@ class GroupMember(Protocol):
         ...
 
 
-class _ThreadMember:
-    """A member on a thread of its own, until `leave`."""
+class ThreadMember:
+    """A member on a thread of its own, until `leave`; `_read` is what it does."""
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         self.name = name
@@ -165,7 +165,7 @@ class _ThreadMember:
         raise NotImplementedError
 
 
-class KohortMember(_ThreadMember):
+class KohortMember(ThreadMember):
     """Our consumer: polls, notes, commits."""
 
     def __init__(self, ledger: Ledger, name: str, *, topic: str, **options: Any) -> None:
@@ -183,7 +183,7 @@ class KohortMember(_ThreadMember):
         )
 
 
-class ConfluentMember(_ThreadMember):
+class ConfluentMember(ThreadMember):
     """confluent-kafka's consumer; `config` by its own names."""
 
     def __init__(self, ledger: Ledger, name: str, *, topic: str, **config: Any) -> None:

@@ -220,7 +220,7 @@ class ClassicClient:
         self.is_leader = reply.leader == reply.member_id
         return reply
 
-    def send_sync(self, shares: Mapping[str, Owned] | None = None) -> Answer:
+    def send_sync(self, shares: Mapping[str, Owned | bytes] | None = None) -> Answer:
         """SyncGroup; a leader says what each member gets."""
         return self.dialogue.sync(self.member_id, self.generation, shares, instance_id=self.instance_id)
 

@@ -18,6 +18,7 @@ from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.commands import JoinGroupReply
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.target import hash_topics
+from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.decision import Arm, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -41,6 +42,11 @@ from kohort.ids import TopicId
 #: whoever reads it to look for a group that is there. This one is fatal to Java's client and to librdkafka's just the
 #: same, says what is wrong, and is what a classic member is told that cannot join a KIP-848 group.
 UPGRADE_REFUSED: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+#: Assignors whose data of their own in an assignment says again what was assigned: librdkafka's cooperative-sticky
+#: writes it, and Kafka refuses to move such a group. Nothing is lost with it.
+STICKY_ASSIGNORS: Final = frozenset({"sticky", "cooperative-sticky"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +127,7 @@ def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage
         raise _refusal(classic, f"the subscription of its member {member.member_id} cannot be read")
     if assignment is None:
         raise _refusal(classic, f"the assignment of its member {member.member_id} cannot be read")
-    if assignment.has_user_data:
+    if assignment.has_user_data and classic.protocol_name not in STICKY_ASSIGNORS:
         raise _refusal(
             classic,
             f"its assignor {classic.protocol_name} keeps data of its own in the assignment of the member "
@@ -171,7 +177,8 @@ def _build_records(
     names = {name for each in moved for name in each.topics}
     records: list[Record] = [
         ClassicGroupForgotten(group_id=group_id),
-        ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(image, names)),
+        # What a leader gave is not yet a target: one is computed even where the one who joins changes nothing.
+        ConsumerGroupEpochSet(group_id=group_id, epoch=epoch + 1, metadata_hash=hash_topics(image, names)),
     ]
     records.extend(_build_subscribed(group_id, each) for each in moved)
     records.extend(
@@ -217,6 +224,7 @@ def _build_subscribed(group_id: str, moved: _Moved) -> ConsumerMemberSubscribed:
 def _build_effects(classic: ClassicGroup, *, epoch: int, now_ms: int) -> list[Effect]:
     group_id = classic.group_id
     effects: list[Effect] = [
+        Arm(assignment_key(group_id), now_ms),
         Disarm(TimerKey("join", group_id)),
         Disarm(TimerKey("sync", group_id)),
         Disarm(TimerKey("initial_delay", group_id)),

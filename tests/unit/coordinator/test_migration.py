@@ -76,7 +76,7 @@ def test_upgrade_writes_one_batch_and_moves_nothing_that_balance_leaves(mixed: M
     """Issue: records 5 with ClassicMemberMetadata, 3, 6, 7, 8 and the tombstone of 2."""
     clients = mixed.classic_group(x=[0, 1], y=[2, 3])
     generation = clients["x"].generation
-    mixed.heartbeat("a", epoch=0).replies(epoch=generation + 1, assigned=[])
+    mixed.heartbeat("a", epoch=0).replies(epoch=generation + 2, assigned=[])
 
     records = durable(mixed.new_records())
     assert records[0] == ClassicGroupForgotten(group_id="g")
@@ -162,7 +162,7 @@ def test_policy_says_whether_a_classic_group_is_moved_up(policy: str, is_moved: 
     client = mixed.classic_group(x=[0, 1, 2, 3])["x"]
     answer = mixed.heartbeat("a", epoch=0)
     if is_moved:
-        answer.replies(epoch=client.generation + 1, assigned=[])
+        answer.replies(epoch=client.generation + 2, assigned=[])
         assert type_of(mixed) == "consumer"
         return
     answer.is_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, saying=f"group.consumer.migration.policy is {policy}")
@@ -209,6 +209,17 @@ def test_what_a_custom_assignor_said_is_not_guessed(mixed: MixedDialogue, blobs:
     mixed.heartbeat("a", epoch=0).is_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, saying=saying)
     assert mixed.new_records() == []
     assert x.beat() == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+def test_data_of_a_sticky_assignor_is_no_obstacle(mixed: MixedDialogue, name: str) -> None:
+    """librdkafka's cooperative-sticky repeats the assignment there; Kafka refuses to move its groups."""
+    x = mixed.client("x", protocol=name)
+    x.send_join()
+    x.receive_join()
+    x.send_sync({"x": assignment([0, 1, 2, 3], user_data=b"what I had")})
+    mixed.heartbeat("a", epoch=0)
+    assert held(mixed)["x"] == {0, 1, 2, 3}
 
 
 def test_a_subscription_that_cannot_be_read_is_not_guessed(mixed: MixedDialogue) -> None:
@@ -285,6 +296,13 @@ def test_id_that_was_handed_out_before_the_move_is_good_after_it(mixed: MixedDia
     z.rejoin()
     mixed.settle_all(z, *clients.values())
     assert sorted(map(len, held(mixed).values())) == [1, 1, 2]
+
+
+def test_a_member_moves_the_group_up_under_its_own_id(mixed: MixedDialogue) -> None:
+    """Found by a random sequence: the target that counts is the one of the consumer protocol."""
+    mixed.classic_group(x=[0])
+    mixed.heartbeat("x", epoch=0).replies(epoch=2, assigned=[0, 1, 2, 3])
+    assert mixed.member("x").classic is None
 
 
 # A mixed group.
@@ -657,6 +675,15 @@ def test_consumer_member_takes_the_place_of_a_static_classic_one(mixed: MixedDia
     assert mixed.member("x2").classic is None
     assert first.beat() == ErrorCode.FENCED_INSTANCE_ID
     assert y.beat() == ErrorCode.NONE
+
+
+def test_partitions_that_the_leader_forgot_are_given_out_though_nobody_new_came(mixed: MixedDialogue) -> None:
+    """What a leader gave is not a target; found by a random sequence."""
+    first, y = mixed.client("x1", instance_id="one"), mixed.client("y", instance_id="two")
+    mixed.rebalance(first, y, shares={"x1": [0], "y": [2, 3]})
+    mixed.heartbeat("x2", epoch=0, instance_id="one").replies(epoch=2, assigned=[0])
+    mixed.settle_all(y)
+    assert held(mixed) == {"x2": {0, 1}, "y": {2, 3}}
 
 
 def test_classic_member_takes_the_place_of_a_static_consumer_one(mixed: MixedDialogue) -> None:

@@ -100,7 +100,8 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
         subscribed_topic_names=subscription.topics,
         # A pattern of a member whose place this one takes is not its own.
         subscribed_topic_regex="",
-        topic_partitions=_owned(subscription, member, groups.image),
+        # Nobody owns anything before it is a member, whatever it says.
+        topic_partitions={} if member is None else _owned(subscription, member, groups.image),
         classic=ClassicMemberFacts(session_timeout_ms=command.session_timeout_ms, protocols=command.protocols),
     )
     if member is None:
@@ -241,7 +242,7 @@ def _read(command: JoinGroup) -> EmbeddedSubscription:
     return subscription
 
 
-def _owned(subscription: EmbeddedSubscription, member: ConsumerMember | None, image: TopicImage) -> Partitions:
+def _owned(subscription: EmbeddedSubscription, member: ConsumerMember, image: TopicImage) -> Partitions:
     """What the member owns by its own word, and what that word is too old for: it was given that later.
 
     A request that was long on its way must not release what its member has got since (KIP-792).
@@ -251,7 +252,7 @@ def _owned(subscription: EmbeddedSubscription, member: ConsumerMember | None, im
         facts = image.by_name.get(name)
         if facts is not None:
             owned.setdefault(facts.topic_id, set()).update(partitions)
-    if member is not None and subscription.generation != NO_GENERATION:
+    if subscription.generation != NO_GENERATION:
         for grants in (member.assigned, member.pending_revocation):
             for topic_id, granted in grants.items():
                 later = [partition for partition, epoch in granted.items() if epoch > subscription.generation]

@@ -159,11 +159,13 @@ def decide_release(
         What to write before the step of the member that wants it, and the holders as they are then.
     """
     released: dict[str, ConsumerMember] = {}
+    # One whose place is taken by this very decision has nothing left to release.
+    gone = {record.member_id for record in records if isinstance(record, ConsumerMemberForgotten)}
     for topic_id, wanted in goal.target.items():
         holders = goal.holders.get(topic_id, {})
         for partition in wanted:
             holder = group.members.get(holders.get(partition, ""))
-            if holder is not None and is_away(holder):
+            if holder is not None and is_away(holder) and holder.member_id not in gone:
                 released[holder.member_id] = holder
     written: list[Record] = []
     now = {topic_id: dict(holders) for topic_id, holders in goal.holders.items()} if released else {}

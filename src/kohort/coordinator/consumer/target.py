@@ -177,7 +177,8 @@ def build_target(group: ConsumerGroup, assignable: Assignable, owner: array[int]
 
 def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
     """The member's target once `records` are applied."""
-    for record in records:
+    # The latest word counts: a group that is moved between protocols had a target before this decision's.
+    for record in reversed(tuple(records)):
         if isinstance(record, MemberTargetSet) and record.member_id == member_id:
             return record.partitions
     return group.targets.get(member_id, NO_TARGET)
