@@ -30,3 +30,17 @@ def test_restart_with_the_same_topics_moves_nobody() -> None:
     group.fire_due()
 
     assert group.group.epoch == epoch
+
+
+def test_clock_that_was_set_back_does_not_hold_up_an_assignment() -> None:
+    """Seed 148: the last target was computed minutes from now, before a restart, and there is an interval to keep."""
+    group = GroupDialogue({"t": 2}, group_consumer_assignment_interval_ms=1_000)
+    group.stable(a=[0, 1])
+
+    group.now_ms -= 500_000
+    group.restart()
+    group.heartbeat("b", epoch=0)
+    group.advance(1_000)
+
+    assert group.group.target_epoch == group.group.epoch
+    assert group.group.targets["b"] != {}

@@ -266,7 +266,7 @@ def _rearm(
     key = assignment_key(group.group_id)
     deadline_ms = timers.deadline(key)
     if deadline_ms is not None:
-        effects.append(Arm(key, min(deadline_ms, max(now_ms, target_due_ms(group, new)))))
+        effects.append(Arm(key, min(deadline_ms, max(now_ms, target_due_ms(group, new, now_ms=now_ms)))))
     return effects
 
 

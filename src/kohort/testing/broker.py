@@ -3,7 +3,8 @@
 It does what the broker's own runtime does: decide, append, apply, answer once the append is durable, each connection in
 the order of its requests. What was not synced when the process dies may be lost, from some batch on.
 
-Laws: each request is answered at most once. A crash forgets everything but the log.
+Laws: each request is answered at most once. A crash forgets everything but the log. A request on an older connection
+than the one that its member was heard on last is dropped: nobody waits for its answer, and it may undo newer ones.
 Source: architecture rules 2 to 4 and 17.
 """
 
@@ -16,7 +17,17 @@ from random import Random
 from typing import Protocol
 
 from kohort.coordinator import recordcodec
-from kohort.coordinator.commands import Command, GroupCommand, JoinGroup, ReplyBody, TopicsChanged
+from kohort.coordinator.commands import (
+    Command,
+    CommitOffsets,
+    ConsumerGroupHeartbeat,
+    GroupCommand,
+    Heartbeat,
+    JoinGroup,
+    ReplyBody,
+    SyncGroup,
+    TopicsChanged,
+)
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
@@ -29,6 +40,8 @@ from kohort.testing.story import Story
 
 #: Key and value of a record, as they are stored.
 Entry = tuple[bytes, bytes | None]
+#: What shows which connection of a member is the latest.
+_SIGNS_OF_LIFE = (ConsumerGroupHeartbeat, JoinGroup, SyncGroup, Heartbeat, CommitOffsets)
 #: A loop that stood still longer than this shifts its deadlines.
 GAP_MS = 500
 
@@ -125,6 +138,12 @@ class SimulatedBroker:
         self.is_up = True
         self.sync_ms = 5
         self.answered = 0
+        #: Whether requests on a member's older connections are dropped; a test shows what happens without.
+        self.guards_old_connections = True
+        #: What the clock of this process shows beyond the world's; a new process may find another one.
+        self.clock_offset_ms = 0
+        #: (group, "member" or "instance", its id) -> number of the connection that it was heard on last.
+        self._heard_on: dict[tuple[str, str, str], int] = {}
         self._clock = clock
         self._network = network
         self._story = story
@@ -152,7 +171,7 @@ class SimulatedBroker:
         """A request has come in; while the loop stands still nobody reads it."""
         if self._stalled_since_ms:
             self._unread.append((connection, command))
-        elif self.is_up:
+        elif self.is_up and not self._is_from_before(connection, command):
             self._handle(connection, command)
 
     def on_disconnected(self, connection: Connection) -> None:
@@ -169,6 +188,11 @@ class SimulatedBroker:
     def home_of(self, group_id: str) -> Home:
         """The shard that coordinates a group."""
         return self.homes[coordinator_partition(group_id, len(self.homes))]
+
+    @property
+    def server_life(self) -> int:
+        """How often the process has died."""
+        return self._life
 
     @property
     def unanswered(self) -> list[GroupCommand]:
@@ -190,6 +214,7 @@ class SimulatedBroker:
         self._life += 1
         self._open.clear()
         self._slots.clear()
+        self._heard_on.clear()
         self._unread.clear()
         self._stalled_since_ms = 0
         self._wake_ms = None
@@ -209,7 +234,7 @@ class SimulatedBroker:
             self._observer.on_restart(home)
         self._story.tell("broker", "is back", [len(home.log) for home in self.homes])
         for home in self.homes:
-            home.shard.on_loaded(self._clock.now_ms())
+            home.shard.on_loaded(self.now_ms())
             self._tell_topics(home)
 
     def stall(self, for_ms: int) -> None:
@@ -236,12 +261,31 @@ class SimulatedBroker:
         # Every readable socket is read before a deadline fires.
         unread, self._unread = self._unread, deque()
         for connection, command in unread:
-            if connection.is_open:
+            if (connection.is_open or connection.is_draining) and not self._is_from_before(connection, command):
                 self._handle(connection, command)
         self._wake_ms = None
         self._watch()
 
     # What it does.
+
+    def now_ms(self) -> int:
+        """What the process's own clock shows."""
+        return self._clock.now_ms() + self.clock_offset_ms
+
+    def _is_from_before(self, connection: Connection, command: Command) -> bool:
+        """Whether this comes late, on a connection that its member has replaced by a younger one."""
+        if not isinstance(command, _SIGNS_OF_LIFE):
+            return False
+        ids = (("member", command.member_id), ("instance", command.instance_id))
+        known = [(command.group_id, kind, found) for kind, found in ids if found]
+        if self.guards_old_connections and any(connection.number < self._heard_on.get(who, 0) for who in known):
+            self._story.tell("broker", f"drops what {connection.client.name} sent on an older connection:", command)
+            # Answers come in the order of the requests: one that is never answered ends the connection.
+            self._network.break_one(connection)
+            return True
+        for who in known:
+            self._heard_on[who] = max(connection.number, self._heard_on.get(who, 0))
+        return False
 
     def _give_back(self, home: Home, gap_ms: int) -> None:
         """Nobody is fenced for what came in while the loop stood still."""
@@ -257,11 +301,11 @@ class SimulatedBroker:
         self._slots.setdefault(connection, deque()).append((numbered.request, []))
         home = self.home_of(numbered.group_id)
         self._story.tell("broker", f"reads from {connection.client.name}:", numbered, group_id=numbered.group_id)
-        self._commit(home, numbered, home.shard.handle(numbered, now_ms=self._clock.now_ms()))
+        self._commit(home, numbered, home.shard.handle(numbered, now_ms=self.now_ms()))
 
     def _tell_topics(self, home: Home) -> None:
         command = TopicsChanged(cause=CauseId(self._number()), image=self._image)
-        self._commit(home, command, home.shard.handle(command, now_ms=self._clock.now_ms()))
+        self._commit(home, command, home.shard.handle(command, now_ms=self.now_ms()))
 
     def _commit(self, home: Home, command: Command | None, decision: Decision) -> None:
         self._observer.before_step(home, command, decision)
@@ -275,7 +319,7 @@ class SimulatedBroker:
             self._sync(home)
         for record in decision.records:
             self._story.tell("broker", "notes", record, group_id=record.group_id)
-        for reply in home.shard.commit(decision, now_ms=self._clock.now_ms()):
+        for reply in home.shard.commit(decision, now_ms=self.now_ms()):
             self._reply(home, reply.request, reply.body)
         self._observer.after_step(home, decision)
         self._watch()
@@ -300,7 +344,7 @@ class SimulatedBroker:
         self._story.tell("broker", "answers", body, group_id=command.group_id)
         self._observer.on_answer(command, body)
         slots = self._slots.get(connection) if connection is not None else None
-        if connection is None or slots is None:
+        if connection is None or slots is None or not connection.is_open:
             return
         next(answers for request, answers in slots if request == command.request).append(body)
         while slots and slots[0][1]:
@@ -332,11 +376,11 @@ class SimulatedBroker:
             if self._wake_ms == wake_ms and not self._stalled_since_ms:
                 self._fire()
 
-        self._clock.at(wake_ms, self._in_this_life(fire))
+        self._clock.at(wake_ms - self.clock_offset_ms, self._in_this_life(fire))
 
     def _fire(self) -> None:
         for home in self.homes:
-            while (decision := home.shard.expire(self._clock.now_ms())) is not None:
+            while (decision := home.shard.expire(self.now_ms())) is not None:
                 self._commit(home, None, decision)
         self._wake_ms = None
         self._watch()

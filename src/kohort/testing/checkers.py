@@ -45,7 +45,7 @@ class Checkers:
         is_clean: bool = False,
     ) -> None:
         self._now_ms = now_ms
-        self.offsets = OffsetLaws(home_of, is_clean=is_clean)
+        self.offsets = OffsetLaws(home_of, label_of, is_clean=is_clean)
         self._owners = OwnerLaws(label_of, members)
         #: By number of the shard; a restart begins anew.
         self._hand_overs: dict[int, HandOvers] = {}
@@ -73,6 +73,7 @@ class Checkers:
     def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
         """An answer is decided, its records are applied; it may have to wait for the disk."""
         self._sessions_of(home).on_decided(home.shard.groups, command, body, now_ms=self._now_ms())
+        self._owners.check_release(home.shard.groups, command, body)
         self._generations_of(home).on_decided(home.shard.groups, command, body)
 
     def after_step(self, home: Home, decision: Decision) -> None:

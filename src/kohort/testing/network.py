@@ -9,6 +9,7 @@ Laws: a connection delivers in order, each message at most once, and nothing aft
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -23,12 +24,14 @@ class NetworkQuality:
 
     `usual_delay_ms`: most messages take up to that long. `long_delay_ms`: the others, up to that.
     `loss`: chance that a message breaks its connection instead of arriving; half of the time nobody is told.
+    `late`: chance that what is under way to the server when a client gives a connection up arrives there all the same.
     """
 
     usual_delay_ms: int = 10
     long_delay_ms: int = 10
     long_delay_chance: float = 0.0
     loss: float = 0.0
+    late: float = 0.0
 
 
 #: A network that does its work.
@@ -64,11 +67,17 @@ class Client(Protocol):
 class Connection:
     """One TCP connection as both ends see it."""
 
-    __slots__ = ("_last_ms", "_network", "client", "is_open", "is_silent")
+    __slots__ = ("_last_ms", "_network", "client", "is_draining", "is_open", "is_silent", "number", "server_life")
 
-    def __init__(self, network: SimulatedNetwork, client: Client) -> None:
+    def __init__(self, network: SimulatedNetwork, client: Client, number: int) -> None:
         self._network = network
         self.client = client
+        #: Connections are numbered as they are opened.
+        self.number = number
+        #: Which process of the server is at the other end.
+        self.server_life = network.server_life
+        #: The client has given it up, and what it sent before is still on its way to the server.
+        self.is_draining = False
         #: Whether it can deliver; a closed one never opens again.
         self.is_open = True
         #: It swallows everything, and neither end knows.
@@ -81,7 +90,7 @@ class Connection:
         network = self._network
         if not network.passes(self):
             return
-        network.deliver(self, self._arrival_ms(0), lambda: network.server.on_request(self, command))
+        network.deliver(self, self._arrival_ms(0), lambda: network.server.on_request(self, command), is_request=True)
 
     def send_back(self, body: ReplyBody) -> None:
         """From the server to the client."""
@@ -91,9 +100,10 @@ class Connection:
         network.deliver(self, self._arrival_ms(1), lambda: self.client.on_reply(self, body))
 
     def close(self) -> None:
-        """The client gives the connection up; what is under way is gone."""
+        """The client gives the connection up; what is under way to it is gone, what it sent may arrive yet."""
         if self.is_open:
             self.is_open = False
+            self.is_draining = not self.is_silent and self._network.draws_late()
             self._network.server.on_disconnected(self)
 
     def _arrival_ms(self, direction: int) -> int:
@@ -112,6 +122,9 @@ class SimulatedNetwork:
         self.is_server_up = True
         self._random = random
         self._open: list[Connection] = []
+        self._opened = 0
+        #: How often the server died.
+        self.server_life = 0
         #: Clients that cannot reach the server at all.
         self._cut_off: dict[str, None] = {}
 
@@ -119,7 +132,8 @@ class SimulatedNetwork:
         """Open a connection; `None` if nobody answers."""
         if not self.is_server_up or client.name in self._cut_off:
             return None
-        connection = Connection(self, client)
+        self._opened += 1
+        connection = Connection(self, client, self._opened)
         self._open = [other for other in self._open if other.is_open]
         self._open.append(connection)
         return connection
@@ -144,6 +158,7 @@ class SimulatedNetwork:
 
     def break_all(self) -> None:
         """The server died: every connection is gone, and most clients notice soon."""
+        self.server_life += 1
         for connection in [other for other in self._open if other.is_open]:
             self.break_one(connection)
 
@@ -174,12 +189,19 @@ class SimulatedNetwork:
             return self._random.randint(quality.usual_delay_ms, quality.long_delay_ms)
         return self._random.randint(1, quality.usual_delay_ms)
 
-    def deliver(self, connection: Connection, arrival_ms: int, action: object) -> None:
+    def draws_late(self) -> bool:
+        """Whether the requests of a connection that its client gives up arrive all the same."""
+        return bool(self.quality.late) and self._random.random() < self.quality.late
+
+    def deliver(
+        self, connection: Connection, arrival_ms: int, action: Callable[[], None], *, is_request: bool = False
+    ) -> None:
         """Let a message arrive, unless the connection is gone by then."""
-        assert callable(action)
 
         def arrive() -> None:
-            if connection.is_open and not connection.is_silent:
+            is_same_server = connection.server_life == self.server_life
+            passes = connection.is_open or (connection.is_draining and is_request and is_same_server)
+            if passes and not connection.is_silent:
                 action()
 
         self.clock.at(arrival_ms, arrive)

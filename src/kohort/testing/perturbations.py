@@ -20,6 +20,12 @@ MEMBERS_AT_MOST = 6
 PARTITIONS_AT_MOST = 8
 #: How long a callback takes that outlasts the rebalance timeout, or nearly does.
 SLOW_CALLBACK_MS = (4_000, 12_000)
+#: What an administrator sets of a group: config -> values.
+GROUP_CONFIGS: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    ("consumer.session.timeout.ms", (None, "4000", "9000")),
+    ("consumer.heartbeat.interval.ms", (None, "500", "2000")),
+    ("consumer.assignment.interval.ms", (None, "0", "1500")),
+)
 USUAL_SYNC_MS = 5
 SLOW_SYNC_MS = 1_500
 
@@ -50,6 +56,8 @@ class Perturbations:
         world.broker.sync_ms = USUAL_SYNC_MS
         for process in world.members.values():
             process.slow_callback_ms = 0
+            if process.is_alive and world.has_younger_process(process):
+                process.die()
             process.resume()
         world.broker.go_on()
         if not world.broker.is_up:
@@ -111,6 +119,26 @@ class Perturbations:
         if (process := self._pick()) is not None:
             process.slow_callback_ms = self._random.randint(*SLOW_CALLBACK_MS)
 
+    def bounce(self) -> None:
+        """A static member's process is replaced by another one: after it closed, after it died, or while it hangs."""
+        world = self._world
+        process = self._pick()
+        if process is None or process.instance_id is None or world.has_younger_process(process):
+            return
+        how, instance_id = self._random.choice(("closes", "dies", "hangs")), process.instance_id
+        if how == "closes":
+            process.leave()
+        elif how == "dies":
+            process.die()
+        else:
+            process.pause()
+            resumed_ms = self._random.randint(2_000, 20_000)
+            self._later(resumed_ms, process.resume)
+            # Whoever runs the processes ends it once it sees that it goes on.
+            self._later(resumed_ms + 1_500, process.die)
+        plan = next(plan for plan in world.scenario.groups if plan.group_id == process.group_id)
+        self._later(self._random.randint(0, 8_000), lambda: world.start_member(plan, instance_id=instance_id))
+
     def subscribe(self) -> None:
         """A member wants other topics."""
         if (process := self._pick()) is not None:
@@ -153,6 +181,32 @@ class Perturbations:
         broker = self._world.broker
         broker.sync_ms = SLOW_SYNC_MS if broker.sync_ms == USUAL_SYNC_MS else USUAL_SYNC_MS
         self._world.story.tell("disk", f"syncs within {broker.sync_ms} ms")
+
+    # Administrators.
+
+    def administrate(self) -> None:
+        """Somebody with a tool does something to a group."""
+        world, random = self._world, self._random
+        admin, group_id = world.administrator, random.choice(world.scenario.groups).group_id
+        partitions = world.topics.partitions_of(TOPIC_NAMES)
+        match random.randint(0, 6):
+            case 0 if partitions:
+                admin.delete_offsets(group_id, tuple(random.sample(partitions, min(2, len(partitions)))))
+            case 1:
+                admin.delete_group(group_id)
+            case 2 if partitions:
+                topic, partition = random.choice(partitions)
+                admin.reset_offset(group_id, topic, partition, random.randint(0, 50))
+            case 3 | 4:
+                name, values = random.choice(GROUP_CONFIGS)
+                admin.alter_configs(group_id, {name: random.choice(values)})
+            case 5:
+                process = self._pick()
+                if process is not None:
+                    member_id = "" if process.instance_id is not None else process.member_id
+                    admin.remove_member(process.group_id, member_id=member_id, instance_id=process.instance_id)
+            case _:
+                admin.describe(group_id)
 
     # Topics.
 

@@ -22,7 +22,8 @@ QUALITIES = (
     GOOD,
     NetworkQuality(usual_delay_ms=40, long_delay_ms=1_500, long_delay_chance=0.05),
     NetworkQuality(usual_delay_ms=20, long_delay_ms=20, loss=0.01),
-    NetworkQuality(usual_delay_ms=100, long_delay_ms=4_000, long_delay_chance=0.05, loss=0.02),
+    NetworkQuality(usual_delay_ms=100, long_delay_ms=4_000, long_delay_chance=0.05, loss=0.02, late=0.5),
+    NetworkQuality(usual_delay_ms=300, long_delay_ms=6_000, long_delay_chance=0.15, late=1.0),
 )
 
 #: What can go wrong, by how often; the names are methods of `Perturbations`.
@@ -42,10 +43,19 @@ WEIGHTS = {
     "delete_topic": 1,
     "subscribe": 1,
     "change_network": 1,
+    "bounce": 3,
+    "administrate": 2,
 }
 
 
-def build_settings(*, initial_delay_ms: int = 0, assignment_interval_ms: int = 0) -> GroupSettings:
+def build_settings(
+    *,
+    initial_delay_ms: int = 0,
+    assignment_interval_ms: int = 0,
+    window_ms: int = 0,
+    rebalance_interval_ms: int = 0,
+    assignors: tuple[str, ...] = ("uniform", "range", "roundrobin", "sticky"),
+) -> GroupSettings:
     """Limits that let groups react within seconds."""
     return GroupSettings(
         group_min_session_timeout_ms=1_000,
@@ -53,6 +63,9 @@ def build_settings(*, initial_delay_ms: int = 0, assignment_interval_ms: int = 0
         group_consumer_session_timeout_ms=5_000,
         group_consumer_heartbeat_interval_ms=1_000,
         group_consumer_assignment_interval_ms=assignment_interval_ms,
+        group_consumer_assignment_window_ms=window_ms,
+        group_consumer_rebalance_heartbeat_interval_ms=rebalance_interval_ms,
+        group_consumer_assignors=assignors,
     )
 
 
@@ -78,6 +91,10 @@ class Scenario:
     shard_count: int = 2
     settings: GroupSettings = field(default_factory=build_settings)
     members: MemberSettings = field(default_factory=MemberSettings)
+    #: How many of the members have an instance id.
+    static_share: float = 0.0
+    #: By how much the broker's clock may be wrong after a restart.
+    clock_jumps_ms: int = 0
     #: Nothing goes wrong that could end a hand-over without a commit.
     is_clean: bool = False
 
@@ -100,8 +117,16 @@ def draw_scenario(random: Random) -> Scenario:
         weights={name: weight * random.choice((0, 1, 1, 3)) for name, weight in WEIGHTS.items()} | {"join": 6},
         shard_count=random.randint(1, 3),
         settings=build_settings(
-            initial_delay_ms=random.choice((0, 0, 1_500)), assignment_interval_ms=random.choice((0, 0, 700))
+            initial_delay_ms=random.choice((0, 0, 1_500)),
+            assignment_interval_ms=random.choice((0, 0, 700)),
+            window_ms=random.choice((0, 50, 50, 400)),
+            rebalance_interval_ms=random.choice((0, 100, 100)),
+            assignors=random.choice(
+                (("uniform", "range"), ("range", "uniform"), ("roundrobin",), ("sticky", "uniform"))
+            ),
         ),
+        static_share=random.choice((0.0, 0.0, 0.3, 0.7)),
+        clock_jumps_ms=random.choice((0, 0, 5_000, 3_600_000)),
         members=MemberSettings(
             # Of the two timeouts each is the shorter one now and then: what one does not end the other has to.
             session_timeout_ms=random.choice((4_000, 6_000, 15_000)),

@@ -21,6 +21,7 @@ from kohort.testing.broker import SimulatedBroker, compact, fold
 from kohort.testing.checkers import Checkers
 from kohort.testing.clock import VirtualClock
 from kohort.testing.convergence import progress_of, why_not_at_rest
+from kohort.testing.members.administrator import Administrator
 from kohort.testing.members.classic import ClassicMember
 from kohort.testing.members.consumer import ConsumerMember
 from kohort.testing.members.process import MemberProcess
@@ -100,6 +101,7 @@ class World:
             shard_count=self.scenario.shard_count,
             build_shard=build_shard,
         )
+        self.administrator = Administrator(self)
         self._perturbations = Perturbations(self)
         self._member_counts: dict[str, int] = {}
 
@@ -128,13 +130,17 @@ class World:
         self.story.tell("world", what)
         self.broker.topics_changed(self.topics.image)
 
-    def start_member(self, plan: GroupPlan) -> None:
-        """One more process in a group."""
+    def start_member(self, plan: GroupPlan, *, instance_id: str | None = None) -> None:
+        """One more process in a group; by an instance id it follows the processes that bore it before."""
         number = self._member_counts[plan.group_id] = self._member_counts.get(plan.group_id, 0) + 1
         name = f"{plan.group_id}-{number}"
         topics, settings = self.draw_topics(), self.scenario.members
+        if instance_id is None and self.random.random() < self.scenario.static_share:
+            instance_id = f"{plan.group_id}-static-{number}"
         if plan.kind == "consumer":
-            member: MemberProcess = ConsumerMember(self, name, plan.group_id, topics=topics, settings=settings)
+            member: MemberProcess = ConsumerMember(
+                self, name, plan.group_id, topics=topics, settings=settings, instance_id=instance_id
+            )
         else:
             member = ClassicMember(
                 self,
@@ -144,9 +150,22 @@ class World:
                 settings=settings,
                 is_cooperative=plan.kind == "cooperative",
                 requires_known_member_id=self.random.random() < 0.8,
+                instance_id=instance_id,
             )
         self.members[name] = member
         member.start()
+
+    def has_younger_process(self, process: MemberProcess) -> bool:
+        """Whether somebody bears the same instance id who started later."""
+        return process.instance_id is not None and self._bearers(process)[-1] is not process
+
+    def has_older_process(self, process: MemberProcess) -> bool:
+        """Whether somebody bore the same instance id before."""
+        return process.instance_id is not None and self._bearers(process)[0] is not process
+
+    def _bearers(self, process: MemberProcess) -> list[MemberProcess]:
+        mine = (process.group_id, process.instance_id)
+        return [other for other in self.members.values() if (other.group_id, other.instance_id) == mine]
 
     def draw_topics(self) -> tuple[str, ...]:
         """What a member subscribes to: mostly what the others do."""
@@ -155,7 +174,14 @@ class World:
         return tuple(sorted(self.random.sample(TOPIC_NAMES, self.random.randint(1, 3))))
 
     def restart_broker(self) -> None:
-        """A new process; nobody believes more than its log says."""
+        """A new process; nobody believes more than its log says.
+
+        Its clock may have been set meanwhile, forward or back.
+        """
+        if self.scenario.clock_jumps_ms and self.random.random() < 0.5:
+            self.broker.clock_offset_ms = self.random.randint(
+                -self.scenario.clock_jumps_ms, self.scenario.clock_jumps_ms
+            )
         self.broker.restart()
         for plan in self.scenario.groups:
             self.checkers.check_owners(self.broker.home_of(plan.group_id), plan.group_id)

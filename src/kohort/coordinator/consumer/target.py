@@ -80,7 +80,8 @@ def decide_change(
         ], [Disarm(assignment_key(group_id))]
     if metadata_hash is None:
         metadata_hash = _hash_after(group, image, change)
-    if is_urgent and not settings.group_consumer_assignment_window_ms and target_due_ms(group, settings) <= now_ms:
+    is_due = target_due_ms(group, settings, now_ms=now_ms) <= now_ms
+    if is_urgent and not settings.group_consumer_assignment_window_ms and is_due:
         records, effects = decide_target(group, image, settings, change, epoch=epoch, now_ms=now_ms)
     else:
         records, effects = decide_window(group, settings, now_ms=now_ms)
@@ -97,7 +98,7 @@ def decide_pending(
     """A member heartbeats while the target is older than the group: where there is no window it need not wait."""
     if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
         return [], []
-    due_ms = target_due_ms(group, settings)
+    due_ms = target_due_ms(group, settings, now_ms=now_ms)
     if due_ms > now_ms:
         return [], [Arm(assignment_key(group.group_id), due_ms)]
     return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)

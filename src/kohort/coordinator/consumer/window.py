@@ -20,10 +20,13 @@ def assignment_key(group_id: str) -> TimerKey:
     return TimerKey("assignment", group_id)
 
 
-def target_due_ms(group: ConsumerGroup, settings: GroupSettings) -> int:
-    """The earliest time at which the target may be computed again; 0 is at once, as in a group that was empty."""
-    interval_ms = settings.group_consumer_assignment_interval_ms
-    return group.target_timestamp_ms + interval_ms if group.target_timestamp_ms and interval_ms else 0
+def target_due_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> int:
+    """The earliest time at which the target may be computed again; 0 is at once, as in a group that was empty.
+
+    A target from the future was computed before a restart, by a clock that was ahead: that says nothing.
+    """
+    interval_ms, computed_ms = settings.group_consumer_assignment_interval_ms, group.target_timestamp_ms
+    return computed_ms + interval_ms if interval_ms and 0 < computed_ms <= now_ms else 0
 
 
 def window_close_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> int:
@@ -34,7 +37,7 @@ def window_close_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: in
         now_ms + settings.group_consumer_assignment_window_ms,
         opened_ms + settings.group_consumer_assignment_window_max_ms,
     )
-    return max(now_ms, close_ms, target_due_ms(group, settings))
+    return max(now_ms, close_ms, target_due_ms(group, settings, now_ms=now_ms))
 
 
 def decide_window(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> tuple[list[Record], list[Effect]]:

@@ -29,10 +29,12 @@ class OffsetLaws:
 
     Args:
         home_of: number of the shard that coordinates a group.
+        label_of: the label of a topic id, as members call it.
         is_clean: nothing goes wrong in this world, so that each record is processed once.
     """
 
-    def __init__(self, home_of: Callable[[str], int], *, is_clean: bool) -> None:
+    def __init__(self, home_of: Callable[[str], int], label_of: Callable[[TopicId], str], *, is_clean: bool) -> None:
+        self._label_of = label_of
         self._home_of = home_of
         self._is_clean = is_clean
         #: The latest commit of each partition in the living state.
@@ -92,10 +94,6 @@ class OffsetLaws:
         if offset > self._processed.get(place, 0):
             self._processed[place] = offset
 
-    def on_reset(self, group_id: str, label: str, partition: int, offset: int) -> None:
-        """An administrator decides where the group goes on."""
-        self._processed[group_id, label, partition] = offset
-
     def _on_committed(self, groups: GroupsState, record: facts.OffsetCommitted, command: Command | None) -> None:
         place = (record.group_id, record.topic, record.partition)
         before = self._committed.get(place)
@@ -105,6 +103,7 @@ class OffsetLaws:
         if command.generation_or_member_epoch < 0:
             # An administrator may do that, and nobody is told less than what was acknowledged by it.
             self._acknowledged.pop(place, None)
+            self._processed[record.group_id, self._label_of(record.topic_id), record.partition] = record.offset
             return
         if before is not None and before[0] == record.topic_id and record.offset < before[1]:
             why = f"the commit of {place} goes back from {before[1]} to {record.offset}"

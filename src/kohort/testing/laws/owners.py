@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import Command
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerMember, GroupsState
@@ -59,6 +60,19 @@ class OwnerLaws:
                 why = f"{member.member_id} loses {lost}, which its target gives it"
                 raise LawBroken("NoChangeWithoutMove", why, group_id=group_id)
 
+    def check_release(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
+        """ReleaseIsHeard: a list of what is owned acknowledges everything that is not in it."""
+        if not isinstance(command, asked.ConsumerGroupHeartbeat) or isinstance(body, asked.Refusal):
+            return
+        group, owned = groups.consumer.get(command.group_id), command.topic_partitions
+        member = None if group is None else group.members.get(command.member_id)
+        if member is None or owned is None:
+            return
+        for topic_id, grants in member.pending_revocation.items():
+            if not grants.keys() <= set(owned.get(topic_id, ())):
+                why = f"{member.member_id} owns {sorted(owned.get(topic_id, ()))}, and is to give up {sorted(grants)}"
+                raise LawBroken("ReleaseIsHeard", why, group_id=command.group_id)
+
     def check_owners(self, groups: GroupsState, group_id: str) -> None:
         """No two valid members believe to own one partition, and none believes in more than the coordinator does."""
         consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
@@ -69,7 +83,7 @@ class OwnerLaws:
             if consumer is not None and process.member_id in consumer.members:
                 if process.is_told_what_it_holds:
                     self._check_believes(group_id, process, consumer.members[process.member_id])
-            elif classic is None or process.member_id not in classic.members:
+            elif classic is None or not _is_in_generation(classic, process):
                 continue
             for partition in process.owned:
                 other = owners.setdefault(partition, process.name)
@@ -89,6 +103,15 @@ def held_by(member: ConsumerMember, *, is_pending_included: bool) -> set[tuple[T
     """(topic id, partition) of everything that a member has, or may use."""
     sources = (member.assigned, member.pending_revocation) if is_pending_included else (member.assigned,)
     return {(topic_id, number) for found in sources for topic_id, grants in found.items() for number in grants}
+
+
+def _is_in_generation(group: ClassicGroup, process: MemberProcess) -> bool:
+    """Whether a classic member's word counts; a static one stays a member, though others went on without it."""
+    member = group.members.get(process.member_id)
+    if member is None:
+        return False
+    behind = 0 if member.instance_id is None else group.generation - process.generation
+    return behind <= (1 if group.state is ClassicGroupState.COMPLETING_REBALANCE else 0)
 
 
 def _starts_anew(command: Command | None, member: ConsumerMember) -> bool:

@@ -55,6 +55,9 @@ class SessionLaws:
             isinstance(command, asked.CommitOffsets) and command.group_id in groups.consumer
         ):
             return
+        if isinstance(command, asked.ConsumerGroupHeartbeat) and command.member_epoch < 0:
+            # Whoever goes for a while has what is left of its session.
+            return
         member_id = getattr(command, "member_id", "")
         if isinstance(body, asked.JoinGroupReply):
             member_id = body.member_id
@@ -119,5 +122,4 @@ class SessionLaws:
 
 def session_timeout_ms(shard: Shard, group_id: str) -> int:
     """How long a KIP-848 member of that group may be silent."""
-    del group_id
-    return shard.settings.group_consumer_session_timeout_ms
+    return shard.settings_for(group_id).group_consumer_session_timeout_ms

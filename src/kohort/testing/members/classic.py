@@ -37,8 +37,9 @@ class ClassicMember(MemberProcess):
         settings: MemberSettings,
         is_cooperative: bool,
         requires_known_member_id: bool,
+        instance_id: str | None = None,
     ) -> None:
-        super().__init__(world, name, group_id, topics=topics, settings=settings)
+        super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id)
         self.is_cooperative = is_cooperative
         self._requires_known_member_id = requires_known_member_id
         self.generation = -1
@@ -57,6 +58,13 @@ class ClassicMember(MemberProcess):
         """Also looks at the topics now and then."""
         super().start()
         self.later(1_000, self._refresh_metadata)
+
+    def start_again(self) -> None:
+        """A new process has no member id yet."""
+        self.member_id, self.generation = "", -1
+        self._round += 1
+        self._chain += 1
+        super().start_again()
 
     def join(self) -> None:
         """Give up what has to be given up, then ask to join."""
@@ -85,8 +93,9 @@ class ClassicMember(MemberProcess):
         self.is_leaving = True
         self._round += 1
         self._chain += 1
-        if not self.member_id:
-            self.end()
+        if not self.member_id or self.instance_id is not None:
+            # A static member goes without a word: who follows it takes its place.
+            self.later(self.settings.request_timeout_ms, self.end)
             return
         leaving = asked.LeavingMember(member_id=self.member_id)
         command = asked.LeaveGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, members=(leaving,))
@@ -115,6 +124,7 @@ class ClassicMember(MemberProcess):
             group_id=self.group_id,
             member_id=self.member_id,
             generation_or_member_epoch=self.generation,
+            instance_id=self.instance_id,
             offsets=offsets,
             is_member_epoch_aware=False,
         )
@@ -143,6 +153,7 @@ class ClassicMember(MemberProcess):
             request=NO_REQUEST,
             group_id=self.group_id,
             member_id=self.member_id,
+            instance_id=self.instance_id,
             fresh_member_id="",
             client_id=self.name,
             client_host="/10.0.0.1",
@@ -220,6 +231,7 @@ class ClassicMember(MemberProcess):
             group_id=self.group_id,
             generation_id=self.generation,
             member_id=self.member_id,
+            instance_id=self.instance_id,
             protocol_type="consumer",
             assignments=assignments,
         )
@@ -280,6 +292,7 @@ class ClassicMember(MemberProcess):
             group_id=self.group_id,
             generation_id=self.generation,
             member_id=self.member_id,
+            instance_id=self.instance_id,
         )
 
         def again() -> None:
@@ -310,6 +323,8 @@ class ClassicMember(MemberProcess):
             self.join()
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.join()
+        elif code == ErrorCode.FENCED_INSTANCE_ID:
+            self.on_instance_fenced()
         elif code.retriable:
             self._round += 1
             number = self._round

@@ -26,9 +26,16 @@ class ConsumerMember(MemberProcess):
     """One process with one KIP-848 member, whose id it makes itself."""
 
     def __init__(
-        self, world: World, name: str, group_id: str, *, topics: tuple[str, ...], settings: MemberSettings
+        self,
+        world: World,
+        name: str,
+        group_id: str,
+        *,
+        topics: tuple[str, ...],
+        settings: MemberSettings,
+        instance_id: str | None = None,
     ) -> None:
-        super().__init__(world, name, group_id, topics=topics, settings=settings)
+        super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id)
         self.member_id = name
         #: 0 before the first answer; what the coordinator said last.
         self.member_epoch = 0
@@ -46,6 +53,7 @@ class ConsumerMember(MemberProcess):
 
     def join(self) -> None:
         """The first heartbeat, with epoch 0."""
+        self._is_asking = False
         self.member_epoch = 0
         self.target = None
         self._says_everything = True
@@ -62,7 +70,9 @@ class ConsumerMember(MemberProcess):
         if self.member_epoch <= 0:
             self.end()
             return
-        self.ask(self._build(-1), lambda _: self.end(), self.end)
+        # A static member goes for a while, unless it is taken out of the group for good.
+        is_away = self.instance_id is not None and self.random.random() < 0.7
+        self.ask(self._build(-2 if is_away else -1), lambda _: self.end(), self.end)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """The application wants other topics."""
@@ -150,6 +160,7 @@ class ConsumerMember(MemberProcess):
             member_epoch=epoch,
             client_id=self.name,
             client_host="/10.0.0.1",
+            instance_id=self.instance_id,
             rebalance_timeout_ms=self.settings.rebalance_timeout_ms if is_full else -1,
             subscribed_topic_names=self.topics if says_topics else None,
             topic_partitions=self._owned_by_id() if says_owned else None,
@@ -193,13 +204,21 @@ class ConsumerMember(MemberProcess):
         if self._has_to_acknowledge or self._has_new_topics:
             self._heartbeat()
         else:
-            self._plan_heartbeat(self.settings.heartbeat_interval_ms)
+            self._plan_heartbeat(body.heartbeat_interval_ms)
 
     def _on_refused(self, code: ErrorCode) -> None:
         self.tell("is refused:", code)
         if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self.lose_all()
             self.join()
+        elif code == ErrorCode.FENCED_INSTANCE_ID or (
+            code == ErrorCode.UNRELEASED_INSTANCE_ID and self.world.has_younger_process(self)
+        ):
+            self.on_instance_fenced()
+        elif code == ErrorCode.UNRELEASED_INSTANCE_ID and self.world.has_older_process(self):
+            # Whoever runs the processes starts this one again until the one before is gone.
+            self._says_everything = True
+            self._plan_heartbeat(1_000)
         elif code.retriable:
             self._says_everything = True
             self._plan_heartbeat(self.settings.retry_backoff_ms)

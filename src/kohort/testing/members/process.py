@@ -21,6 +21,7 @@ from kohort.coordinator.commands import GroupCommand, ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.testing.network import Connection
+from kohort.testing.story import LawBroken
 from kohort.testing.topics import name_of
 
 if TYPE_CHECKING:
@@ -73,8 +74,17 @@ class MemberProcess:
     """The process around a group member; subclasses speak the protocol."""
 
     def __init__(
-        self, world: World, name: str, group_id: str, *, topics: tuple[str, ...], settings: MemberSettings
+        self,
+        world: World,
+        name: str,
+        group_id: str,
+        *,
+        topics: tuple[str, ...],
+        settings: MemberSettings,
+        instance_id: str | None = None,
     ) -> None:
+        #: The name that it shares with the processes that follow it; `None` is a dynamic member.
+        self.instance_id = instance_id
         self.world = world
         self.name = name
         self.group_id = group_id
@@ -171,6 +181,23 @@ class MemberProcess:
             slow_ms, self.slow_callback_ms = self.slow_callback_ms, 0
             return slow_ms
         return self.random.randint(0, self.settings.callback_ms)
+
+    def on_instance_fenced(self) -> None:
+        """Another process has this one's name: this one is in the way, or was there first and is started again."""
+        self.tell("is replaced")
+        if self.world.has_younger_process(self):
+            self.end()
+            return
+        if not self.world.has_older_process(self) and not self.world.broker.server_life:
+            # A crash may take the member id that was told last, and leave the one before.
+            raise LawBroken("NoFatalAnswer", f"{self.name} is fenced, and nobody took its name", group_id=self.group_id)
+        self.start_again()
+
+    def start_again(self) -> None:
+        """Whoever runs the process starts it anew."""
+        self.end()
+        self.is_alive = True
+        self.later(1_000, self.start)
 
     # Talking to the coordinator.
 
@@ -354,6 +381,8 @@ class MemberProcess:
         """Whether it has an epoch or generation, so that what it owns counts and can be committed."""
         raise NotImplementedError
 
+    #: The generation of a classic member, -1 for none.
+    generation = -1
     #: Whether the coordinator itself decides what it holds, topic ids and all.
     is_told_what_it_holds = True
 

@@ -1,0 +1,74 @@
+"""An administrator: asks things of groups that it is no member of, and takes every answer as it comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.ids import ZERO_TOPIC_ID
+from kohort.testing.members.process import NO_CAUSE, NO_REQUEST
+from kohort.testing.network import Connection
+
+if TYPE_CHECKING:
+    from kohort.testing.world import World
+
+
+class Administrator:
+    """Sends one request after the other; who it is does not matter."""
+
+    name = "admin"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._connection: Connection | None = None
+
+    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
+        """The story has it already."""
+
+    def on_broken(self, connection: Connection) -> None:
+        """The next request opens another one."""
+        self._connection = None
+
+    def delete_offsets(self, group_id: str, partitions: tuple[tuple[str, int], ...]) -> None:
+        """OffsetDelete."""
+        self._ask(asked.DeleteOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, partitions=partitions))
+
+    def delete_group(self, group_id: str) -> None:
+        """DeleteGroups."""
+        self._ask(asked.DeleteGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
+
+    def remove_member(self, group_id: str, *, member_id: str, instance_id: str | None) -> None:
+        """LeaveGroup in the name of a member."""
+        leaving = asked.LeavingMember(member_id=member_id, instance_id=instance_id)
+        self._ask(asked.LeaveGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, members=(leaving,)))
+
+    def alter_configs(self, group_id: str, changes: dict[str, str | None]) -> None:
+        """IncrementalAlterConfigs of a group."""
+        self._ask(asked.AlterGroupConfigs(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, changes=changes))
+
+    def reset_offset(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """OffsetCommit without a member, as tools do; only a group that nobody is in takes it."""
+        wanted = asked.OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
+        self._ask(
+            asked.CommitOffsets(
+                cause=NO_CAUSE,
+                request=NO_REQUEST,
+                group_id=group_id,
+                member_id="",
+                generation_or_member_epoch=-1,
+                offsets=(wanted,),
+            )
+        )
+
+    def describe(self, group_id: str) -> None:
+        """ConsumerGroupDescribe and DescribeGroups."""
+        self._ask(asked.DescribeConsumerGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
+        self._ask(asked.DescribeClassicGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
+
+    def _ask(self, command: GroupCommand) -> None:
+        if self._connection is None or not self._connection.is_open:
+            self._connection = self._world.network.connect(self)
+        if self._connection is not None:
+            self._world.story.tell(self.name, "asks", command, group_id=command.group_id)
+            self._connection.send(command)
