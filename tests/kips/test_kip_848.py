@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kohort.coordinator import commands as asked
 from kohort.coordinator.records import (
     ConsumerGroupEpochSet,
     ConsumerMemberForgotten,
@@ -23,7 +26,7 @@ def test_first_member_gets_everything_in_its_first_answer() -> None:
 
 
 def test_a_member_whose_assignment_does_not_change_is_not_impacted() -> None:
-    """Design goals: "a consumer should not be impacted at all by a rebalance if its assignment is not changed"."""
+    """First design goal, its second sentence: who keeps its partitions does not notice a rebalance."""
     group = GroupDialogue({"t": 3})
     group.stable(a=[0, 1], b=[2])
     group.heartbeat("c", epoch=0)
@@ -34,7 +37,7 @@ def test_a_member_whose_assignment_does_not_change_is_not_impacted() -> None:
 
 
 def test_no_global_barrier_one_silent_member_holds_up_only_who_waits_for_its_partition() -> None:
-    """Design goals: it "should not rely on a global synchronization barrier anymore"."""
+    """First design goal, its first sentence, and the last point of the motivation: no barrier for the whole group."""
     group = GroupDialogue({"t": 6})
     group.stable(a=[0, 1, 2], b=[3, 4, 5])
     group.heartbeat("c", epoch=0).replies(epoch=3, assigned=[])
@@ -47,7 +50,7 @@ def test_no_global_barrier_one_silent_member_holds_up_only_who_waits_for_its_par
 
 
 def test_offsets_can_be_committed_while_the_rebalance_is_under_way() -> None:
-    """Motivation: "offsets cannot be committed while the consumer is waiting on the rebalance to complete" is over."""
+    """Last point of the motivation: members commit while a rebalance is under way, and are not stuck behind it."""
     group = GroupDialogue()
     group.stable(a=[0, 1])
     group.heartbeat("b", epoch=0)
@@ -264,3 +267,78 @@ def test_exactly_once_when_the_hand_over_is_clean() -> None:
     # A commit of the old owner that was on its way comes too late.
     assert group.commit({1: 41}, member_id="a", epoch=1).errors() == (ErrorCode.STALE_MEMBER_EPOCH,)
     assert group.committed([1]) == {1: 42}
+
+
+def test_at_least_once_in_the_worst_case() -> None:
+    """Fourth design goal: a member that dies has its successor begin where it committed last, never after that."""
+    group = GroupDialogue()
+    group.stable(a=[0, 1])
+    group.commit({0: 5}, member_id="a", epoch=1)
+    group.heartbeat("b", epoch=0)
+    group.advance(ms=45_000)
+    group.heartbeat("b", epoch=0)
+    assert group.committed([0], member_id="b", member_epoch=group.member("b").member_epoch) == {0: 5}
+    group.commit({0: 9}, member_id="a", epoch=1).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def test_the_state_of_a_group_can_be_read_without_its_clients() -> None:
+    """Second point of the motivation and second design goal: who wants, has and shall have what is the broker's."""
+    group = GroupDialogue({"t": 2, "u": 1})
+    group.heartbeat("a", epoch=0, topics=["t"], rack_id="r", server_assignor="uniform", instance_id="one")
+    group.heartbeat("b", epoch=0, topics=["t", "u"])
+    reply = group.describe().body_as(asked.DescribeConsumerGroupReply)
+    a, b = reply.members
+    assert (reply.state, reply.group_epoch, reply.assignment_epoch) == ("Reconciling", 2, 2)
+    assert (a.instance_id, a.rack_id, a.client_id, a.client_host) == ("one", "r", "client-a", "/127.0.0.1")
+    assert (a.subscribed_topic_names, b.subscribed_topic_names) == (("t",), ("t", "u"))
+    shall = [{reply.topic_names[topic_id] for topic_id in member.target_assignment} for member in (a, b)]
+    assert shall == [{"t"}, {"u"}]
+
+
+def test_members_have_one_picture_of_the_topics_the_coordinators() -> None:
+    """Last sub-point of the first point of the motivation: views of topics that differ between members are over."""
+    group = GroupDialogue({"t": 1})
+    group.heartbeat("a", epoch=0)
+    group.heartbeat("b", epoch=0)
+    group.set_topics({"t": 4})
+    group.settle()
+    assert sorted(len(owned) for owned in group.holders().values()) == [2, 2]
+    group.heartbeat("a", epoch=group.group.epoch).replies(epoch=group.group.epoch)
+
+
+def test_a_pattern_is_the_coordinators_to_resolve() -> None:
+    """The same, for subscriptions by pattern: no member looks at topics itself (needs RE2)."""
+    pytest.importorskip("re2")
+    group = GroupDialogue({"t1": 1, "t2": 1, "u": 1})
+    for member_id in ("a", "b"):
+        group.heartbeat(member_id, epoch=0, topics=[], subscribed_topic_regex="t.")
+    group.settle()
+    assert sorted(name for owned in group.holders().values() for name, _ in owned) == ["t1", "t2"]
+    group.set_topics({"t1": 1, "t2": 1, "t3": 1, "u": 1})
+    group.settle()
+    assert sorted(name for owned in group.holders().values() for name, _ in owned) == ["t1", "t2", "t3"]
+
+
+def test_one_misbehaving_member_does_not_take_the_group_down() -> None:
+    """Last point of the motivation, its second sentence: joining again and again disturbs nobody else."""
+    group = GroupDialogue({"t": 6})
+    group.stable(a=[0, 1, 2], b=[3, 4, 5])
+    for attempt in range(5):
+        group.heartbeat("x", epoch=0)
+        group.commit({0: attempt}, member_id="a", epoch=2).errors()
+        group.leave("x")
+    assert group.holders() == {"a": {("t", 0), ("t", 1), ("t", 2)}, "b": {("t", 3), ("t", 4), ("t", 5)}}
+    group.heartbeat("a", epoch=2).replies(epoch=group.group.epoch, assigned=None)
+
+
+@pytest.mark.parametrize("member_count", [3, 30])
+def test_what_a_join_writes_does_not_grow_with_the_group(member_count: int) -> None:
+    """Last point of the motivation, its third sentence: the cost of a rebalance does not rise with the members."""
+    group = GroupDialogue({"t": 10 * member_count})
+    for number in range(member_count):
+        group.heartbeat(f"m{number:02}", epoch=0)
+    group.settle()
+    group.new_records()
+    group.heartbeat("new", epoch=0)
+    targets = [record for record in group.new_records() if isinstance(record, MemberTargetSet)]
+    assert len(targets) <= 11
