@@ -10,119 +10,15 @@ import pytest
 
 from kohort.coordinator import commands as asked
 from kohort.errors import ErrorCode
-from kohort.wire.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
-from support.coordinator_dialogue import Answer, GroupDialogue
-
-REBALANCE_MS = 30_000
-SESSION_MS = 10_000
-
-
-class ClassicClient:
-    """A member that speaks as kafka-python, librdkafka and Java do; "cooperative" keeps what it owns while it joins."""
-
-    def __init__(self, world: GroupDialogue, name: str, *, cooperative: bool = False) -> None:
-        self.world = world
-        self.name = name
-        self.cooperative = cooperative
-        self.member_id = ""
-        self.generation = -1
-        self.owned: tuple[int, ...] = ()
-        self.joining: Answer | None = None
-        self.syncing: Answer | None = None
-
-    def join(self) -> Answer:
-        """JoinGroup, twice where the first answer only hands out the id."""
-        owned = {"t": self.owned} if self.cooperative and self.owned else None
-        self.joining = self.world.ask(
-            asked.JoinGroup(
-                cause=self.world.cause(),
-                request=self.world.request(),
-                group_id="g",
-                member_id=self.member_id,
-                fresh_member_id=f"{self.name}-id",
-                client_id=self.name,
-                client_host="/127.0.0.1",
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=REBALANCE_MS,
-                protocol_type="consumer",
-                protocols=(("range", encode_subscription(["t"], owned_partitions=owned)),),
-                requires_known_member_id=True,
-                reason="the test says so",
-            )
-        )
-        body = self.joining.body
-        if isinstance(body, asked.JoinGroupReply) and body.error == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = body.member_id
-            return self.join()
-        return self.joining
-
-    def learn_generation(self) -> asked.JoinGroupReply:
-        """Read the answer to the join."""
-        assert self.joining is not None
-        reply = self.joining.body_as(asked.JoinGroupReply)
-        assert reply.error == ErrorCode.NONE
-        self.generation = reply.generation_id
-        return reply
-
-    def sync(self, plan: dict[str, tuple[int, ...]] | None = None) -> Answer:
-        """SyncGroup; the leader's carries what each member id shall own."""
-        self.syncing = self.world.ask(
-            asked.SyncGroup(
-                cause=self.world.cause(),
-                request=self.world.request(),
-                group_id="g",
-                generation_id=self.generation,
-                member_id=self.member_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments={name: encode_assignment({"t": found}) for name, found in (plan or {}).items()},
-            )
-        )
-        return self.syncing
-
-    def learn_assignment(self) -> tuple[int, ...]:
-        """Read the answer to the sync."""
-        assert self.syncing is not None
-        reply = self.syncing.body_as(asked.SyncGroupReply)
-        assert (reply.error, reply.protocol_name) == (ErrorCode.NONE, "range")
-        self.owned = decode_assignment(reply.assignment).partitions.get("t", ())
-        return self.owned
-
-    def heartbeat(self) -> ErrorCode:
-        """Heartbeat; the error code of its answer."""
-        answer = self.world.ask(
-            asked.Heartbeat(
-                cause=self.world.cause(),
-                request=self.world.request(),
-                group_id="g",
-                generation_id=self.generation,
-                member_id=self.member_id,
-            )
-        )
-        return answer.body.code if isinstance(answer.body, asked.Refusal) else ErrorCode.NONE
-
-    def commit(self, partition: int, offset: int) -> ErrorCode:
-        """OffsetCommit of one partition; the error code of its answer."""
-        answer = self.world.commit({partition: offset}, member_id=self.member_id, epoch=self.generation)
-        return answer.body.code if isinstance(answer.body, asked.Refusal) else answer.errors()[0]
+from kohort.wire.embedded import decode_assignment, decode_subscription
+from support.classic_client import REBALANCE_MS, SESSION_MS, ClassicClient, rebalance
+from support.coordinator_dialogue import GroupDialogue
 
 
 @pytest.fixture
 def world() -> GroupDialogue:
     """A shard and a topic "t" of four partitions."""
     return GroupDialogue({"t": 4})
-
-
-def rebalance(*members: ClassicClient, plan: dict[str, tuple[int, ...]]) -> None:
-    """Everybody rejoins, the first one leads and hands out `plan` (by client name)."""
-    for member in members:
-        member.join()
-    for member in members:
-        member.learn_generation()
-    for member in reversed(members):
-        member.sync({f"{name}-id": found for name, found in plan.items()})
-    for member in members:
-        member.learn_assignment()
 
 
 def test_two_eager_members_share_a_topic(world):
