@@ -9,7 +9,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-BENCHES = ("startup", "restart", "memory", "requests", "commits", "produce", "fetch", "consume", "sparkbatch", "assign")
+BENCHES = (
+    "startup",
+    "restart",
+    "memory",
+    "requests",
+    "commits",
+    "produce",
+    "fetch",
+    "consume",
+    "joins",
+    "sparkbatch",
+    "assign",
+)
 
 
 def main() -> int:
