@@ -135,7 +135,7 @@ def test_group_command_shows_groups_of_both_protocols(tool: Tool, groups: Groups
     assert (classic["GROUP"], classic["#PARTITIONS"], classic["CURRENT-ASSIGNMENT"]) == ("classic", "3", "orders:0,1,2")
     assert (modern["GROUP"], modern["CONSUMER-ID"]) == ("modern", groups.member_id)
     for when in ("CURRENT", "TARGET"):
-        assert (modern[f"{when}-EPOCH"], modern[f"{when}-ASSIGNMENT"]) == ("1", "orders:0,1,2")
+        assert (modern[f"{when}-EPOCH"], modern[f"{when}-ASSIGNMENT"]) == ("2", "orders:0,1,2")
 
 
 def test_group_command_moves_and_deletes_groups_that_are_empty(

@@ -54,7 +54,7 @@ class GroupSettings:
     group_consumer_max_heartbeat_interval_ms: int = 600_000
     group_consumer_max_size: int = _INT32_MAX
     group_consumer_assignors: tuple[str, ...] = BUILT_IN
-    group_consumer_assignment_window_ms: int = 0
+    group_consumer_assignment_window_ms: int = 50
     group_consumer_assignment_window_max_ms: int = 1_000
     group_consumer_assignment_interval_ms: int = 0
     group_consumer_min_assignment_interval_ms: int = 0

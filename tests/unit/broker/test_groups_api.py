@@ -24,7 +24,11 @@ from support.waiting import until
 
 @pytest.fixture
 def broker_config() -> dict[str, object]:
-    return {"group.min.session.timeout.ms": 100, "offsets.topic.num.partitions": 3}
+    return {
+        "group.min.session.timeout.ms": 100,
+        "offsets.topic.num.partitions": 3,
+        "group.consumer.assignment.window.ms": 0,
+    }
 
 
 def versions(key: ApiKey) -> range:

@@ -40,7 +40,7 @@ def join(member_id: str) -> asked.ConsumerGroupHeartbeat:
 def shard() -> Shard:
     """A group of 1,000 members and 10,000 partitions at rest."""
     # The interval lets all joins share two computations, as a large group's would.
-    shard = Shard(GroupSettings(group_consumer_assignment_interval_ms=1_000))
+    shard = Shard(GroupSettings(group_consumer_assignment_interval_ms=1_000, group_consumer_assignment_window_ms=0))
     facts = TopicFacts(name="t", topic_id=topic_id_of("t"), partition_count=PARTITIONS)
     shard.commit(
         shard.handle(asked.TopicsChanged(cause=CauseId(1), image=TopicImage.of([facts], version=1)), now_ms=1), now_ms=1
