@@ -35,9 +35,7 @@ class BenchedGroup:
 
     def __init__(self, *, members: int, partitions: int, incremental_from: int) -> None:
         self.shard = Shard(
-            GroupSettings(
-                group_consumer_assignment_window_ms=WINDOW_MS, incremental_from_partitions=incremental_from
-            )
+            GroupSettings(group_consumer_assignment_window_ms=WINDOW_MS, incremental_from_partitions=incremental_from)
         )
         self.now_ms = 1_000_000
         names = [f"topic-{number}" for number in range(TOPICS)]
