@@ -6,19 +6,27 @@ Each member closes cleanly with its offsets committed: nothing may be lost, and 
 from __future__ import annotations
 
 import itertools
+import os
+import re
+import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import kohort
 from kohort import Broker, TopicPartition
-from support.group_members import ConfluentMember, Ledger
-from support.restarts import Worker
+from support.apache import kafka_libs
+from support.group_members import ConfluentMember, KohortMember, Ledger
+from support.python_members import AiokafkaMember, KafkaPythonMember
+from support.restarts import MortalBroker, Worker
+from support.waiting import until
 
 pytestmark = pytest.mark.interop
 
@@ -111,3 +119,208 @@ def test_confluent_members_are_rolled_there_and_back(assignor: str) -> None:
             assert group_type(address) == "classic"
         ledger.wait_for_records(stream.finish())
     assert ledger.repeated() == {}
+
+
+@pytest.mark.parametrize("member_of", [KafkaPythonMember, AiokafkaMember])
+def test_python_clients_share_a_group_with_members_of_the_consumer_protocol(member_of: type[Any]) -> None:
+    """Clients that know the classic protocol only stay beside those that are rolled."""
+    ledger = Ledger()
+    with Broker(config=CONFIG) as broker, ExitStack() as stack:
+        address = broker.bootstrap_servers
+        create(address)
+        stream = Stream(address)
+        with Worker(stream.turn):
+            old = [stack.enter_context(member_of(ledger, f"old-{number}", address)) for number in range(2)]
+            ledger.wait_for_shares("old-0", "old-1", partitions=PARTITIONS)
+            new = stack.enter_context(stock(ledger, "new", address, "consumer"))
+            ledger.wait_for_shares("old-0", "old-1", "new", partitions=PARTITIONS)
+            assert group_type(address) == "consumer"
+            old[0].leave()
+            ledger.wait_for_shares("old-1", "new", partitions=PARTITIONS)
+            new.leave()
+            ledger.wait_for_shares("old-1", partitions=PARTITIONS)
+            assert group_type(address) == "classic"
+            stack.enter_context(member_of(ledger, "old-2", address))
+            ledger.wait_for_shares("old-1", "old-2", partitions=PARTITIONS)
+        ledger.wait_for_records(stream.finish())
+    assert ledger.repeated() == {}
+
+
+def test_our_client_is_rolled_there_and_back() -> None:
+    ledger = Ledger()
+    with Broker(config=CONFIG) as broker, ExitStack() as stack:
+        address = broker.bootstrap_servers
+        create(address)
+        stream = Stream(address)
+        generations = itertools.count()
+
+        def fresh(kind: str, number: int) -> KohortMember:
+            options = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000} if kind == "classic" else {}
+            name = f"{kind}-{number}-{next(generations)}"
+            return KohortMember(
+                ledger, name, topic="t", bootstrap_servers=address, group_id="g", group_protocol=kind, **options
+            )
+
+        with Worker(stream.turn):
+            members = [fresh("classic", number).start() for number in range(3)]
+            stack.callback(lambda: [member.leave() for member in members])
+            ledger.wait_for_shares(*(member.name for member in members), partitions=PARTITIONS)
+            roll(members, fresh, "consumer", ledger)
+            assert group_type(address) == "consumer"
+            roll(members, fresh, "classic", ledger)
+            assert group_type(address) == "classic"
+        ledger.wait_for_records(stream.finish())
+    assert ledger.repeated() == {}
+
+
+def test_mixed_group_lives_through_a_kill(tmp_path: Path) -> None:
+    """kill -9 in a mixed group: everybody goes on with what it had, and nothing is lost."""
+    ledger = Ledger()
+    with MortalBroker(tmp_path, CONFIG) as broker, ExitStack() as stack:
+        create(broker.address)
+        stream = Stream(broker.address)
+        with Worker(stream.turn):
+            for number, kind in enumerate(["cooperative-sticky", "consumer", "cooperative-sticky"]):
+                stack.enter_context(stock(ledger, f"{kind}-{number}", broker.address, kind))
+                names = [
+                    f"{each}-{i}" for i, each in enumerate(["cooperative-sticky", "consumer", "cooperative-sticky"])
+                ]
+                ledger.wait_for_shares(*names[: number + 1], partitions=PARTITIONS)
+            before = {name: set(owned) for name, owned in ledger.owned.items()}
+            callbacks = len(ledger.callbacks)
+            done = sum(ledger.counts().values())
+            broker.kill()
+            broker.revive()
+            ledger.wait_until(lambda: sum(ledger.counts().values()) > done + 60, "they go on")
+            assert group_type(broker.address) == "consumer"
+            assert {name: set(owned) for name, owned in ledger.owned.items()} == before
+            assert ledger.callbacks[callbacks:] == []
+        ledger.wait_for_records(stream.finish())
+
+
+def test_who_cannot_join_is_told_why_and_nobody_else_is_disturbed() -> None:
+    """INCONSISTENT_GROUP_PROTOCOL is fatal to stock clients, as Kafka's GROUP_ID_NOT_FOUND is, and tells the reason."""
+    ledger = Ledger()
+    with Broker(config={**CONFIG, "group.consumer.migration.policy": "disabled"}) as broker:
+        create(broker.bootstrap_servers)
+        with stock(ledger, "old", broker.bootstrap_servers, "range"):
+            ledger.wait_for_shares("old", partitions=PARTITIONS)
+            consumer = ConfluentConsumer(
+                {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "group.protocol": "consumer"}
+            )
+            consumer.subscribe(["t"])
+            errors: list[KafkaError] = []
+
+            def step() -> None:
+                message = consumer.poll(0.2)
+                if message is not None and message.error() is not None:
+                    errors.append(message.error())
+
+            until(lambda: bool(errors), what="the member is refused", step=step)
+            consumer.close()
+            assert errors[0].code() == KafkaError._FATAL
+            assert "Inconsistent group protocol" in errors[0].str()
+            assert ledger.kinds("old") == ["assigned"]
+            assert group_type(broker.bootstrap_servers) == "classic"
+
+
+class JavaMember:
+    """Apache Kafka's console consumer in a JVM of its own; it prints each record's partition, offset and value."""
+
+    def __init__(self, address: str, name: str, **config: str) -> None:
+        self.name = name
+        self.lines: list[str] = []
+        command = [
+            "java",
+            "-Xmx128m",
+            "-cp",
+            f"{kafka_libs()}{os.sep}*",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        ]
+        command += ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", address, "--topic", "t"]
+        command += ["--group", "g", "--formatter-property", "print.partition=true"]
+        command += ["--formatter-property", "print.offset=true"]
+        for key, value in {"auto.offset.reset": "earliest", "auto.commit.interval.ms": "200", **config}.items():
+            command += ["--command-property", f"{key}={value}"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.rstrip())
+
+    @property
+    def records(self) -> list[tuple[int, int]]:
+        """(partition, offset) of what it printed."""
+        found = [re.match(r"Partition:(\d+)\s+Offset:(\d+)", line) for line in self.lines]
+        return [(int(match[1]), int(match[2])) for match in found if match is not None]
+
+    def partitions_since(self, count: int) -> set[int]:
+        """Of which partitions it has printed records after the first `count`."""
+        return {partition for partition, _ in self.records[count:]}
+
+    def leave(self) -> None:
+        """Let it close its consumer, which commits."""
+        self._process.terminate()
+        self._process.wait(60)
+        self._reader.join(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(30)
+        self._reader.join(10)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def test_java_members_of_both_protocols_share_a_group() -> None:
+    """Java's classic member (range and cooperative-sticky, as by default) is rolled to the consumer protocol."""
+    with Broker(config=CONFIG) as broker, ExitStack() as stack:
+        address = broker.bootstrap_servers
+        create(address)
+        stream = Stream(address)
+        pause = threading.Event()
+
+        def all_partitions(*members: JavaMember) -> None:
+            marks = {member.name: len(member.records) for member in members}
+
+            def is_shared() -> bool:
+                seen = [member.partitions_since(marks[member.name]) for member in members]
+                if any(len(each) > PARTITIONS // len(members) for each in seen):
+                    # They have moved meanwhile: look at what is read from now on.
+                    marks.update({member.name: len(member.records) for member in members})
+                    return False
+                return set().union(*seen) == set(range(PARTITIONS))
+
+            until(is_shared, what=f"{[member.name for member in members]} share", step=lambda: pause.wait(0.2))
+
+        with Worker(stream.turn):
+            classic = {"heartbeat.interval.ms": "200", "session.timeout.ms": "6000", "group.protocol": "classic"}
+            old = stack.enter_context(JavaMember(address, "old", **classic))
+            all_partitions(old)
+            new = stack.enter_context(JavaMember(address, "new", **{"group.protocol": "consumer"}))
+            all_partitions(old, new)
+            assert group_type(address) == "consumer"
+            old.leave()
+            all_partitions(new)
+            again = stack.enter_context(JavaMember(address, "again", **classic))
+            all_partitions(new, again)
+            new.leave()
+            all_partitions(again)
+            assert group_type(address) == "classic"
+        ends = stream.finish()
+        members = (old, new, again)
+        everything = sum(ends.values())
+        until(
+            lambda: sum(len(member.records) for member in members) >= everything,
+            what=f"{everything} records are read",
+            step=lambda: pause.wait(0.2),
+        )
+        again.leave()
+    done = [record for member in members for record in member.records]
+    assert len(done) == len(set(done)) == everything
