@@ -20,7 +20,6 @@ from typing import Final
 
 from kohort.assign.choice import balance_kernels, chain_kernels, kernels
 from kohort.assign.interface import UNLIMITED
-from kohort.assign.kernels import NOBODY
 from kohort.assign.levels import moves_needed
 from kohort.assign.moves import spread_of
 from kohort.assign.ownership import PartitionSpace
@@ -53,7 +52,7 @@ def assign_heterogeneous(
         each_move_pays: a chain of n moves is made only where it evens out loads that differ by more than n; without
             it balance comes first, and of all ways to the best one the way with the fewest moves is taken.
     """
-    classes = _Classes(space, subscribers, 1 + max(kernels.largest(owner), _last(subscribers)))
+    classes = _Classes(space, subscribers, 1 + kernels.largest(owner))
     if not classes.loads:
         return
     classes.tally(owner)
@@ -98,16 +97,13 @@ def take_moves_back(before: array[int], owner: array[int], loads: array[int], ma
             heappush(givers, (-loads[giver], giver))
 
 
-def _last(subscribers: Sequence[Sequence[int]]) -> int:
-    return max((members[-1] for members in subscribers if members), default=NOBODY)
-
-
 class _Classes:
     """The classes of a group and who has how many partitions of each."""
 
     __slots__ = ("bounds", "free", "loads", "shares", "spans", "subscribers")
 
     def __init__(self, space: PartitionSpace, subscribers: Sequence[Sequence[int]], member_count: int) -> None:
+        """`member_count`: at least so many members; others come from `subscribers`."""
         topics_of: dict[bytes, list[int]] = {}
         known: dict[int, bytes] = {}
         for topic, members in enumerate(subscribers):
@@ -134,7 +130,7 @@ class _Classes:
         #: Class -> partitions without an owner.
         self.free = array("i", bytes(4 * (len(self.bounds) - 1)))
         #: Member -> partitions.
-        self.loads = array("i", bytes(4 * member_count))
+        self.loads = array("i", bytes(4 * max(member_count, 1 + kernels.largest(self.subscribers))))
 
     def tally(self, owner: array[int]) -> None:
         """Count what is owned; what its owner does not subscribe to becomes free."""

@@ -41,10 +41,14 @@ cpdef void deal_ranges(int[::1] owner, Py_ssize_t start, Py_ssize_t stop, const 
 cpdef void drop_strangers(
     int[::1] owner, Py_ssize_t start, Py_ssize_t stop, const unsigned char[::1] is_subscriber) noexcept
 
+@cython.locals(count=Py_ssize_t, partition=Py_ssize_t, member=cython.int)
+cpdef Py_ssize_t find_stranger(
+    const int[::1] owner, Py_ssize_t start, Py_ssize_t stop, const unsigned char[::1] is_subscriber) except -2
+
 @cython.locals(moves=Py_ssize_t, partition=Py_ssize_t, old=cython.int)
 cpdef Py_ssize_t count_moves(const int[::1] before, const int[::1] after) except -1
 
-@cython.locals(partition=Py_ssize_t, old=cython.int, new=cython.int)
+@cython.locals(count=Py_ssize_t, partition=Py_ssize_t, old=cython.int, new=cython.int)
 cpdef void find_changed(const int[::1] before, const int[::1] after, unsigned char[::1] changed) noexcept
 
 @cython.locals(member=cython.int, topic=Py_ssize_t, start=Py_ssize_t, count=Py_ssize_t, partitions=tuple,

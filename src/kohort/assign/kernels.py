@@ -170,6 +170,16 @@ def drop_strangers(owner: array[int], start: int, stop: int, is_subscriber: byte
             owner[partition] = NOBODY
 
 
+def find_stranger(owner: array[int], start: int, stop: int, is_subscriber: bytearray) -> int:
+    """The first partition from `start` to `stop` whose owner is not marked with 1, -1 if there is none."""
+    count = len(is_subscriber)
+    for partition in range(start, stop):
+        member = owner[partition]
+        if member < 0 or member >= count or not is_subscriber[member]:
+            return partition
+    return NOBODY
+
+
 def count_moves(before: array[int], after: array[int]) -> int:
     """How many partitions of `before` that had an owner have another one, or none, in `after`."""
     moves = 0
@@ -182,13 +192,14 @@ def count_moves(before: array[int], after: array[int]) -> int:
 
 def find_changed(before: array[int], after: array[int], changed: bytearray) -> None:
     """Mark with 1 the members that lose or gain a partition between two arrays of owners of equal length."""
+    count = len(changed)
     for partition in range(len(after)):
         old = before[partition]
         new = after[partition]
         if old != new:
-            if old >= 0:
+            if 0 <= old < count:
                 changed[old] = 1
-            if new >= 0:
+            if 0 <= new < count:
                 changed[new] = 1
 
 
@@ -212,7 +223,7 @@ def gather(
             start = starts[topic]
             count = counts[topic]
             for partition in partitions:
-                if partition < count:
+                if 0 <= partition < count:
                     owner[start + partition] = member
 
 

@@ -12,20 +12,14 @@ from array import array
 from kohort.assign.choice import kernels
 from kohort.assign.interface import UNLIMITED, Assignable
 from kohort.assign.kernels import NOBODY
+from kohort.assign.order import mark_subscribers
 
 
 def kept_owners(group: Assignable) -> array[int]:
     """The owners of before, without those that no longer subscribe to the topic."""
     owner = group.owner[:]
-    count = len(group.members)
-    for topic, start in enumerate(group.space.starts):
-        members = group.subscribers[topic]
-        if len(members) == count:
-            continue
-        is_subscriber = bytearray(count)
-        for member in members:
-            is_subscriber[member] = 1
-        kernels.drop_strangers(owner, start, start + group.space.counts[topic], is_subscriber)
+    for start, size, marks in zip(group.space.starts, group.space.counts, mark_subscribers(group), strict=True):
+        kernels.drop_strangers(owner, start, start + size, marks)
     return owner
 
 

@@ -1,4 +1,4 @@
-"""The order in which assignors that go by lists serve members: static ones first.
+"""Members of each topic, as marks and in the order in which assignors that go by lists serve them: static ones first.
 
 Source: Apache Kafka's range assignor and its client's assignors: static members by their names, then the others by
 their ids.
@@ -39,3 +39,18 @@ def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array
                 found = array("i", members)
             known[id(members)] = found
         yield found
+
+
+def mark_subscribers(group: Assignable) -> Iterator[bytearray]:
+    """For each topic of the group 1 for every member that subscribes to it, 0 for the others."""
+    count = len(group.members)
+    # Topics of the same subscribers share their marks, mostly as the same object.
+    known: dict[int, bytearray] = {}
+    for members in group.subscribers:
+        marks = known.get(id(members))
+        if marks is None:
+            marks = known[id(members)] = bytearray(b"\1" * count if len(members) == count else count)
+            if len(members) != count:
+                for member in members:
+                    marks[member] = 1
+        yield marks

@@ -102,6 +102,7 @@ def spread_owners(
 
 def changed_members(before: array[int], after: array[int], member_count: int) -> list[int]:
     """Members whose partitions differ between two arrays of owners of one space, ascending."""
+    assert len(before) == len(after), "owners of two spaces"
     changed = bytearray(member_count)
     kernels.find_changed(before, after, changed)
     return list(compress(range(member_count), changed))

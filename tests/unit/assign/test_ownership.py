@@ -45,3 +45,10 @@ def test_only_those_who_lose_or_gain_are_changed() -> None:
     before = array("i", [0, 1, 2, -1])
     after = array("i", [0, 3, 2, 4])
     assert changed_members(before, after, 6) == [1, 3, 4]
+
+
+def test_impossible_partitions_and_owners_are_passed_over() -> None:
+    """Compiled loops trust their arrays: what comes from a log or from elsewhere must not lead them astray."""
+    space = PartitionSpace([(A, 2)])
+    assert list(gather_owners(space, [{A: (-1, 0, 2**31)}])) == [0, -1]
+    assert changed_members(array("i", [0, 7]), array("i", [-9, 1]), 2) == [0, 1]
