@@ -309,6 +309,11 @@ class GroupDialogue:
         configs: dict[str, str] = answer.body_as(asked.DescribeGroupConfigsReply).configs
         return configs
 
+    def disconnect(self, member_id: str, *, group_id: str | None = None) -> None:
+        """The connection of a member is closed; nobody is answered."""
+        command = asked.MemberDisconnected(cause=self.cause(), group_id=group_id or self.group_id, member_id=member_id)
+        self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
+
     # The world around the coordinator.
 
     def set_topics(self, topics: Mapping[str, int]) -> None:

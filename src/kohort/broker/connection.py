@@ -50,6 +50,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, context: BrokerContext) -> None:
         self._context: Final = context
+        #: Rises with each connection that is accepted.
+        self.number = context.next_connection_number()
         #: Set while connected.
         self._transport: asyncio.Transport | None = None
         #: Rises with whatever the client does.
@@ -103,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         del exc
         self._transport = None
         self._context.forget(self)
+        self._context.member_connections.closed(self)
         if self._is_counted:
             self._is_counted = False
             self._context.connection_limit.leave()

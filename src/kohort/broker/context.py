@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.limits import ByteBudget, ConnectionLimit
+from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.producerids import ProducerIds
 
 if TYPE_CHECKING:
@@ -49,12 +50,19 @@ class BrokerContext:
         self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
         self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
+        self.member_connections: Final = MemberConnections(runtime.member_disconnected)
+        self._last_connection_number = 0
         #: Every open connection.
         self.connections: Final[set[Connection]] = set()
         #: Set when the last of them closes.
         self.all_closed: Final = asyncio.Event()
         #: Connections that go on in the next turn of the loop.
         self._turns: list[Connection] = []
+
+    def next_connection_number(self) -> int:
+        """A number above those of all earlier connections."""
+        self._last_connection_number += 1
+        return self._last_connection_number
 
     def schedule_turn(self, connection: Connection) -> None:
         """Let `connection` go on in the next turn of the loop."""

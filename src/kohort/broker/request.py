@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class Peer(Protocol):
     """The connection of a request, as the APIs see it."""
 
+    #: Rises with each connection that is accepted.
+    number: int
     #: The client's address.
     peer_host: str
     #: The address of this host that the client connected to.

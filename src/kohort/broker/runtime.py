@@ -22,7 +22,7 @@ from kohort.broker.grouplog import GroupLogLoader, without_collections
 from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator.chronicle import Stimulus, count_of, tell
-from kohort.coordinator.commands import Command, GroupCommand, ReplyBody, TopicsChanged
+from kohort.coordinator.commands import Command, GroupCommand, MemberDisconnected, ReplyBody, TopicsChanged
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.logbatch import build_log_batch
 from kohort.coordinator.settings import GroupSettings
@@ -135,6 +135,11 @@ class Runtime:
         """Carry out a command that concerns a whole shard."""
         self._waiting[token] = (None, on_reply)
         self._carry_out(self._homes[index], command)
+
+    def member_disconnected(self, group_id: str, member_id: str) -> None:
+        """The connection by which a member was heard of last is closed."""
+        command = MemberDisconnected(cause=CauseId(self.next_token()), group_id=group_id, member_id=member_id)
+        self._carry_out(self._homes[self._index_of(group_id)], command)
 
     def group_ids(self, index: int) -> list[str]:
         """Every group of a shard, those that only have offsets included."""

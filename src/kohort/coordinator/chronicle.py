@@ -286,6 +286,12 @@ class _Teller:
             "group_at_rest", state=state, generation=str(record.generation), members=str(len(record.members))
         )
 
+    def classic_connection_lost(self, record: classic.ClassicConnectionLost) -> Entry:
+        return self._transition("connection_lost", record.member_id)
+
+    def connection_seen(self, record: facts.MemberConnectionSeen) -> Entry:
+        return self._transition("connection_lost" if record.is_gone else "connection_back", record.member_id)
+
     def id_handed_out(self, record: classic.MemberIdHandedOut) -> Entry:
         return self._decision("member_id_required", record.member_id)
 
@@ -320,6 +326,8 @@ _TELL: Final[dict[type[facts.Record], Callable[..., Entry | None]]] = {
     classic.MemberPut: _Teller.member_put,
     classic.MemberRemoved: _Teller.classic_member_removed,
     classic.MemberIdHandedOut: _Teller.id_handed_out,
+    classic.ClassicConnectionLost: _Teller.classic_connection_lost,
+    facts.MemberConnectionSeen: _Teller.connection_seen,
     classic.RebalanceBegun: _Teller.rebalance_begun,
     classic.GenerationBegun: _Teller.generation_begun,
 }

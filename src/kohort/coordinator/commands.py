@@ -88,6 +88,14 @@ class TopicsChanged(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDisconnected(Command):
+    """The connection by which a member was heard of last is closed; no answer is expected."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeat(GroupCommand):
     """KIP-848 heartbeat. `None` in an optional field means "unchanged since I last said it".
 

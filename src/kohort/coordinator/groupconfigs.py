@@ -261,7 +261,10 @@ def _rearm(
         fair_ms = now_ms + session_ms + (longest_interval_ms(old) if is_shorter else 0)
         for member in group.members.values():
             deadline_ms = timers.deadline(member.session_key)
-            if deadline_ms is not None and (deadline_ms > fair_ms) is is_shorter:
+            # Who is disconnected has what grace it has until it is heard of again.
+            if deadline_ms is None or (member.is_disconnected and not is_shorter):
+                continue
+            if (deadline_ms > fair_ms) is is_shorter:
                 effects.append(Arm(member.session_key, fair_ms))
     key = assignment_key(group.group_id)
     deadline_ms = timers.deadline(key)

@@ -76,7 +76,7 @@ class ConsumerMember:
         self.server_assignor: str | None = None
         #: What it said in its last JoinGroup; `None` speaks the consumer protocol.
         self.classic: ClassicMemberFacts | None = None
-        #: Whether its connection is known to be gone; a restart forgets it, and only static members are marked.
+        #: Whether its connection is known to be gone and that matters (disconnect.py); a restart forgets it.
         self.is_disconnected = False
         #: Epoch of the target that it has reached; an older one while it still has to revoke; -2 while it is away.
         self.member_epoch = 0

@@ -231,7 +231,7 @@ class GroupConfigsForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConnectionSeen(VolatileRecord):
-    """The connection of a static KIP-848 member is known to be gone, or it was heard of again."""
+    """The connection of a KIP-848 member is known to be gone, or the member was heard of again."""
 
     member_id: str
     is_gone: bool

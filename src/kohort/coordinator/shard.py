@@ -25,6 +25,7 @@ from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
 from kohort.coordinator.consumer.window import assignment_key, loaded_due_ms
 from kohort.coordinator.conversion import build_group_tombstones
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.disconnect import decide_disconnected
 from kohort.coordinator.groupconfigs import (
     apply_configs_forgotten,
     apply_configs_set,
@@ -90,6 +91,9 @@ class Shard:
             return decide_expire(self.groups, command, self.settings, now_ms=now_ms)
         if isinstance(command, asked.ListGroupConfigs):
             return decide_list_configs(self.groups, command)
+        if isinstance(command, asked.MemberDisconnected):
+            settings = self.settings_for(command.group_id)
+            return decide_disconnected(self.groups, command, settings, self.timers, now_ms=now_ms)
         assert isinstance(command, asked.GroupCommand), f"not a command: {command!r}"
         try:
             return self._decide(command, now_ms=now_ms)

@@ -6,7 +6,10 @@ Version 0: the broker makes the member id of a member that joins without one. Ve
 
 from __future__ import annotations
 
+from functools import partial
+
 from kohort.broker.context import BrokerContext
+from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.memberids import new_member_id
 from kohort.broker.request import Request
 from kohort.coordinator import commands
@@ -22,7 +25,9 @@ from kohort.wire.messages.consumer_group_heartbeat import (
 
 def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
     """Ask the group's coordinator."""
-    runtime = context.runtime
+    runtime, connections = context.runtime, context.member_connections
+    if message.topic_partitions is not None or message.member_epoch < 0:
+        connections.check(request.connection, message.group_id, message.member_id)
     token = runtime.next_token()
     names, owned = message.subscribed_topic_names, message.topic_partitions
     member_id = message.member_id
@@ -45,7 +50,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         topic_partitions=None if owned is None else _partitions(owned),
         proposed_heartbeat_interval_ms=message.proposed_heartbeat_interval_ms,
     )
-    runtime.answer(request, command, _translate)
+    runtime.answer(request, command, partial(_translate, connections, message.group_id))
 
 
 def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
@@ -57,11 +62,17 @@ def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
 
 
 def _translate(
-    request: Request, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal
+    connections: MemberConnections,
+    group_id: str,
+    request: Request,
+    body: commands.ConsumerGroupHeartbeatReply | commands.Refusal,
 ) -> ConsumerGroupHeartbeatResponse:
-    del request
     if isinstance(body, commands.Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=body.code, error_message=body.message or body.code.name)
+    if body.member_epoch < 0:
+        connections.left(group_id, body.member_id)
+    else:
+        connections.heartbeat(request.connection, group_id, body.member_id)
     assignment = body.assignment
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,

@@ -5,6 +5,8 @@ Version 3: static members. Version 4: flexible.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kohort.broker.context import BrokerContext
 from kohort.broker.request import Request
 from kohort.coordinator import commands
@@ -12,10 +14,13 @@ from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
+#: The answers to a member that is there.
+_ALIVE: Final = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+
 
 def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) -> None:
     """Ask the group's coordinator."""
-    runtime = context.runtime
+    runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     command = commands.Heartbeat(
         cause=CauseId(token),
@@ -25,9 +30,11 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         member_id=message.member_id,
         instance_id=message.group_instance_id,
     )
-    runtime.answer(request, command, _translate)
 
+    def translate(request: Request, body: commands.Done | commands.Refusal) -> HeartbeatResponse:
+        code = body.code if isinstance(body, commands.Refusal) else ErrorCode.NONE
+        if code in _ALIVE:
+            connections.heartbeat(request.connection, message.group_id, message.member_id)
+        return HeartbeatResponse(error_code=code)
 
-def _translate(request: Request, body: commands.Done | commands.Refusal) -> HeartbeatResponse:
-    del request
-    return HeartbeatResponse(error_code=body.code if isinstance(body, commands.Refusal) else ErrorCode.NONE)
+    runtime.answer(request, command, translate)

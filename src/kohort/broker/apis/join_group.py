@@ -7,17 +7,20 @@ Version 8: the reason (KIP-800). Version 9: a leader may be told to skip the ass
 
 from __future__ import annotations
 
+from functools import partial
+
 from kohort.broker.context import BrokerContext
 from kohort.broker.memberids import new_member_id
 from kohort.broker.request import Request
 from kohort.coordinator import commands
+from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 
 def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) -> None:
     """Ask the group's coordinator, which may park the request."""
-    runtime = context.runtime
+    runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     version = request.version
     command = commands.JoinGroup(
@@ -43,6 +46,8 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
             return JoinGroupResponse(
                 error_code=body.code, protocol_name=_name(None, request), member_id=message.member_id
             )
+        if body.error is ErrorCode.NONE:
+            connections.joined(request.connection, message.group_id, body.member_id)
         return JoinGroupResponse(
             error_code=body.error,
             generation_id=body.generation_id,
@@ -59,6 +64,10 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
             ],
         )
 
+    member_id = command.member_id or command.fresh_member_id
+    if not connections.is_known(request.connection, command.group_id, member_id):
+        # Its first request may be parked: then nothing but the request knows whose connection this is.
+        request.on_abandon = partial(runtime.member_disconnected, command.group_id, member_id)
     runtime.answer(request, command, translate)
 
 

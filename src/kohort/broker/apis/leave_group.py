@@ -6,7 +6,10 @@ with an error each (KIP-345). Version 5: the reason (KIP-800).
 
 from __future__ import annotations
 
+from functools import partial
+
 from kohort.broker.context import BrokerContext
+from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -29,12 +32,20 @@ def handle(context: BrokerContext, request: Request, message: LeaveGroupRequest)
             for member in message.members
         )
     command = commands.LeaveGroup(cause=CauseId(token), request=token, group_id=message.group_id, members=members)
-    runtime.answer(request, command, _translate)
+    runtime.answer(request, command, partial(_translate, context.member_connections, message.group_id))
 
 
-def _translate(request: Request, body: commands.LeaveGroupReply | commands.Refusal) -> LeaveGroupResponse:
+def _translate(
+    connections: MemberConnections,
+    group_id: str,
+    request: Request,
+    body: commands.LeaveGroupReply | commands.Refusal,
+) -> LeaveGroupResponse:
     if isinstance(body, commands.Refusal):
         return LeaveGroupResponse(error_code=body.code)
+    for member, error in body.members:
+        if error is ErrorCode.NONE:
+            connections.left(group_id, member.member_id)
     if request.version < 3:
         return LeaveGroupResponse(error_code=body.members[0][1])
     return LeaveGroupResponse(

@@ -22,6 +22,8 @@ from kohort.wire.messages.offset_commit import (
 
 def handle(context: BrokerContext, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
     """Ask the group's coordinator about the topics that exist; the others are refused here."""
+    if message.member_id:
+        context.member_connections.check(request.connection, message.group_id, message.member_id)
     names = [_name(context, topic, request.version) for topic in message.topics]
     offsets = tuple(
         commands.OffsetToCommit(

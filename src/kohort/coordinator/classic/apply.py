@@ -45,6 +45,10 @@ def _apply_volatile(group: ClassicGroup, record: Record) -> None:
         case volatile.JoinParked():
             assert record.member_id in group.members, "who waits is a member"
             group.awaiting_join[record.member_id] = record.request
+        case volatile.ClassicConnectionLost():
+            group.awaiting_join.pop(record.member_id, None)
+            if group.awaiting_sync.pop(record.member_id, None) is not None:
+                group.unsynced[record.member_id] = None
         case volatile.RebalanceBegun():
             assert not group.awaiting_sync, "a rebalance leaves no SyncGroup waiting"
             _enter(group, ClassicGroupState.PREPARING_REBALANCE, record.timestamp_ms)

@@ -68,6 +68,13 @@ class JoinParked(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicConnectionLost(VolatileRecord):
+    """A member's connection is gone: nobody waits for its requests, and it counts as one that is yet to come."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceBegun(VolatileRecord):
     """The join phase is open. `initial_remaining_ms`: by how much its initial delay may grow; `None`: it has none."""
 

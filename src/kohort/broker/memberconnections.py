@@ -1,0 +1,106 @@
+"""By which connections each member of a group was heard of, so that their end and late requests are noticed.
+
+A member speaks to its coordinator over one connection; Java, librdkafka and our own client open the next one only after
+they gave up the one before. Two things follow. A connection that closes takes its members with it, and their
+coordinators are told. And a request that could do harm (what a member owns, what it has read, that it leaves) that
+comes by an older connection than the youngest of the member's heartbeats is a late one, of before the change: its
+connection is closed, and nothing is done, so that it neither acknowledges a revocation that the member knows nothing of
+nor moves offsets back. A plain heartbeat by an older connection does no harm and is answered.
+
+Laws: remembered are members whose request was accepted, so that strangers cost no memory, and at most
+`MEMBERS_PER_CONNECTION` of one connection; all of them are forgotten with it. A member that was heard of by another
+connection that is open is not disconnected. Joins make no request late: some clients join by a connection of its own,
+younger than that of their heartbeats.
+Source: G3; the fencing of late requests is ours: Apache Kafka relies on epochs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from kohort.errors import RemoteProtocolError
+
+#: Members of one connection whose end is noticed; more speak by no client's one connection.
+MEMBERS_PER_CONNECTION: Final = 10_000
+
+#: Group id and member id.
+MemberKey = tuple[str, str]
+
+
+class Numbered(Protocol):
+    """A connection, as it is remembered here."""
+
+    #: Rises with each connection that is accepted.
+    number: int
+
+
+class MemberConnections:
+    """The open connections by which each member was heard of, and the youngest of its heartbeats'."""
+
+    __slots__ = ("_keys", "_on_disconnected", "_open", "_youngest")
+
+    def __init__(self, on_disconnected: Callable[[str, str], None]) -> None:
+        """`on_disconnected`: called with group id and member id when the last connection of a member is closed."""
+        self._on_disconnected: Final = on_disconnected
+        #: member -> numbers of the open connections by which it was heard of; one, but for clients that are odd.
+        self._open: Final[dict[MemberKey, tuple[int, ...]]] = {}
+        #: member -> number of the youngest connection by which a heartbeat of it was accepted.
+        self._youngest: Final[dict[MemberKey, int]] = {}
+        #: connection number -> the members that were heard of by it.
+        self._keys: Final[dict[int, set[MemberKey]]] = {}
+
+    def check(self, connection: Numbered, group_id: str, member_id: str) -> None:
+        """Let a request pass unless it is late: `RemoteProtocolError`, at which its connection is closed."""
+        if self._youngest.get((group_id, member_id), 0) > connection.number:
+            raise RemoteProtocolError(
+                f"a late request of the member {member_id}, whose heartbeats come by a younger connection"
+            )
+
+    def heartbeat(self, connection: Numbered, group_id: str, member_id: str) -> None:
+        """A heartbeat of a member was accepted."""
+        key, number = (group_id, member_id), connection.number
+        youngest = self._youngest.get(key, 0)
+        if youngest != number and self._note(number, key):
+            self._youngest[key] = max(youngest, number)
+
+    def joined(self, connection: Numbered, group_id: str, member_id: str) -> None:
+        """A join of a member was accepted."""
+        self._note(connection.number, (group_id, member_id))
+
+    def is_known(self, connection: Numbered, group_id: str, member_id: str) -> bool:
+        """Whether the member was heard of by this connection."""
+        return connection.number in self._open.get((group_id, member_id), ())
+
+    def left(self, group_id: str, member_id: str) -> None:
+        """A member has left: what becomes of its connections does not matter any more."""
+        self._open.pop((group_id, member_id), None)
+        self._youngest.pop((group_id, member_id), None)
+
+    def closed(self, connection: Numbered) -> None:
+        """A connection is gone; members that were heard of by no other that is open are disconnected."""
+        for key in sorted(self._keys.pop(connection.number, ())):
+            numbers = self._open.get(key, ())
+            if connection.number not in numbers:
+                continue
+            others = tuple(number for number in numbers if number != connection.number)
+            if others:
+                self._open[key] = others
+                continue
+            self.left(*key)
+            self._on_disconnected(*key)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _note(self, number: int, key: MemberKey) -> bool:
+        """Remember that a member was heard of by a connection; `False` if that one has too many."""
+        numbers = self._open.get(key, ())
+        if number in numbers:
+            return True
+        keys = self._keys.setdefault(number, set())
+        if len(keys) >= MEMBERS_PER_CONNECTION and key not in keys:
+            return False
+        keys.add(key)
+        self._open[key] = (*numbers, number)
+        return True

@@ -1,0 +1,74 @@
+"""A member's connection was closed without a word: it may be given up before its session ends.
+
+With `group.disconnect.grace.ms` a member lives on for that long, unless it is heard of again; without it (-1, as in
+Apache Kafka) its session timeout decides alone. A static member is never given up for its connection: that it may be
+away for a session is what its name is for; but a new process may take its name at once.
+
+Laws: nobody is given up later for it. Whoever is heard of again has its whole session. The parked request of a classic
+member whose connection is gone is answered to nobody: the group goes on as if the member had not rejoined, where Kafka
+waits up to five minutes.
+Source: G3; users@kafka 2014 (failure detection); Apache Kafka's fixed limit for new classic members.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.state import ClassicGroup
+from kohort.coordinator.classic.volatile import ClassicConnectionLost
+from kohort.coordinator.commands import MemberDisconnected, Refusal
+from kohort.coordinator.consumer.static import decide_connection_gone, is_away
+from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.records import MemberConnectionSeen, Record
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode
+from kohort.timers import TimerTable
+
+
+def decide_disconnected(
+    groups: GroupsState,
+    command: MemberDisconnected,
+    settings: GroupSettings,
+    timers: TimerTable[TimerKey],
+    *,
+    now_ms: int,
+) -> Decision:
+    """What follows from the end of a member's connection; nothing, if there is no such member any more."""
+    grace_ms = settings.group_disconnect_grace_ms
+    due_ms = None if grace_ms < 0 else now_ms + grace_ms
+    group = groups.consumer.get(command.group_id)
+    if group is not None:
+        return _of_consumer(group, command.member_id, timers, due_ms)
+    classic = groups.classic.get(command.group_id)
+    if classic is None or due_ms is None:
+        return Decision()
+    return _of_classic(classic, command.member_id, timers, due_ms)
+
+
+def _of_consumer(group: ConsumerGroup, member_id: str, timers: TimerTable[TimerKey], due_ms: int | None) -> Decision:
+    member = group.members.get(member_id)
+    if member is None or member.is_disconnected or is_away(member):
+        return Decision()
+    if member.instance_id is not None:
+        return Decision(tuple(decide_connection_gone(group, member_id)))
+    if due_ms is None:
+        return Decision()
+    seen = MemberConnectionSeen(group_id=group.group_id, member_id=member_id, is_gone=True)
+    return Decision((seen,), _earlier(member.session_key, timers, due_ms))
+
+
+def _of_classic(group: ClassicGroup, member_id: str, timers: TimerTable[TimerKey], due_ms: int) -> Decision:
+    member = group.members.get(member_id)
+    if member is None or member.instance_id is not None:
+        return Decision()
+    records: tuple[Record, ...] = (ClassicConnectionLost(group_id=group.group_id, member_id=member_id),)
+    replies: list[Effect] = [
+        Reply(parked[member_id], Refusal(code=ErrorCode.UNKNOWN_MEMBER_ID))
+        for parked in (group.awaiting_join, group.awaiting_sync)
+        if member_id in parked
+    ]
+    return Decision(records, (*replies, *_earlier(TimerKey("session", group.group_id, member_id), timers, due_ms)))
+
+
+def _earlier(key: TimerKey, timers: TimerTable[TimerKey], due_ms: int) -> tuple[Effect, ...]:
+    deadline_ms = timers.deadline(key)
+    return (Arm(key, due_ms),) if deadline_ms is None or due_ms < deadline_ms else ()
