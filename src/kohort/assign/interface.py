@@ -35,7 +35,8 @@ class Assignable:
 
     `space`: the partitions of every topic that somebody subscribes to, topics in the order of their names; `owner` and
     the answer are arrays over it. `topic_names`: by topic of `space`. `members`: in the order of their ids.
-    `subscribers`: by topic of `space`, the ascending numbers of the members that subscribe to it, never empty.
+    `subscribers`: by topic of `space`, the ascending numbers of the members that subscribe to it, never empty; topics
+    of the same subscribers share one object, as `subscribers.subscribers_by_topic` makes it, or cost more time.
     `owner`: partition -> number of the member that shall own it by the target of before, -1 nobody.
     `max_moves`: how many partitions may go from one living owner to another, `UNLIMITED` is as many as balance needs.
     `imbalance`: by how many partitions two members with the same choice may differ beyond 1 before it is worth a move.
@@ -65,5 +66,9 @@ class Assignor(Protocol):
         ...
 
     def assign(self, group: Assignable) -> array[int]:
-        """The new owners: an array like `group.owner`, every partition owned by a subscriber of its topic."""
+        """The new owners: an array like `group.owner`, every partition owned by a subscriber of its topic.
+
+        `answers.find_fault` says whether an answer is so. Where `max_moves` held moves back, another computation on
+        what came out makes the next ones; nothing is left to do when it gives what it got.
+        """
         ...

@@ -37,7 +37,7 @@ cpdef void deal_in_turns(
                end=Py_ssize_t)
 cpdef void deal_ranges(int[::1] owner, Py_ssize_t start, Py_ssize_t stop, const int[::1] receivers) noexcept
 
-@cython.locals(partition=Py_ssize_t, member=cython.int)
+@cython.locals(count=Py_ssize_t, partition=Py_ssize_t, member=cython.int)
 cpdef void drop_strangers(
     int[::1] owner, Py_ssize_t start, Py_ssize_t stop, const unsigned char[::1] is_subscriber) noexcept
 

@@ -164,9 +164,10 @@ def deal_ranges(owner: array[int], start: int, stop: int, receivers: array[int])
 
 def drop_strangers(owner: array[int], start: int, stop: int, is_subscriber: bytearray) -> None:
     """Set the partitions from `start` to `stop` free whose owner is not marked with 1."""
+    count = len(is_subscriber)
     for partition in range(start, stop):
         member = owner[partition]
-        if member >= 0 and not is_subscriber[member]:
+        if member >= count or (member >= 0 and not is_subscriber[member]):
             owner[partition] = NOBODY
 
 
