@@ -1,0 +1,312 @@
+"""Kill -9 and start again, seen by the members of each client: nobody joins again, nobody is called back.
+
+What the log says of the group is compared before and after, record for record: epochs or generation, members, targets,
+assignments, static names. The log is compacted all the while, so that some kills fall into a compaction.
+Source: requirement G1; KIP-848 and KIP-345 (what is durable); the classic protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import confluent_kafka
+import kafka
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.abc import ConsumerRebalanceListener as AioListener
+
+import kohort
+from kohort.broker.grouplog import GroupLogLoader
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.shard import Shard
+from kohort.ids import OFFSETS_TOPIC
+from kohort.storage.store import Store
+from support.restarts import MortalBroker, wait_until
+
+pytestmark = pytest.mark.interop
+
+TOPIC = "load"
+PARTITIONS = 4
+TURNS = 2
+CONFIG = {
+    "offsets.topic.segment.bytes": 65_536,
+    "log.cleaner.backoff.ms": 1,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+}
+
+
+class Member(Protocol):
+    """One member of group g; `called` has each callback."""
+
+    called: list[str]
+    values: list[bytes]
+
+    def poll(self) -> None:
+        """Read for a moment."""
+        ...
+
+    def owned(self) -> set[int]:
+        """Partitions that it has."""
+        ...
+
+    def commit(self) -> None:
+        """Commit what was read."""
+        ...
+
+    def close(self) -> None:
+        """Leave."""
+        ...
+
+
+class OurMember:
+    """kohort.Consumer."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        self.called: list[str] = []
+        self.values: list[bytes] = []
+        self._consumer = kohort.Consumer(
+            bootstrap_servers=address,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            reconnect_backoff_max_ms=200,
+            **options,
+        )
+        self._consumer.subscribe(
+            [TOPIC],
+            on_assigned=lambda *_: self.called.append("assigned"),
+            on_revoked=lambda *_: self.called.append("revoked"),
+            on_lost=lambda *_: self.called.append("lost"),
+        )
+
+    def poll(self) -> None:
+        self.values += [record.value or b"" for record in self._consumer.poll(0.05)]
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        self._consumer.commit(timeout=20.0)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class ConfluentMember:
+    """librdkafka."""
+
+    def __init__(self, address: str, **config: Any) -> None:
+        self.called: list[str] = []
+        self.values: list[bytes] = []
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": "g",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "fetch.wait.max.ms": 100,
+                "log_level": 0,
+                **config,
+            }
+        )
+        self._consumer.subscribe(
+            [TOPIC],
+            on_assign=lambda *_: self.called.append("assigned"),
+            on_revoke=lambda *_: self.called.append("revoked"),
+            on_lost=lambda *_: self.called.append("lost"),
+        )
+
+    def poll(self) -> None:
+        for message in self._consumer.consume(100, 0.05):
+            if message.error() is None:
+                self.values.append(message.value() or b"")
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        self._consumer.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaPythonMember:
+    """kafka-python, classic."""
+
+    def __init__(self, address: str, **config: Any) -> None:
+        self.called: list[str] = []
+        self.values: list[bytes] = []
+        self._consumer = kafka.KafkaConsumer(
+            bootstrap_servers=address,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            reconnect_backoff_ms=20,
+            reconnect_backoff_max_ms=200,
+            heartbeat_interval_ms=200,
+            session_timeout_ms=20_000,
+            **config,
+        )
+        called = self.called
+
+        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+            def on_partitions_revoked(self, revoked: object) -> None:
+                called.append("revoked")
+
+            def on_partitions_assigned(self, assigned: object) -> None:
+                called.append("assigned")
+
+        self._consumer.subscribe([TOPIC], listener=Listener())
+
+    def poll(self) -> None:
+        for records in self._consumer.poll(timeout_ms=50).values():
+            self.values += [record.value for record in records]
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        self._consumer.commit()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class AioMember:
+    """aiokafka, classic, on a loop of its own that turns while it is polled."""
+
+    def __init__(self, address: str, **config: Any) -> None:
+        self.called: list[str] = []
+        self.values: list[bytes] = []
+        self._runner = asyncio.Runner()
+        called = self.called
+
+        class Listener(AioListener):  # type: ignore[misc]
+            async def on_partitions_revoked(self, revoked: object) -> None:
+                called.append("revoked")
+
+            async def on_partitions_assigned(self, assigned: object) -> None:
+                called.append("assigned")
+
+        async def start() -> AIOKafkaConsumer:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=address,
+                group_id="g",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                heartbeat_interval_ms=200,
+                session_timeout_ms=20_000,
+                retry_backoff_ms=50,
+                **config,
+            )
+            consumer.subscribe([TOPIC], listener=Listener())
+            await consumer.start()
+            return consumer
+
+        self._consumer = self._runner.run(start())
+
+    def poll(self) -> None:
+        for records in self._runner.run(self._consumer.getmany(timeout_ms=50)).values():
+            self.values += [record.value for record in records]
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        self._runner.run(self._consumer.commit())
+
+    def close(self) -> None:
+        self._runner.run(self._consumer.stop())
+        self._runner.close()
+
+
+CLASSIC = {"session.timeout.ms": 20_000, "heartbeat.interval.ms": 200}
+CLIENTS: dict[str, Callable[[str, int], Member]] = {
+    "kohort, consumer": lambda address, _: OurMember(address),
+    "kohort, classic": lambda address, _: OurMember(address, group_protocol="classic", heartbeat_interval_ms=200),
+    "librdkafka, consumer": lambda address, _: ConfluentMember(address, **{"group.protocol": "consumer"}),
+    "librdkafka, consumer, static": lambda address, number: ConfluentMember(
+        address, **{"group.protocol": "consumer", "group.instance.id": f"static-{number}"}
+    ),
+    "librdkafka, classic": lambda address, _: ConfluentMember(address, **CLASSIC),
+    "librdkafka, cooperative": lambda address, _: ConfluentMember(
+        address, **CLASSIC, **{"partition.assignment.strategy": "cooperative-sticky"}
+    ),
+    "librdkafka, classic, static": lambda address, number: ConfluentMember(
+        address, **CLASSIC, **{"group.instance.id": f"static-{number}"}
+    ),
+    "kafka-python": lambda address, _: KafkaPythonMember(address),
+    "aiokafka": lambda address, _: AioMember(address),
+}
+
+
+def stored(data_dir: Path) -> dict[str, object]:
+    """What the log of the killed broker says of groups, offsets left out; an empty shard says nothing."""
+    store = Store.open(str(data_dir))
+    state: dict[str, object] = {}
+    for log in store.topics[OFFSETS_TOPIC].partitions:
+        shard = Shard(GroupSettings())
+        GroupLogLoader().load(shard, log)
+        digest = shard.state_digest()
+        for kind in ("consumer", "classic"):
+            groups = digest[kind]
+            assert isinstance(groups, dict)
+            state.update({f"{kind} {name}": group for name, group in groups.items()})
+    store.close(clean=False)
+    return state
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[MortalBroker]:
+    with MortalBroker(tmp_path / "data", CONFIG) as broker:
+        with kohort.Admin(bootstrap_servers=broker.address) as admin:
+            admin.create_topic(TOPIC, PARTITIONS)
+        yield broker
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_members_notice_nothing(broker: MortalBroker, client: str) -> None:
+    with ExitStack() as stack:
+        members = [CLIENTS[client](broker.address, number) for number in range(2)]
+        for member in members:
+            stack.callback(member.close)
+        producer = stack.enter_context(kohort.Producer(bootstrap_servers=broker.address, reconnect_backoff_max_ms=200))
+        admin = stack.enter_context(kohort.Admin(bootstrap_servers=broker.address, reconnect_backoff_max_ms=200))
+
+        def poll_all() -> list[set[int]]:
+            for member in members:
+                member.poll()
+            return [member.owned() for member in members]
+
+        def read_on(turn: str) -> None:
+            values = [f"{turn} {partition}".encode() for partition in range(PARTITIONS)]
+            for partition, value in enumerate(values):
+                producer.send(TOPIC, value, partition=partition).result(20)
+            wait_until(
+                lambda: poll_all() and {value for member in members for value in member.values} >= set(values),
+                f"the members read on, {turn}",
+            )
+            for member in members:
+                member.commit()
+
+        wait_until(lambda: [len(owned) for owned in poll_all()] == [2, 2], "the members share the partitions")
+        read_on("before")
+        wait_until(lambda: poll_all() and admin.describe_group("g").state == "Stable", "the group is stable")
+        called, owned = [list(member.called) for member in members], poll_all()
+        states: list[dict[str, object]] = []
+        for turn in range(TURNS + 1):
+            broker.kill()
+            states.append(stored(broker.data_dir))
+            broker.revive()
+            read_on(f"after {turn}")
+        assert len(states[0]) == 1, "the group is in the log"
+        assert all(state == states[0] for state in states), "a restart changed the group"
+        assert poll_all() == owned
+        assert [member.called for member in members] == called, "a member was called back"
