@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 RECORDS = 30
@@ -137,6 +138,10 @@ def test_group_command_shows_groups_of_both_protocols(tool: Tool, groups: Groups
     for when in ("CURRENT", "TARGET"):
         assert (modern[f"{when}-EPOCH"], modern[f"{when}-ASSIGNMENT"]) == ("2", "orders:0,1,2")
 
+    told = [line.split() for line in tool(GROUPS, "--describe", "--all-groups", "--state")]
+    states = {words[0]: words[-3:] for words in told if words[0] != "GROUP"}
+    assert states == {"classic": ["range", "Stable", "1"], "modern": ["uniform", "Stable", "1"]}
+
 
 def test_group_command_moves_and_deletes_groups_that_are_empty(
     broker: kohort.Broker, tool: Tool, groups: Groups
@@ -155,6 +160,19 @@ def test_group_command_moves_and_deletes_groups_that_are_empty(
             assert [row.committed for row in admin.group_offsets(group)] == [4] * PARTITIONS
         assert "successful" in tool(GROUPS, "--delete", "--group", "classic")[0]
         assert [row.group_id for row in admin.list_groups()] == ["modern"]
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_console_consumer_reads_and_commits(broker: kohort.Broker, tool: Tool, groups: Groups, protocol: str) -> None:
+    """Apache Kafka's own consumer: with the consumer protocol it names topics by id in OffsetCommit and OffsetFetch."""
+    del groups
+    words = ("--topic", "orders", "--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "30000")
+    said = tool(CONSOLE, *words, "--group", f"java-{protocol}", "--command-property", f"group.protocol={protocol}")
+    assert sorted(line for line in said if line.startswith("order ")) == sorted(f"order {n}" for n in range(RECORDS))
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        committed = {row.partition: row.committed for row in admin.group_offsets(f"java-{protocol}")}
+        assert committed == dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+        admin.delete_groups([f"java-{protocol}"])
 
 
 def dumped(*words: str, files: list[Path]) -> list[str]:
