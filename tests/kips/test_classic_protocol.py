@@ -108,6 +108,23 @@ def test_members_go_on_after_the_broker_restarts(world):
     assert world.list_groups() == [("g", "consumer", "Empty", "classic")]
 
 
+def test_member_whose_group_is_gone_is_told_to_join_again(world):
+    """Nothing that a live member asks is answered GROUP_ID_NOT_FOUND, which ends Java and librdkafka clients."""
+    a = ClassicClient(world, "a")
+    rebalance(a, plan={"a": (0, 1, 2, 3)})
+    world.log.clear()
+    world.restart()
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert (a.heartbeat(), a.commit(0, 1)) == (unknown, unknown)
+    a.sync().is_refused(unknown)
+    a.join().is_refused(unknown)
+    leaving = asked.LeavingMember(member_id=a.member_id)
+    answer = world.ask(asked.LeaveGroup(cause=world.cause(), request=world.request(), group_id="g", members=(leaving,)))
+    assert answer.body_as(asked.LeaveGroupReply).members == ((leaving, unknown),)
+    before_v9 = world.commit({0: 1}, member_id=a.member_id, epoch=1, is_member_epoch_aware=False)
+    before_v9.is_refused(ErrorCode.ILLEGAL_GENERATION)
+
+
 def test_administrator_takes_a_member_out(world):
     """KIP-571: LeaveGroup in another's name; the member learns of it by its next heartbeat."""
     a = ClassicClient(world, "a")

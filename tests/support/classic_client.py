@@ -86,8 +86,12 @@ class ClassicClient:
         """Whether that is an answer which it has not read, of a generation that is not over."""
         if not isinstance(body, asked.JoinGroupReply) or body.error != ErrorCode.NONE:
             return False
-        group = self.world.shard.groups.classic["g"]
-        is_over = group.state is ClassicGroupState.PREPARING_REBALANCE or body.generation_id != group.generation
+        group = self.world.shard.groups.classic.get("g")
+        is_over = (
+            group is None
+            or group.state is ClassicGroupState.PREPARING_REBALANCE
+            or body.generation_id != group.generation
+        )
         return not is_over and (body.generation_id, body.member_id) != (self.generation, self.member_id)
 
     def learn_generation(self) -> asked.JoinGroupReply:

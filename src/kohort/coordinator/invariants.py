@@ -26,6 +26,7 @@ from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import MemberState
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
@@ -39,7 +40,7 @@ def check_groups(groups: GroupsState) -> None:
         raise InvariantViolation(f"TypeOK: group {min(both)} is classic and KIP-848 at once")
     for group in groups.consumer.values():
         check_group(group, groups.image)
-    for group_id in groups.offsets:
+    for group_id in (*groups.offsets, *groups.pending_offsets):
         check_offsets(groups, group_id)
 
 
@@ -51,13 +52,6 @@ def check_group_id(groups: GroupsState, group_id: str) -> None:
             raise InvariantViolation(f"TypeOK: group {group_id} is classic and KIP-848 at once")
         check_group(group, groups.image)
     check_offsets(groups, group_id)
-
-
-def check_offsets(groups: GroupsState, group_id: str) -> None:
-    """TypeOK of a group's offsets: a topic without a commit is not there."""
-    topics = groups.offsets.get(group_id)
-    if topics is not None and (not topics or not all(topics.values())):
-        raise InvariantViolation(f"TypeOK: group {group_id} has an empty mapping of offsets")
 
 
 def check_group(group: ConsumerGroup, image: TopicImage) -> None:

@@ -144,6 +144,22 @@ def test_epoch_that_falls_is_noticed(group: GroupDialogue) -> None:
         check_step(before, group.shard.groups)
 
 
+def test_offset_that_waits_for_no_transaction_is_noticed(group: GroupDialogue) -> None:
+    group.commit_in_transaction({0: 1}, producer=7)
+    transactions = group.shard.groups.transactions
+    transactions[8] = transactions.pop(7)
+    with pytest.raises(InvariantViolation, match="no transaction of that producer is open"):
+        check_groups(group.shard.groups)
+    transactions[7] = transactions.pop(8)
+    claims = group.shard.groups.pending_offsets["g"]
+    claims["t", 1] = claims.pop(("t", 0))
+    with pytest.raises(InvariantViolation, match="of another partition"):
+        check_groups(group.shard.groups)
+    claims["t", 0] = {}
+    with pytest.raises(InvariantViolation, match="empty mapping of pending"):
+        check_groups(group.shard.groups)
+
+
 def test_empty_mapping_of_offsets_is_noticed() -> None:
     groups = GroupsState()
     groups.offsets["g"] = {"t": {}}
