@@ -51,7 +51,10 @@ class Bystanders:
         with kohort.Admin(bootstrap_servers=address) as admin:
             admin.create_topic("work")
         self._producer = stack.enter_context(kohort.Producer(bootstrap_servers=address, linger_ms=0))
-        self._ours = stack.enter_context(kohort.Consumer(bootstrap_servers=address, group_id="ours"))
+        # A member has its partition a little before it knows where to begin; the first record must not fall in between.
+        self._ours = stack.enter_context(
+            kohort.Consumer(bootstrap_servers=address, group_id="ours", auto_offset_reset="earliest")
+        )
         self._ours.subscribe(["work"])
         self.errors: list[confluent_kafka.KafkaError] = []
         self._theirs = confluent_kafka.Consumer(
@@ -59,6 +62,7 @@ class Bystanders:
                 "bootstrap.servers": address,
                 "group.id": "theirs",
                 "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
                 "error_cb": self.errors.append,
             }
         )
