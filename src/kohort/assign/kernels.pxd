@@ -1,7 +1,7 @@
 # C types for kernels.py. Nothing here has a body: the .py is the whole source and runs without this file.
 cimport cython
 
-@cython.locals(partition=Py_ssize_t, member=cython.int, free=Py_ssize_t)
+@cython.locals(count=Py_ssize_t, partition=Py_ssize_t, member=cython.int, free=Py_ssize_t)
 cpdef Py_ssize_t count_loads(const int[::1] owner, int[::1] loads) except -1
 
 @cython.locals(partition=Py_ssize_t, found=cython.int)

@@ -18,9 +18,12 @@ NOBODY = -1
 
 def count_loads(owner: array[int], loads: array[int]) -> int:
     """Add to `loads` (member -> number) what each member owns; returns how many partitions nobody owns."""
+    count = len(loads)
     free = 0
     for partition in range(len(owner)):
         member = owner[partition]
+        if member >= count:
+            raise IndexError(f"partition {partition} is owned by member {member} of {count}")
         if member >= 0:
             loads[member] += 1
         else:

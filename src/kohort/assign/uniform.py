@@ -60,7 +60,6 @@ def assign_homogeneous(owner: array[int], member_count: int, *, max_moves: int =
         max_moves: no more partitions than this leave an owner, those of the largest loads first.
         imbalance: the difference beyond 1 that is worth no move.
     """
-    assert member_count > kernels.largest(owner), "an owner is no member"
     assert member_count >= 1
     loads = array("i", bytes(4 * member_count))
     free = kernels.count_loads(owner, loads)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from array import array
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.assign.moves import loads_of
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
 from kohort.ids import TopicId
 
@@ -52,3 +54,8 @@ def test_impossible_partitions_and_owners_are_passed_over() -> None:
     space = PartitionSpace([(A, 2)])
     assert list(gather_owners(space, [{A: (-1, 0, 2**31)}])) == [0, -1]
     assert changed_members(array("i", [0, 7]), array("i", [-9, 1]), 2) == [0, 1]
+
+
+def test_an_owner_that_is_no_member_is_a_bug_of_the_caller() -> None:
+    with pytest.raises(IndexError, match="partition 1 is owned by member 7 of 2"):
+        loads_of(array("i", [0, 7]), 2)
