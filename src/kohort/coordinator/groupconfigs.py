@@ -259,7 +259,8 @@ def _rearm(
     if session_ms != old.group_consumer_session_timeout_ms:
         # A member was told when to come next, and does not know of the new session before that.
         fair_ms = now_ms + session_ms + (longest_interval_ms(old) if is_shorter else 0)
-        for member in group.members.values():
+        # Classic members have asked for sessions of their own.
+        for member in [member for member in group.members.values() if member.classic is None]:
             deadline_ms = timers.deadline(member.session_key)
             # Who is disconnected has what grace it has until it is heard of again.
             if deadline_ms is None or (member.is_disconnected and not is_shorter):

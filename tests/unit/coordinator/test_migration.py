@@ -544,6 +544,15 @@ def test_classic_member_lives_by_its_own_session_timeout(mixed: MixedDialogue) -
     assert x.beat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_session_of_a_classic_member_is_not_the_groups(mixed: MixedDialogue) -> None:
+    """A config of the group changes the sessions of those who did not ask for one of their own."""
+    x = upgraded(mixed, x=[0, 1, 2, 3])["x"]
+    deadline_ms = mixed.shard.timers.deadline(mixed.member("x").session_key)
+    mixed.alter_configs({"consumer.session.timeout.ms": "6000"})
+    assert mixed.shard.timers.deadline(mixed.member("x").session_key) == deadline_ms
+    assert x.beat() == ErrorCode.NONE
+
+
 def test_member_that_does_not_rejoin_in_time_is_removed(mixed: MixedDialogue) -> None:
     """Going on with heartbeats does not prolong it."""
     x = upgraded(mixed, x=[0, 1, 2, 3])["x"]

@@ -1,0 +1,97 @@
+"""From which state a KIP-848 member or group comes into which, and by what: the tables of docs/groups.md.
+
+Laws: a step that is not in a table does not happen; a test holds random sequences against them. States of members are
+those of record type 8, but that a static member that is away (epoch -2) is told apart.
+Source: architecture rule 7; KIP-848, Apache Kafka's CurrentAssignmentBuilder and ConsumerGroup.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.coordinator.consumer.describe import state_of
+from kohort.coordinator.model import ConsumerMember, GroupsState
+from kohort.coordinator.records import MemberState
+
+#: Not in the group, before or after.
+NOBODY: Final = "(no member)"
+#: `member_state` of a static member that left for a while.
+AWAY: Final = "AWAY"
+#: No group of that id.
+NO_GROUP: Final = "(no group)"
+#: `group_state` of a classic group, whatever its own state.
+CLASSIC: Final = "(classic group)"
+
+_STABLE, _UNREVOKED = MemberState.STABLE.name, MemberState.UNREVOKED_PARTITIONS.name
+_UNRELEASED, _UNKNOWN = MemberState.UNRELEASED_PARTITIONS.name, MemberState.UNKNOWN.name
+
+#: (state, next state) -> what brings a member there.
+MEMBER_TRANSITIONS: Final = {
+    (NOBODY, _STABLE): "it joins, and all of its target is free; or it comes with its classic group",
+    (NOBODY, _UNRELEASED): "it joins, and others still have something of its target",
+    (NOBODY, _UNREVOKED): "it takes the place of a static member, and does not want all that one had",
+    (_STABLE, _STABLE): "a new target gives it what it has, or more that is free",
+    (_STABLE, _UNREVOKED): "a new target takes something from it, or it subscribes to less: it is told to give up",
+    (_STABLE, _UNRELEASED): "a new target gives it something that others still have",
+    (_STABLE, AWAY): "a static member leaves with epoch -2",
+    (_UNREVOKED, _UNREVOKED): "it has given up a part, which is free at once",
+    (_UNREVOKED, _STABLE): "it has given up everything it was told to, and has all of its target",
+    (
+        _UNREVOKED,
+        _UNRELEASED,
+    ): "it has given up everything it was told to, and others still have something of its target",
+    (_UNREVOKED, AWAY): "a static member leaves with epoch -2; what it had yet to give up is free",
+    (_UNRELEASED, _UNRELEASED): "others have released a part of what it waits for",
+    (_UNRELEASED, _STABLE): "others have released all that it waits for, or it shall not have it any more",
+    (_UNRELEASED, _UNREVOKED): "a newer target takes something from it",
+    (_UNRELEASED, AWAY): "a static member leaves with epoch -2",
+    (AWAY, AWAY): "what a new target takes from it is free at once",
+    (_UNKNOWN, _STABLE): "a newer broker stored its state; it says that it owns nothing",
+    (_UNKNOWN, _UNRELEASED): "the same, and others still have something of its target",
+    (_STABLE, NOBODY): "it leaves, is silent, is removed, is replaced, or its group becomes classic",
+    (_UNREVOKED, NOBODY): "the same, or it did not give up in time",
+    (_UNRELEASED, NOBODY): "the same as for STABLE",
+    (_UNKNOWN, NOBODY): "the same as for STABLE",
+    (AWAY, NOBODY): "its session ends, or somebody takes its place under its static name",
+}
+
+#: (state, next state) -> what brings a group there. Each state may also stay as it is.
+GROUP_TRANSITIONS: Final = {
+    (NO_GROUP, "Assigning"): "the first member joins; its target is computed when the window closes",
+    (NO_GROUP, "Stable"): "the first member joins, and nothing is waited for",
+    ("Empty", "Assigning"): "a member joins; its target is computed when the window closes",
+    ("Empty", "Stable"): "a member joins, and nothing is waited for",
+    ("Empty", NO_GROUP): "it is deleted, or has expired",
+    ("Empty", CLASSIC): "a classic member joins",
+    ("Assigning", "Reconciling"): "the target is computed, and members have to move",
+    ("Assigning", "Stable"): "the target is computed, and every member has it",
+    ("Assigning", "Empty"): "the last member is gone",
+    ("Assigning", CLASSIC): "only classic members are left, and the policy lets the group become classic",
+    ("Reconciling", "Stable"): "every member has its target",
+    ("Reconciling", "Assigning"): "members, subscriptions or topics change",
+    ("Reconciling", "Empty"): "the last member is gone",
+    ("Reconciling", CLASSIC): "only classic members are left, and the policy lets the group become classic",
+    ("Stable", "Assigning"): "members, subscriptions or topics change",
+    ("Stable", "Reconciling"): "the same, and the target is computed at once",
+    ("Stable", "Empty"): "the last member is gone",
+    ("Stable", CLASSIC): "only classic members are left, and the policy lets the group become classic",
+    (CLASSIC, "Assigning"): "a member joins by the consumer protocol, and the policy lets the group move",
+    (CLASSIC, "Reconciling"): "the same, and the target is computed at once",
+    (CLASSIC, "Stable"): "the same; the classic group was empty, or nobody has to move",
+}
+
+
+def member_state(member: ConsumerMember | None) -> str:
+    """A member's state by the names of `MEMBER_TRANSITIONS`."""
+    if member is None:
+        return NOBODY
+    # What left with epoch -2 keeps its state in the log, which says nothing any more.
+    return AWAY if member.member_epoch < 0 else member.state.name
+
+
+def group_state(groups: GroupsState, group_id: str) -> str:
+    """A group's state by the names of `GROUP_TRANSITIONS`."""
+    group = groups.consumer.get(group_id)
+    if group is not None:
+        return state_of(group)
+    return CLASSIC if group_id in groups.classic else NO_GROUP
