@@ -544,6 +544,21 @@ def test_classic_member_lives_by_its_own_session_timeout(mixed: MixedDialogue) -
     assert x.beat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_classic_member_that_is_heard_of_again_has_its_whole_session() -> None:
+    mixed = MixedDialogue({"t": 4}, group_disconnect_grace_ms=500)
+    x = upgraded(mixed, x=[0, 1, 2, 3])["x"]
+    for say in (x.beat, lambda: x.receive_sync(x.send_sync())):
+        mixed.disconnect("x")
+        mixed.advance(ms=400)
+        say()
+        mixed.advance(ms=5_000)
+        mixed.settle_consumers()
+        assert "x" in mixed.group.members
+    mixed.disconnect("x")
+    mixed.advance(ms=501)
+    assert "x" not in mixed.group.members
+
+
 def test_session_of_a_classic_member_is_not_the_groups(mixed: MixedDialogue) -> None:
     """A config of the group changes the sessions of those who did not ask for one of their own."""
     x = upgraded(mixed, x=[0, 1, 2, 3])["x"]

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from kohort.coordinator import commands as asked
+from kohort.coordinator.consumer import states
 from kohort.coordinator.consumer.static import decide_connection_gone
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records import MemberState
@@ -263,6 +265,45 @@ class Chaos:
 def test_laws_hold_after_every_step(seed: int) -> None:
     """Invariants, `fold(log) == state`, one answer per request; the seed is the name of a failure."""
     Chaos(seed).run(100)
+
+
+class Watched(GroupDialogue):
+    """Notes each step of the group "g" and of its members."""
+
+    steps: list[tuple[str, str]]
+    moves: list[tuple[str, str]]
+
+    def _commit(self, *decided: Any) -> Any:
+        state, members = self._look()
+        result = super()._commit(*decided)
+        later, after = self._look()
+        self.moves.append((state, later))
+        nobody = states.member_state(None)
+        for member_id in members.keys() | after.keys():
+            self.steps.append((members.get(member_id, nobody), after.get(member_id, nobody)))
+        return result
+
+    def _look(self) -> tuple[str, dict[str, str]]:
+        groups = self.shard.groups
+        group = groups.consumer.get("g")
+        members = {} if group is None else group.members
+        found = {member_id: states.member_state(member) for member_id, member in members.items()}
+        return states.group_state(groups, "g"), found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_step_is_taken_that_the_tables_of_states_do_not_know(seed: int) -> None:
+    """The tables are those that docs/groups.md shows."""
+    chaos = Chaos(seed)
+    dialogue = chaos.dialogue
+    dialogue.__class__ = Watched
+    assert isinstance(dialogue, Watched)
+    dialogue.steps, dialogue.moves = [], []
+    chaos.run(60)
+    assert set(dialogue.steps) <= states.MEMBER_TRANSITIONS.keys()
+    changed = {(before, after) for before, after in dialogue.moves if before != after}
+    between_classic = {(states.NO_GROUP, states.CLASSIC), (states.CLASSIC, states.NO_GROUP)}
+    assert changed <= states.GROUP_TRANSITIONS.keys() | between_classic
 
 
 @pytest.mark.parametrize("seed", range(40))

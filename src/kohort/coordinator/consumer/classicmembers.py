@@ -49,7 +49,13 @@ from kohort.coordinator.embeddedcodec import (
     write_assignment,
 )
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records import ClassicMemberFacts, CurrentAssignmentSet, MemberState
+from kohort.coordinator.records import (
+    ClassicMemberFacts,
+    CurrentAssignmentSet,
+    MemberConnectionSeen,
+    MemberState,
+    Record,
+)
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.coordinator.upgrade import build_hosted_join_reply
@@ -135,7 +141,8 @@ def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, 
         assignment=write_assignment(assigned, subscription=metadata),
     )
     disarm = Disarm(TimerKey("sync", group.group_id, member.member_id))
-    return Decision(effects=(Reply(command.request, reply), disarm, _session(member, classic, now_ms=now_ms)))
+    effects = (Reply(command.request, reply), disarm, _session(member, classic, now_ms=now_ms))
+    return Decision(_heard(group, member), effects)
 
 
 def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage, *, now_ms: int) -> Decision:
@@ -143,19 +150,20 @@ def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage
     member, classic = _check_member(group, command)
     session = _session(member, classic, now_ms=now_ms)
     join_key = TimerKey("join", group.group_id, member.member_id)
+    heard = _heard(group, member)
     if member.state == MemberState.STABLE and member.member_epoch == group.target_epoch:
-        return Decision(effects=(Reply(command.request, Done()), session))
+        return Decision(heard, (Reply(command.request, Done()), session))
     step = _next_step(group, member, image)
     if _has_to_rejoin(group, member, step):
         deadline_ms = now_ms + max(member.rebalance_timeout_ms, 0)
         reply = Reply(command.request, Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS))
         # It does not prolong its time to rejoin by going on with its heartbeats.
-        return Decision(effects=(reply, session, Arm(join_key, deadline_ms, if_absent=True)))
+        return Decision(heard, (reply, session, Arm(join_key, deadline_ms, if_absent=True)))
     effects: tuple[Effect, ...] = (Reply(command.request, Done()), session, Disarm(join_key))
     if step is None or not _is_same(step.assigned, member.assigned):
-        return Decision(effects=effects)
+        return Decision(heard, effects)
     # The client knows the generation that it speaks in, whatever became of it since.
-    return Decision((replace(step, previous_member_epoch=command.generation_id),), effects)
+    return Decision((*heard, replace(step, previous_member_epoch=command.generation_id)), effects)
 
 
 def check_generation(member: ConsumerMember, generation_id: int) -> None:
@@ -293,6 +301,13 @@ def _check_member(group: ConsumerGroup, command: SyncGroup | Heartbeat) -> tuple
         )
     check_generation(member, command.generation_id)
     return member, member.classic
+
+
+def _heard(group: ConsumerGroup, member: ConsumerMember) -> tuple[Record, ...]:
+    """A member whose connection was gone is there again."""
+    if not member.is_disconnected:
+        return ()
+    return (MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False),)
 
 
 def _session(member: ConsumerMember, classic: ClassicMemberFacts, *, now_ms: int) -> Arm:
