@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -99,6 +101,29 @@ def test_second_process_with_a_name_in_use_is_told_and_the_first_goes_on(broker:
         assert (seen[0].code(), "instance ID is still used" in seen[0].str()) == (KafkaError._FATAL, True)
         assert first.owned == {0, 1}
         second.consumer.close()
+
+
+def test_crashed_static_member_is_replaced_long_before_its_session_ends() -> None:
+    """Apache Kafka keeps the new process out, with an error that ends it, for up to 45 seconds."""
+    code = (
+        "import sys, confluent_kafka as c\n"
+        "consumer = c.Consumer({'bootstrap.servers': sys.argv[1], 'group.id': 'g', 'group.protocol': 'consumer',\n"
+        "    'group.instance.id': 'one'})\n"
+        "consumer.subscribe(['t'], on_assign=lambda *_: print('assigned', flush=True))\n"
+        "while True: consumer.poll(0.1)\n"
+    )
+    with Broker(config={"group.consumer.heartbeat.interval.ms": 200}) as broker:
+        create(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), t=2)
+        command = [sys.executable, "-c", code, broker.bootstrap_servers]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            try:
+                assert child.stdout is not None and child.stdout.readline() == "assigned\n"
+                epoch = group_epoch(broker)
+            finally:
+                child.kill()
+        with static(broker, "one") as successor:
+            settle(successor, owned=[2], total=2)
+            assert group_epoch(broker) == epoch
 
 
 def test_administrator_removes_a_static_member_by_its_name_alone(broker: Broker, admin: AdminClient) -> None:

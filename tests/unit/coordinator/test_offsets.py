@@ -208,3 +208,18 @@ def test_group_with_members_is_not_deleted(group: GroupDialogue) -> None:
     assert group.committed() == {}
     group.restart()
     assert not any(group.shard.state_digest().values())
+
+
+def test_commit_by_the_id_of_a_topic_that_was_deleted_under_the_group(group: GroupDialogue) -> None:
+    """Kafka's UNKNOWN_TOPIC_ID has a Java consumer repeat its last commit for minutes before it lets go."""
+    group.stable(a=[0, 1])
+    deleted = group.topic_id("t")
+    group.set_topics({"u": 1})
+    errors = group.commit({("", 0): 5}, member_id="a", epoch=1, topic_id=deleted).errors()
+    assert errors == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+    never = topic_id_of("never")
+    assert group.commit({("", 0): 5}, member_id="a", epoch=1, topic_id=never).errors() == (ErrorCode.UNKNOWN_TOPIC_ID,)
+    group.settle()
+    assert group.commit({("", 0): 5}, member_id="a", epoch=2, topic_id=deleted).errors() == (
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    )

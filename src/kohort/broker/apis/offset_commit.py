@@ -21,7 +21,7 @@ from kohort.wire.messages.offset_commit import (
 
 
 def handle(context: BrokerContext, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
-    """Ask the group's coordinator about the topics that exist; the others are refused here."""
+    """Ask the group's coordinator about every topic that is named; one without name and id is refused here."""
     if message.member_id:
         context.member_connections.check(request.connection, message.group_id, message.member_id)
     names = [_name(context, topic, request.version) for topic in message.topics]
@@ -65,11 +65,13 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
 
 
 def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int) -> str | None:
-    """The topic's name, `None` for an id that nobody knows; a name is checked by the coordinator."""
+    """The topic's name, empty for an id that is not known (any more), `None` for no id; the coordinator checks it."""
     if version < 10:
         return topic.name
-    found = context.cluster.topic_by_id(topic.topic_id) if topic.topic_id != ZERO_TOPIC_ID else None
-    return found.name if found is not None else None
+    if topic.topic_id == ZERO_TOPIC_ID:
+        return None
+    found = context.cluster.topic_by_id(topic.topic_id)
+    return found.name if found is not None else ""
 
 
 def _answer(message: OffsetCommitRequest, names: list[str | None], errors: list[ErrorCode]) -> OffsetCommitResponse:

@@ -51,6 +51,9 @@ def examine_partitions(
     records: list[OffsetCommitted] = []
     errors: list[ErrorCode] = []
     for offset in command.offsets:
+        if not offset.topic and offset.topic_id != ZERO_TOPIC_ID:
+            errors.append(_unknown_id(group, offset.topic_id))
+            continue
         topic_id, error = _check_partition(groups.image, offset, settings)
         if error == ErrorCode.NONE and group is not None and member is not None:
             error = _check_grant(group, member, topic_id, offset.partition, command.generation_or_member_epoch)
@@ -60,6 +63,17 @@ def examine_partitions(
                 _build_record(command.group_id, offset, topic_id=topic_id, now_ms=now_ms, expire_ms=expire_ms)
             )
     return records, errors
+
+
+def _unknown_id(group: ConsumerGroup | None, topic_id: TopicId) -> ErrorCode:
+    """The code for an id that no topic has: the topic was deleted while the group consumed it, or never was.
+
+    Kafka says UNKNOWN_TOPIC_ID for both. The Java consumer takes that for a picture of the topics that is not up to
+    date, and repeats the commit before it gives the partition up until its max.poll.interval is over; a topic that is
+    gone it believes at once.
+    """
+    is_deleted = group is not None and topic_id in group.holders
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> ConsumerMember | None:

@@ -1,0 +1,87 @@
+"""A stock Java member of a group in a process of its own: Apache Kafka's consumer with the consumer protocol."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from support.apache import kafka_libs
+from support.waiting import PATIENCE_SECONDS
+
+PROGRAM = Path(__file__).with_name("KafkaMember.java")
+
+
+class JavaMember:
+    """A context manager; leaving it closes the consumer, which with an instance id says that it comes back."""
+
+    def __init__(self, address: str, *, topic: str = "t", group_id: str = "g", instance_id: str | None = None) -> None:
+        libs = kafka_libs()
+        if shutil.which("javac") is None:
+            pytest.skip("a member in Java needs a JDK (javac), which is not installed")
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+        command = ["java", "-Xmx128m", quiet, "-cp", f"{libs}{os.sep}*", str(PROGRAM), address, group_id]
+        self._process = subprocess.Popen(
+            [*command, instance_id or "-", topic], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the consumer and wait for the end of its process."""
+        if self._process.poll() is None:
+            assert self._process.stdin is not None
+            try:
+                # One byte is its word to close.
+                self._process.stdin.write("\n")
+                self._process.stdin.flush()
+                self._process.wait(PATIENCE_SECONDS)
+            finally:
+                self.kill()
+
+    def kill(self) -> None:
+        """End the process as a crash does."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def wait_for(self, line: str) -> list[str]:
+        """Wait until it prints a line that begins so; returns what it printed until then, that line included."""
+        seen: list[str] = []
+        while not seen or not seen[-1].startswith(line):
+            try:
+                seen.append(self._lines.get(timeout=PATIENCE_SECONDS))
+            except queue.Empty:
+                raise AssertionError(f"a Java member did not print {line!r}, but {seen}") from None
+        return seen
+
+    def said(self) -> list[str]:
+        """What it has printed since it was asked last."""
+        found: list[str] = []
+        while not self._lines.empty():
+            found.append(self._lines.get_nowait())
+        return found
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.rstrip())
