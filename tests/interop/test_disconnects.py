@@ -1,0 +1,163 @@
+"""Connections of group members that close: of processes that are killed, and of clients that come back.
+
+Stock clients and ours; `group.disconnect.grace.ms` gives up the former soon and never the latter, and the guard against
+late requests lets a client that has changed its connection go on as before.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import kohort
+from kohort.wire.registry import ApiKey
+from support.apache import kafka_libs
+from support.lossy_proxy import LossyProxy
+from support.restarts import wait_until
+
+pytestmark = pytest.mark.interop
+
+PARTITIONS = 4
+GRACE_MS = 1_500
+#: Far below the session timeout of all members, 45 s.
+SOON_SECONDS = 15.0
+
+CONFLUENT = """
+import sys, confluent_kafka
+consumer = confluent_kafka.Consumer({
+    "bootstrap.servers": sys.argv[1], "group.id": "g", "group.protocol": sys.argv[2], "auto.offset.reset": "earliest",
+    "auto.commit.interval.ms": 200, "reconnect.backoff.max.ms": 500,
+    **({"heartbeat.interval.ms": 200} if sys.argv[2] == "classic" else {})})
+consumer.subscribe(["t"])
+while True:
+    consumer.poll(0.2)
+"""
+KOHORT = """
+import sys, kohort
+consumer = kohort.Consumer(
+    bootstrap_servers=sys.argv[1], group_id="g", group_protocol=sys.argv[2], auto_offset_reset="earliest",
+    heartbeat_interval_ms=200, auto_commit_interval_ms=200)
+consumer.subscribe(["t"])
+while True:
+    consumer.poll(0.2)
+"""
+JAVA = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+
+def java_command(bootstrap: str, protocol: str) -> list[str]:
+    settings = {"group.protocol": protocol, "auto.commit.interval.ms": "200", "reconnect.backoff.max.ms": "500"}
+    if protocol == "classic":
+        settings["heartbeat.interval.ms"] = "200"
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+    tool = ["java", "-Xmx128m", "-cp", f"{kafka_libs()}/*", quiet, JAVA, "--bootstrap-server", bootstrap]
+    properties = [word for pair in settings.items() for word in ("--command-property", "=".join(pair))]
+    return [*tool, "--topic", "t", "--group", "g", "--from-beginning", *properties]
+
+
+COMMANDS: dict[str, Callable[[str, str], list[str]]] = {
+    "confluent": lambda bootstrap, protocol: [sys.executable, "-c", CONFLUENT, bootstrap, protocol],
+    "kohort": lambda bootstrap, protocol: [sys.executable, "-c", KOHORT, bootstrap, protocol],
+    "java": java_command,
+}
+CLIENTS = ["confluent", "kohort", pytest.param("java", marks=pytest.mark.apache)]
+
+
+@contextmanager
+def running(client: str, bootstrap: str, protocol: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A member in a process of its own, killed at the end."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(COMMANDS[client](bootstrap, protocol), stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(20)
+
+
+@pytest.fixture
+def proxy() -> Iterator[LossyProxy]:
+    with LossyProxy() as made:
+        yield made
+
+
+@pytest.fixture
+def broker(proxy: LossyProxy) -> Iterator[kohort.Broker]:
+    """Clients that start from the proxy's address stay behind it."""
+    config = {
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}",
+        "group.disconnect.grace.ms": GRACE_MS,
+        "group.consumer.heartbeat.interval.ms": 200,
+    }
+    with kohort.Broker(config=config) as broker:
+        proxy.target_port = broker.port
+        yield broker
+
+
+@pytest.fixture
+def admin(broker: kohort.Broker) -> Iterator[kohort.Admin]:
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("t", PARTITIONS)
+        yield admin
+
+
+def holders(admin: kohort.Admin) -> dict[str, int]:
+    """member -> how many partitions it has; empty while there is no group."""
+    if not any(row.group_id == "g" for row in admin.list_groups()):
+        return {}
+    return {row.member_id: len(row.assignment) for row in admin.describe_group("g").members}
+
+
+def send(broker: kohort.Broker, count: int) -> None:
+    with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for future in [producer.send("t", b"x", partition=number % PARTITIONS) for number in range(count)]:
+            future.result(10)
+
+
+def lag(admin: kohort.Admin) -> int:
+    """Records that are not committed; all of them where nothing is."""
+    offsets = admin.group_offsets("g")
+    return sum(row.end_offset - (row.committed or 0) for row in offsets) if len(offsets) == PARTITIONS else 1
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_killed_process_is_given_up_soon(
+    broker: kohort.Broker, admin: kohort.Admin, tmp_path: Path, client: str, protocol: str
+) -> None:
+    """G3; with Apache Kafka the partitions wait for 45 s."""
+    log = tmp_path / "log"
+    with running(client, broker.bootstrap_servers, protocol, log) as doomed:
+        wait_until(lambda: list(holders(admin).values()) == [PARTITIONS], "the first member to have everything")
+        with running(client, broker.bootstrap_servers, protocol, log):
+            wait_until(lambda: sorted(holders(admin).values()) == [2, 2], "both to share")
+            doomed.kill()
+            began = time.monotonic()
+            wait_until(lambda: list(holders(admin).values()) == [PARTITIONS], "the survivor to have everything")
+            assert time.monotonic() - began < SOON_SECONDS
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_whose_connection_breaks_is_neither_given_up_nor_taken_for_late(  # noqa: PLR0917
+    broker: kohort.Broker, admin: kohort.Admin, proxy: LossyProxy, tmp_path: Path, client: str, protocol: str
+) -> None:
+    """It comes back by another connection, heartbeats and commits, and its records are committed to the end."""
+    heartbeat = ApiKey.HEARTBEAT if protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT
+    with running(client, f"127.0.0.1:{proxy.port}", protocol, tmp_path / "log"):
+        wait_until(lambda: list(holders(admin).values()) == [PARTITIONS], "the member to have everything")
+        before = holders(admin)
+        for round_ in range(1, 4):
+            for api in (heartbeat, ApiKey.OFFSET_COMMIT):
+                lost = proxy.lost
+                proxy.lose_answers(api, 1)
+                send(broker, 40)
+                wait_until(lambda lost=lost: proxy.lost > lost, f"a connection to break in round {round_}")  # type: ignore[misc]
+            wait_until(lambda: lag(admin) == 0, f"everything to be committed in round {round_}")
+        assert holders(admin) == before
