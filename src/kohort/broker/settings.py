@@ -186,7 +186,8 @@ _GROUPS: Final = [
     ),
     _group(
         "group.disconnect.grace.ms",
-        "How long a member lives on whose connection closed without a word; -1: its session decides (not in Kafka).",
+        "How long a member lives on whose connection closed without a word, from its next heartbeat on (classic: more "
+        "than its interval); -1: its session decides (not in Kafka).",
         low=-1,
     ),
     _group(

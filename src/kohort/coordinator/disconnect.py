@@ -1,8 +1,12 @@
 """A member's connection was closed without a word: it may be given up before its session ends.
 
 With `group.disconnect.grace.ms` a member lives on for that long, unless it is heard of again; without it (-1, as in
-Apache Kafka) its session timeout decides alone. A static member is never given up for its connection: that it may be
-away for a session is what its name is for; but a new process may take its name at once.
+Apache Kafka) its session timeout decides alone. A KIP-848 member has the grace from the time on at which its next
+heartbeat is due: a client that has a new connection already need not say anything before. What a classic member's
+interval is, only the member knows: the grace has to be longer.
+
+A static member is never given up for its connection: that it may be away for a session is what its name is for; but a
+new process may take its name at once.
 
 Laws: nobody is given up later for it. Whoever is heard of again has its whole session. The parked request of a classic
 member whose connection is gone is answered to nobody: the group goes on as if the member had not rejoined, where Kafka
@@ -17,6 +21,7 @@ from kohort.coordinator.classic.volatile import ClassicConnectionLost
 from kohort.coordinator.commands import MemberDisconnected, Refusal
 from kohort.coordinator.consumer.static import decide_connection_gone, is_away
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
+from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import MemberConnectionSeen, Record
 from kohort.coordinator.settings import GroupSettings
@@ -34,29 +39,38 @@ def decide_disconnected(
 ) -> Decision:
     """What follows from the end of a member's connection; nothing, if there is no such member any more."""
     grace_ms = settings.group_disconnect_grace_ms
-    due_ms = None if grace_ms < 0 else now_ms + grace_ms
     group = groups.consumer.get(command.group_id)
     if group is not None:
-        return _of_consumer(group, command.member_id, timers, due_ms)
+        return _of_consumer(group, command.member_id, settings, timers, now_ms=now_ms)
     classic = groups.classic.get(command.group_id)
-    if classic is None or due_ms is None:
+    if classic is None or grace_ms < 0:
         return Decision()
-    return _of_classic(classic, command.member_id, timers, due_ms)
+    return _of_classic(classic, command.member_id, timers, due_ms=now_ms + grace_ms)
 
 
-def _of_consumer(group: ConsumerGroup, member_id: str, timers: TimerTable[TimerKey], due_ms: int | None) -> Decision:
+def _of_consumer(
+    group: ConsumerGroup, member_id: str, settings: GroupSettings, timers: TimerTable[TimerKey], *, now_ms: int
+) -> Decision:
     member = group.members.get(member_id)
     if member is None or member.is_disconnected or is_away(member):
         return Decision()
+    grace_ms = settings.group_disconnect_grace_ms
+    if member.classic is not None:
+        # It is not marked: a classic heartbeat, which takes no mark away, is all that it will be heard of by.
+        is_spared = grace_ms < 0 or member.instance_id is not None
+        return Decision() if is_spared else Decision((), _earlier(member.session_key, timers, now_ms + grace_ms))
     if member.instance_id is not None:
         return Decision(tuple(decide_connection_gone(group, member_id)))
-    if due_ms is None:
+    deadline_ms = timers.deadline(member.session_key)
+    if grace_ms < 0 or deadline_ms is None:
         return Decision()
+    heard_ms = deadline_ms - settings.group_consumer_session_timeout_ms
+    told_ms = settled_interval_ms(settings, len(group.members), -1)
     seen = MemberConnectionSeen(group_id=group.group_id, member_id=member_id, is_gone=True)
-    return Decision((seen,), _earlier(member.session_key, timers, due_ms))
+    return Decision((seen,), _earlier(member.session_key, timers, max(now_ms, heard_ms + told_ms) + grace_ms))
 
 
-def _of_classic(group: ClassicGroup, member_id: str, timers: TimerTable[TimerKey], due_ms: int) -> Decision:
+def _of_classic(group: ClassicGroup, member_id: str, timers: TimerTable[TimerKey], *, due_ms: int) -> Decision:
     member = group.members.get(member_id)
     if member is None or member.instance_id is not None:
         return Decision()

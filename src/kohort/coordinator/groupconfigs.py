@@ -105,7 +105,8 @@ _ALL: Final = (
     ),
     _of_ours(
         "group.disconnect.grace.ms",
-        "How long a member of the group lives on whose connection closed without a word; -1: its session decides.",
+        "How long a member lives on whose connection closed without a word, from its next heartbeat on; -1: "
+        "its session decides.",
         low=-1,
     ),
     _of_ours(

@@ -17,6 +17,7 @@ from kohort.broker.memberconnections import MemberConnections
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.offset_commit import (
@@ -138,7 +139,9 @@ def test_what_is_remembered_of_one_connection_is_bounded(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def broker() -> Iterator[kohort.Broker]:
-    with kohort.Broker(config={"group.disconnect.grace.ms": 100}) as broker:
+    with kohort.Broker(
+        config={"group.disconnect.grace.ms": 100, "group.consumer.heartbeat.interval.ms": 100}
+    ) as broker:
         yield broker
 
 
@@ -277,5 +280,9 @@ def test_a_parked_first_join_whose_connection_closes_holds_nobody_up(client: Raw
             lambda: client.ask(ApiKey.HEARTBEAT, 4, alive).error_code == ErrorCode.REBALANCE_IN_PROGRESS,
             "the join to be parked",
         )
+    described = DescribeGroupsRequest(groups=["c"])
+    wait_until(
+        lambda: len(client.ask(ApiKey.DESCRIBE_GROUPS, 5, described).groups[0].members) == 1, "it to be given up"
+    )
     again = client.ask(ApiKey.JOIN_GROUP, 3, request(leader.member_id))
     assert (again.error_code, [row.member_id for row in again.members]) == (0, [leader.member_id])

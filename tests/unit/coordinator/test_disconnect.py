@@ -8,8 +8,11 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator.records import MemberConnectionSeen
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer, GroupDialogue
+from support.mixed_dialogue import ClassicClient, MixedDialogue
 
 GRACE_MS = 2_000
+#: How often members are told to heartbeat, where nobody says anything else.
+INTERVAL_MS = 5_000
 
 
 def graceful(**limits: Any) -> GroupDialogue:
@@ -23,7 +26,7 @@ def test_a_member_whose_connection_closed_is_given_up_after_the_grace() -> None:
     """G3; Apache Kafka waits for the session timeout."""
     group = graceful()
     group.stable(a=[0], b=[1])
-    group.advance(ms=1_000)
+    group.advance(ms=INTERVAL_MS)
     group.disconnect("a")
     group.advance(ms=GRACE_MS - 1)
     assert set(group.group.members) == {"a", "b"}
@@ -31,11 +34,23 @@ def test_a_member_whose_connection_closed_is_given_up_after_the_grace() -> None:
     assert set(group.group.members) == {"b"}
 
 
+def test_the_grace_begins_when_the_next_heartbeat_is_due() -> None:
+    """A client whose connection broke may have the next one already, and nothing to say before its interval ends."""
+    group = graceful()
+    group.stable(a=[0, 1])
+    group.advance(ms=1_000)
+    group.disconnect("a")
+    group.advance(ms=4_000 + GRACE_MS - 1)
+    assert "a" in group.group.members
+    group.advance(ms=1)
+    assert group.group.members == {}
+
+
 def test_a_member_that_is_heard_of_again_has_its_whole_session() -> None:
     group = graceful()
     group.stable(a=[0, 1])
     group.disconnect("a")
-    group.advance(ms=GRACE_MS - 1)
+    group.advance(ms=INTERVAL_MS + GRACE_MS - 1)
     group.new_records()
     group.heartbeat("a", epoch=1).replies(epoch=1)
     assert group.new_records() == [MemberConnectionSeen(group_id="g", member_id="a", is_gone=False)]
@@ -70,6 +85,7 @@ def test_without_a_grace_the_session_decides_alone() -> None:
 def test_a_grace_of_zero_gives_up_at_once() -> None:
     group = GroupDialogue({"t": 2}, group_disconnect_grace_ms=0)
     group.stable(a=[0, 1])
+    group.advance(ms=INTERVAL_MS)
     group.disconnect("a")
     group.advance(ms=0)
     assert group.group.members == {}
@@ -79,6 +95,7 @@ def test_the_grace_is_a_config_of_the_group() -> None:
     group = GroupDialogue({"t": 2})
     group.alter_configs({"group.disconnect.grace.ms": "500"}).is_done()
     group.stable(a=[0, 1])
+    group.advance(ms=INTERVAL_MS)
     group.disconnect("a")
     group.advance(ms=500)
     assert group.group.members == {}
@@ -90,7 +107,7 @@ def test_a_static_member_keeps_its_session_but_not_its_name() -> None:
     group.heartbeat("a", epoch=0, instance_id="one").replies(epoch=1, assigned=[0, 1])
     group.heartbeat("b", epoch=0, instance_id="one").is_refused(ErrorCode.UNRELEASED_INSTANCE_ID)
     group.disconnect("a")
-    group.advance(ms=GRACE_MS)
+    group.advance(ms=INTERVAL_MS + GRACE_MS)
     assert "a" in group.group.members
     group.heartbeat("b", epoch=0, instance_id="one").replies(epoch=1, assigned=[0, 1])
     assert set(group.group.members) == {"b"}
@@ -133,7 +150,7 @@ def test_a_longer_session_does_not_lengthen_the_grace() -> None:
     group.stable(a=[0, 1])
     group.disconnect("a")
     group.alter_configs({"consumer.session.timeout.ms": "100000"}).is_done()
-    group.advance(ms=GRACE_MS)
+    group.advance(ms=INTERVAL_MS + GRACE_MS)
     assert group.group.members == {}
 
 
@@ -178,6 +195,34 @@ def heartbeat(group: GroupDialogue, member_id: str, generation: int) -> Answer:
             cause=group.cause(), request=group.request(), group_id="g", member_id=member_id, generation_id=generation
         )
     )
+
+
+def mixed() -> tuple[MixedDialogue, ClassicClient]:
+    """Member a of the consumer protocol and x of the classic one, whose session is 10 s, in one group at rest."""
+    group = MixedDialogue({"t": 4}, group_disconnect_grace_ms=GRACE_MS)
+    (client,) = group.classic_group(x=[0, 1, 2, 3]).values()
+    group.heartbeat("a", epoch=0)
+    group.settle_all(client)
+    return group, client
+
+
+def test_a_classic_member_of_a_consumer_group_is_given_up_as_often_as_its_connection_closes() -> None:
+    """Members of both protocols in one group."""
+    group, client = mixed()
+    for _ in range(2):
+        group.disconnect("x")
+        group.advance(ms=GRACE_MS - 1)
+        assert client.beat() is ErrorCode.NONE
+    group.disconnect("x")
+    group.advance(ms=GRACE_MS)
+    assert set(group.group.members) == {"a"}
+
+
+def test_a_groups_session_timeout_is_none_of_a_classic_members_business() -> None:
+    group, _ = mixed()
+    group.alter_configs({"consumer.session.timeout.ms": "60000"}).is_done()
+    group.advance(ms=10_000)
+    assert set(group.group.members) == {"a"}
 
 
 def classic_pair() -> GroupDialogue:
