@@ -140,7 +140,12 @@ def test_what_is_remembered_of_one_connection_is_bounded(monkeypatch: pytest.Mon
 @pytest.fixture
 def broker() -> Iterator[kohort.Broker]:
     with kohort.Broker(
-        config={"group.disconnect.grace.ms": 100, "group.consumer.heartbeat.interval.ms": 100}
+        config={
+            "group.disconnect.grace.ms": 100,
+            "group.consumer.heartbeat.interval.ms": 100,
+            # Each join is assigned in its own answer: nothing here waits for a window to close.
+            "group.consumer.assignment.window.ms": 0,
+        }
     ) as broker:
         yield broker
 
