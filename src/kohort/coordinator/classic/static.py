@@ -23,6 +23,7 @@ from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, Cl
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
 from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
 from kohort.coordinator.recordcodec import subscribed_topics
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
@@ -63,10 +64,26 @@ def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicM
     if group.elect_protocol() != group.protocol_name:
         return False
     before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
-    if before == after or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return True
+    if _has_to_rejoin(before, former.assignment):
+        return False
+    if before == after:
         return True
     # The bytes also hold what the member owned and what its assignor noted, which a restart forgets.
     return set(subscribed_topics(before) or ()) == set(subscribed_topics(after) or ())
+
+
+def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
+    """Whether the leader took from the member something that others get only once it has rejoined without it.
+
+    Its successor owns nothing, so nobody else will cause that rebalance (KIP-429; Apache Kafka leaves those partitions
+    without an owner until something else happens).
+    """
+    said, given = read_subscription(metadata), read_assignment(assignment)
+    if said is None or given is None:
+        return False
+    return any(set(owned) - set(given.partitions.get(topic, ())) for topic, owned in said.owned.items())
 
 
 def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember, *, former_leader: str) -> None:

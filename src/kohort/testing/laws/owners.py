@@ -110,7 +110,7 @@ def _is_in_generation(group: ClassicGroup, process: MemberProcess) -> bool:
     member = group.members.get(process.member_id)
     if member is None:
         return False
-    behind = 0 if member.instance_id is None else group.generation - process.generation
+    behind = 0 if member.instance_id is None else group.generation - process.synced_generation
     return behind <= (1 if group.state is ClassicGroupState.COMPLETING_REBALANCE else 0)
 
 

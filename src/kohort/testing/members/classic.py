@@ -254,6 +254,10 @@ class ClassicMember(MemberProcess):
             return
         found = decode_assignment(body.assignment).partitions
         assigned = {(topic, partition) for topic, partitions in found.items() for partition in partitions}
+        if self.instance_id is not None and self.generation > self.synced_generation + 1:
+            # The others went on without it, as they may with a static member: what it has lost is theirs already.
+            self.give_up(self.owned - assigned)
+        self.synced_generation = self.generation
         self.is_rejoining = False
         revoked = self.owned - assigned
         if not revoked:

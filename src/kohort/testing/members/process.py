@@ -381,8 +381,8 @@ class MemberProcess:
         """Whether it has an epoch or generation, so that what it owns counts and can be committed."""
         raise NotImplementedError
 
-    #: The generation of a classic member, -1 for none.
-    generation = -1
+    #: The last generation of which a classic member knows its assignment, -1 for none.
+    synced_generation = -1
     #: Whether the coordinator itself decides what it holds, topic ids and all.
     is_told_what_it_holds = True
 
