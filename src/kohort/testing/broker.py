@@ -231,10 +231,10 @@ class SimulatedBroker:
             home.log = old.log
             home.durable = len(home.log)
             self.homes[index] = home
+            home.shard.on_loaded(self.now_ms())
             self._observer.on_restart(home)
         self._story.tell("broker", "is back", [len(home.log) for home in self.homes])
         for home in self.homes:
-            home.shard.on_loaded(self.now_ms())
             self._tell_topics(home)
 
     def stall(self, for_ms: int) -> None:

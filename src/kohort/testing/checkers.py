@@ -32,6 +32,7 @@ class Checkers:
         members: every process of the world.
         home_of: number of the shard that coordinates a group.
         now_ms: the time, for laws about how long something may take.
+        is_first_of_its_name: whether a topic's name or label never meant another topic.
         is_clean: nothing goes wrong in this world.
     """
 
@@ -42,11 +43,12 @@ class Checkers:
         *,
         home_of: Callable[[str], int],
         now_ms: Callable[[], int],
+        is_first_of_its_name: Callable[[str], bool],
         is_clean: bool = False,
     ) -> None:
         self._now_ms = now_ms
         self.offsets = OffsetLaws(home_of, label_of, is_clean=is_clean)
-        self._owners = OwnerLaws(label_of, members)
+        self._owners = OwnerLaws(label_of, members, is_first_of_its_name)
         #: By number of the shard; a restart begins anew.
         self._hand_overs: dict[int, HandOvers] = {}
         self._sessions: dict[int, SessionLaws] = {}

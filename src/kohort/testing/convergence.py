@@ -28,11 +28,18 @@ def why_not_at_rest(
     if not processes:
         left = [*(consumer.members if consumer else ()), *(classic.members if classic else ())]
         return f"{left} are dead and still members" if left else None
-    if isinstance(processes[0], ConsumerMember):
-        reason = _why_consumer_is_not(consumer, processes, topics)
-    else:
-        reason = _why_classic_is_not(classic, processes)
-    return reason or _why_not_shared_out(processes, topics)
+    group = consumer if consumer is not None else classic
+    if group is None or sorted(group.members) != sorted(process.member_id for process in processes):
+        return f"the members are {sorted(group.members) if group is not None else 'none'}"
+    if consumer is not None and state_of(consumer) != "Stable":
+        return f"the group is {state_of(consumer)}"
+    if classic is not None and classic.state is not ClassicGroupState.STABLE:
+        return f"the group is {classic.state.value}"
+    for process in processes:
+        reason = _why_member_is_not(process, consumer, classic, topics)
+        if reason is not None:
+            return reason
+    return _why_not_shared_out(processes, topics)
 
 
 def progress_of(groups: GroupsState, group_id: str) -> int:
@@ -41,37 +48,29 @@ def progress_of(groups: GroupsState, group_id: str) -> int:
     return consumer.epoch if consumer is not None else classic.generation if classic is not None else 0
 
 
-def _why_consumer_is_not(
-    group: ConsumerGroup | None, processes: Sequence[MemberProcess], topics: TopicShelf
+def _why_member_is_not(
+    process: MemberProcess, consumer: ConsumerGroup | None, classic: ClassicGroup | None, topics: TopicShelf
 ) -> str | None:
-    if group is None or sorted(group.members) != sorted(process.member_id for process in processes):
-        return f"the members are {sorted(group.members) if group is not None else 'none'}"
-    if state_of(group) != "Stable":
-        return f"the group is {state_of(group)}"
-    for process in processes:
-        assert isinstance(process, ConsumerMember)
-        member = group.members[process.member_id]
-        if process.member_epoch != member.member_epoch:
-            return f"{process.name} does not know its epoch"
-        if member.subscribed_topic_names != tuple(sorted(process.topics)):
-            return f"the coordinator does not know what {process.name} subscribes to"
-        assigned = {
-            (topics.label_of(topic_id), number) for topic_id, grants in member.assigned.items() for number in grants
-        }
-        if process.owned != assigned:
-            return f"{process.name} believes to own {sorted(process.owned)}, and is assigned {sorted(assigned)}"
-    return None
-
-
-def _why_classic_is_not(group: ClassicGroup | None, processes: Sequence[MemberProcess]) -> str | None:
-    if group is None or sorted(group.members) != sorted(process.member_id for process in processes):
-        return f"the members are {sorted(group.members) if group is not None else 'none'}"
-    if group.state is not ClassicGroupState.STABLE:
-        return f"the group is {group.state.value}"
-    for process in processes:
-        assert isinstance(process, ClassicMember)
-        if process.is_rejoining or process.generation != group.generation:
+    """What the coordinator knows of one member and what the member believes, compared."""
+    if consumer is None:
+        assert isinstance(process, ClassicMember), "a classic group has classic members"
+        generation = classic.generation if classic is not None else 0
+        if process.is_rejoining or process.generation != generation:
             return f"{process.name} is rejoining or in generation {process.generation}"
+        return None
+    member = consumer.members[process.member_id]
+    if isinstance(process, ConsumerMember) and process.member_epoch != member.member_epoch:
+        return f"{process.name} does not know its epoch"
+    if isinstance(process, ClassicMember) and process.is_rejoining:
+        return f"{process.name} is rejoining"
+    if member.subscribed_topic_names != tuple(sorted(process.topics)):
+        return f"the coordinator does not know what {process.name} subscribes to"
+    labels = ((topics.label_of(topic_id), grants) for topic_id, grants in member.assigned.items())
+    assigned = {(label, number) for label, grants in labels for number in grants}
+    if not process.knows_topic_ids:
+        assigned = {(name_of(label), number) for label, number in assigned}
+    if process.owned != assigned:
+        return f"{process.name} believes to own {sorted(process.owned)}, and is assigned {sorted(assigned)}"
     return None
 
 

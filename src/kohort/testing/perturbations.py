@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kohort.testing.members.consumer import ConsumerMember
 from kohort.testing.members.process import MemberProcess
 from kohort.testing.scenario import QUALITIES, TOPIC_NAMES
 
@@ -138,6 +139,20 @@ class Perturbations:
             self._later(resumed_ms + 1_500, process.die)
         plan = next(plan for plan in world.scenario.groups if plan.group_id == process.group_id)
         self._later(self._random.randint(0, 8_000), lambda: world.start_member(plan, instance_id=instance_id))
+
+    def roll(self) -> None:
+        """A process of a group that moves between the protocols is replaced by one that speaks the other."""
+        process = self._pick()
+        plan = next(
+            (plan for plan in self._world.scenario.groups if process and plan.group_id == process.group_id), None
+        )
+        if process is None or plan is None or len(plan.protocols) < 2 or self._world.has_younger_process(process):
+            return
+        process.leave()
+        protocol = plan.protocols[1] if isinstance(process, ConsumerMember) else plan.protocols[0]
+        instance_id = process.instance_id
+        delay_ms = self._random.randint(0, 4_000)
+        self._later(delay_ms, lambda: self._world.start_member(plan, instance_id=instance_id, protocol=protocol))
 
     def subscribe(self) -> None:
         """A member wants other topics."""

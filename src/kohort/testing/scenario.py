@@ -13,7 +13,10 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.testing.members.process import MemberSettings
 from kohort.testing.network import GOOD, NetworkQuality
 
-Kind = Literal["consumer", "eager", "cooperative"]
+#: What a process speaks.
+Protocol = Literal["consumer", "eager", "cooperative"]
+#: What the processes of a group speak; those of the last two speak KIP-848 or that, and change over time.
+Kind = Literal["consumer", "eager", "cooperative", "rolling eager", "rolling cooperative"]
 
 #: Topics that a world knows; some exist from the beginning.
 TOPIC_NAMES = ("t", "u", "v")
@@ -44,6 +47,7 @@ WEIGHTS = {
     "subscribe": 1,
     "change_network": 1,
     "bounce": 3,
+    "roll": 2,
     "administrate": 2,
 }
 
@@ -77,6 +81,21 @@ class GroupPlan:
     kind: Kind
     member_count: int
 
+    def draw_protocol(self, random: Random) -> Protocol:
+        """What the next process of the group speaks."""
+        return random.choice(self.protocols)
+
+    @property
+    def protocols(self) -> tuple[Protocol, ...]:
+        """What its processes may speak."""
+        match self.kind:
+            case "rolling eager":
+                return ("consumer", "eager")
+            case "rolling cooperative":
+                return ("consumer", "cooperative")
+            case _:
+                return (self.kind,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
@@ -101,7 +120,7 @@ class Scenario:
 
 def draw_scenario(random: Random) -> Scenario:
     """One of many worlds."""
-    kinds: list[Kind] = ["consumer", "consumer", "eager", "cooperative"]
+    kinds: list[Kind] = ["consumer", "consumer", "eager", "cooperative", "rolling eager", "rolling cooperative"]
     groups = tuple(
         GroupPlan(group_id=group_id, kind=random.choice(kinds), member_count=random.randint(2, 4))
         for group_id in ("blue", "red")[: random.randint(1, 2)]

@@ -27,7 +27,7 @@ from kohort.testing.members.consumer import ConsumerMember
 from kohort.testing.members.process import MemberProcess
 from kohort.testing.network import SimulatedNetwork
 from kohort.testing.perturbations import Perturbations
-from kohort.testing.scenario import TOPIC_NAMES, GroupPlan, Scenario, draw_scenario
+from kohort.testing.scenario import TOPIC_NAMES, GroupPlan, Protocol, Scenario, draw_scenario
 from kohort.testing.story import LawBroken, Story
 from kohort.testing.topics import TopicShelf
 
@@ -89,6 +89,7 @@ class World:
             self.members,
             home_of=lambda group_id: self.broker.home_of(group_id).index,
             now_ms=self.clock.now_ms,
+            is_first_of_its_name=self.topics.is_first_of_its_name,
             is_clean=self.scenario.is_clean,
         )
         self.broker = broker_class(
@@ -130,14 +131,17 @@ class World:
         self.story.tell("world", what)
         self.broker.topics_changed(self.topics.image)
 
-    def start_member(self, plan: GroupPlan, *, instance_id: str | None = None) -> None:
+    def start_member(
+        self, plan: GroupPlan, *, instance_id: str | None = None, protocol: Protocol | None = None
+    ) -> None:
         """One more process in a group; by an instance id it follows the processes that bore it before."""
         number = self._member_counts[plan.group_id] = self._member_counts.get(plan.group_id, 0) + 1
         name = f"{plan.group_id}-{number}"
         topics, settings = self.draw_topics(), self.scenario.members
         if instance_id is None and self.random.random() < self.scenario.static_share:
             instance_id = f"{plan.group_id}-static-{number}"
-        if plan.kind == "consumer":
+        protocol = plan.draw_protocol(self.random) if protocol is None else protocol
+        if protocol == "consumer":
             member: MemberProcess = ConsumerMember(
                 self, name, plan.group_id, topics=topics, settings=settings, instance_id=instance_id
             )
@@ -148,7 +152,7 @@ class World:
                 plan.group_id,
                 topics=topics,
                 settings=settings,
-                is_cooperative=plan.kind == "cooperative",
+                is_cooperative=protocol == "cooperative",
                 requires_known_member_id=self.random.random() < 0.8,
                 instance_id=instance_id,
             )

@@ -52,6 +52,8 @@ class GenerationLaws:
         if not isinstance(command, asked.SyncGroup) or not isinstance(body, asked.SyncGroupReply):
             return
         group = groups.classic.get(command.group_id)
+        if body.error == ErrorCode.NONE and group is None:
+            _check_hosted(groups, command, body)
         if body.error != ErrorCode.NONE or group is None:
             return
         law = "LegalAssignment"
@@ -67,6 +69,21 @@ class GenerationLaws:
         if body.assignment != wanted and not (came_back and body.assignment in planned.values()):
             why = f"{command.member_id} is told another assignment than the leader gave it"
             raise LawBroken(law, why, group_id=command.group_id)
+
+
+def _check_hosted(groups: GroupsState, command: asked.SyncGroup, body: asked.SyncGroupReply) -> None:
+    """LegalAssignment where the coordinator leads: a classic member of a KIP-848 group is told what it may use."""
+    consumer = groups.consumer.get(command.group_id)
+    member = None if consumer is None else consumer.members.get(command.member_id)
+    if member is None:
+        raise LawBroken("LegalAssignment", f"{command.member_id} is no member", group_id=command.group_id)
+    by_id = groups.image.by_id
+    held = {by_id[topic_id].name: sorted(grants) for topic_id, grants in member.assigned.items() if topic_id in by_id}
+    told = {topic: sorted(found) for topic, found in decode_assignment(body.assignment).partitions.items() if found}
+    if told != held:
+        raise LawBroken(
+            "LegalAssignment", f"{command.member_id} is told {told} and has {held}", group_id=command.group_id
+        )
 
 
 def _check_one_owner(group: ClassicGroup) -> None:

@@ -64,7 +64,9 @@ def _revocations(group: ConsumerGroup) -> Iterator[tuple[_Who, object, int]]:
     for member in group.members.values():
         if member.pending_revocation:
             pending = {(topic_id, p) for topic_id, grants in member.pending_revocation.items() for p in grants}
-            yield (group.group_id, member.member_id), frozenset(pending), member.rebalance_timeout_ms
+            # A classic member learns of it by a heartbeat, for which it has the time of its session.
+            notice_ms = 0 if member.classic is None else member.classic.session_timeout_ms
+            yield (group.group_id, member.member_id), frozenset(pending), member.rebalance_timeout_ms + notice_ms
 
 
 def _phase(group: ClassicGroup) -> object:

@@ -24,9 +24,16 @@ class OwnerLaws:
     Args:
         label_of: the label of a topic id, as members call it.
         members: every process of the world.
+        is_first_of_its_name: of who knows topics by name only, nothing else counts beside who knows them by id.
     """
 
-    def __init__(self, label_of: Callable[[TopicId], str], members: Mapping[str, MemberProcess]) -> None:
+    def __init__(
+        self,
+        label_of: Callable[[TopicId], str],
+        members: Mapping[str, MemberProcess],
+        is_first_of_its_name: Callable[[str], bool],
+    ) -> None:
+        self._is_first_of_its_name = is_first_of_its_name
         self._label_of = label_of
         self._members = members
         #: (group, member) -> what it had before the step.
@@ -80,22 +87,25 @@ class OwnerLaws:
         for process in self._members.values():
             if process.group_id != group_id or not process.owned or not process.is_valid:
                 continue
+            owned = process.owned
             if consumer is not None and process.member_id in consumer.members:
-                if process.is_told_what_it_holds:
-                    self._check_believes(group_id, process, consumer.members[process.member_id])
+                if not process.knows_topic_ids:
+                    known = {name for name in groups.image.by_name if self._is_first_of_its_name(name)}
+                    owned = {partition for partition in owned if partition[0] in known}
+                self._check_believes(group_id, process.name, owned, consumer.members[process.member_id])
             elif classic is None or not _is_in_generation(classic, process):
                 continue
-            for partition in process.owned:
+            for partition in owned:
                 other = owners.setdefault(partition, process.name)
                 if other != process.name:
                     why = f"{other} and {process.name} both own {partition[0]}-{partition[1]}"
                     raise LawBroken("NoDoubleClientAssignment", why, group_id=group_id)
 
-    def _check_believes(self, group_id: str, process: MemberProcess, member: ConsumerMember) -> None:
+    def _check_believes(self, group_id: str, name: str, owned: set[Owned], member: ConsumerMember) -> None:
         held = held_by(member, is_pending_included=True)
-        beyond = process.owned - {(self._label_of(topic_id), number) for topic_id, number in held}
+        beyond = owned - {(self._label_of(topic_id), number) for topic_id, number in held}
         if beyond:
-            why = f"{process.name} believes to own {sorted(beyond)}, and the coordinator does not"
+            why = f"{name} believes to own {sorted(beyond)}, and the coordinator does not"
             raise LawBroken("NoDoubleClientAssignment", why, group_id=group_id)
 
 
@@ -115,7 +125,9 @@ def _is_in_generation(group: ClassicGroup, process: MemberProcess) -> bool:
 
 
 def _starts_anew(command: Command | None, member: ConsumerMember) -> bool:
-    """A member that joins with epoch 0 says that it owns nothing."""
+    """A member that joins says that it owns nothing, or how little of it is left."""
+    if isinstance(command, asked.JoinGroup):
+        return member.classic is not None or member.instance_id == command.instance_id
     return (
         isinstance(command, asked.ConsumerGroupHeartbeat)
         and command.member_id == member.member_id

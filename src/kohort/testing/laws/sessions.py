@@ -12,8 +12,8 @@ from typing import Final
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.state import ClassicGroupState
-from kohort.coordinator.classic.volatile import MemberRemoved
-from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.classic.volatile import MemberPut, MemberRemoved
+from kohort.coordinator.commands import GroupCommand, Heartbeat, JoinGroup, ReplyBody, SyncGroup
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.shard import Shard
@@ -24,9 +24,9 @@ _JOINING: Final = (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANC
 #: What prolongs a session; a commit does so in classic groups only.
 _SIGNS: Final = (
     asked.ConsumerGroupHeartbeat,
-    asked.JoinGroup,
-    asked.SyncGroup,
-    asked.Heartbeat,
+    JoinGroup,
+    SyncGroup,
+    Heartbeat,
     asked.CommitOffsets,
 )
 
@@ -45,6 +45,8 @@ class SessionLaws:
         self._heard: dict[tuple[str, str], int] = {}
         #: (group, member) -> since when it has something to give up.
         self._revoking: dict[tuple[str, str], int] = {}
+        #: (group, classic member of a KIP-848 group) -> since when it is to rejoin or to sync.
+        self._awaited: dict[tuple[str, str], int] = {}
         #: group -> (phase and generation, since when).
         self._phases: dict[str, tuple[object, int]] = {}
         self.after_step(groups, (*groups.consumer, *groups.classic), now_ms=now_ms)
@@ -61,21 +63,35 @@ class SessionLaws:
         member_id = getattr(command, "member_id", "")
         if isinstance(body, asked.JoinGroupReply):
             member_id = body.member_id
-        is_refused = isinstance(body, asked.Refusal) or getattr(body, "error", ErrorCode.NONE) != ErrorCode.NONE
-        if member_id and not is_refused:
-            self._heard[command.group_id, member_id] = now_ms
+        code = body.code if isinstance(body, asked.Refusal) else getattr(body, "error", ErrorCode.NONE)
+        who = (command.group_id, member_id)
+        is_to_rejoin = isinstance(command, Heartbeat) and code == ErrorCode.REBALANCE_IN_PROGRESS
+        if not member_id or not (code == ErrorCode.NONE or is_to_rejoin):
+            return
+        self._heard[who] = now_ms
+        if isinstance(command, JoinGroup):
+            self._awaited[who] = now_ms
+        elif is_to_rejoin:
+            self._awaited.setdefault(who, now_ms)
+        elif isinstance(command, Heartbeat | SyncGroup):
+            self._awaited.pop(who, None)
 
     def on_shift(self, gap_ms: int) -> None:
         """The broker stood still and gives the time back."""
         self._loaded_ms += gap_ms
         self._heard = {who: heard + gap_ms for who, heard in self._heard.items()}
         self._revoking = {who: since + gap_ms for who, since in self._revoking.items()}
+        self._awaited = {who: since + gap_ms for who, since in self._awaited.items()}
         self._phases = {group_id: (what, since + gap_ms) for group_id, (what, since) in self._phases.items()}
 
     def check_expiry(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
         """A deadline has passed and leads to this decision: whoever goes by it has had its time."""
+        # A group that becomes classic by it keeps its classic members.
+        stored = [record for record in decision.records if isinstance(record, facts.ClassicGroupStored)]
+        kept = {member.member_id for record in stored for member in record.members}
+        kept.update(record.member.member_id for record in decision.records if isinstance(record, MemberPut))
         for record in decision.records:
-            if isinstance(record, facts.ConsumerMemberForgotten):
+            if isinstance(record, facts.ConsumerMemberForgotten) and record.member_id not in kept:
                 self._check_consumer(shard, record.group_id, record.member_id, now_ms=now_ms)
             elif isinstance(record, MemberRemoved):
                 self._check_classic(shard.groups, record.group_id, record.member_id, now_ms=now_ms)
@@ -102,7 +118,10 @@ class SessionLaws:
         silent_ms = now_ms - self._heard.get((group_id, member_id), self._loaded_ms)
         slow_ms = now_ms - self._revoking.get((group_id, member_id), now_ms)
         session_ms = session_timeout_ms(shard, group_id)
-        is_slow = bool(member.pending_revocation) and slow_ms >= member.rebalance_timeout_ms
+        if member.classic is not None:
+            session_ms = member.classic.session_timeout_ms
+            slow_ms = max(slow_ms, now_ms - self._awaited.get((group_id, member_id), now_ms))
+        is_slow = bool(member.pending_revocation or member.classic) and slow_ms >= member.rebalance_timeout_ms
         if silent_ms < session_ms and not is_slow:
             why = f"{member_id} is fenced after {silent_ms} ms of silence, {session_ms} ms are allowed"
             raise LawBroken("NobodyIsFencedEarly", why, group_id=group_id)

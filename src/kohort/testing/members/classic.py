@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class ClassicMember(MemberProcess):
     """One process with one classic member."""
 
-    is_told_what_it_holds = False
+    knows_topic_ids = False
 
     def __init__(
         self,

@@ -383,8 +383,8 @@ class MemberProcess:
 
     #: The last generation of which a classic member knows its assignment, -1 for none.
     synced_generation = -1
-    #: Whether the coordinator itself decides what it holds, topic ids and all.
-    is_told_what_it_holds = True
+    #: Whether it tells topics of the same name apart.
+    knows_topic_ids = True
 
     def topic_id_of(self, label: str) -> TopicId:
         """The id to commit with; zero where the protocol names topics only."""
