@@ -33,7 +33,7 @@ def test_worlds_are_worth_their_time() -> None:
         kinds.update(plan.kind for plan in world.scenario.groups)
         told.update(" ".join(world.story.of(last=len(world.story))).split())
     assert steps > 15 * 200
-    assert kinds == {"consumer", "eager", "cooperative"}
+    assert kinds == {"consumer", "eager", "cooperative", "rolling eager", "rolling cooperative"}
     for word in ("dies;", "closes", "killed", "stands", "cuts", "breaks", "deleted", "grows", "revokes", "longer"):
         assert word in told, f"no story has the word {word!r}"
     codes = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "MEMBER_ID_REQUIRED")

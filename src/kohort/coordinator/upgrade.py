@@ -20,7 +20,7 @@ from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.target import hash_topics
 from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.decision import Arm, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
+from kohort.coordinator.embeddedcodec import NamedPartitions, read_assignment, read_subscription
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
@@ -60,12 +60,14 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moved:
-    """A classic member, its subscription and assignment read."""
+    """A classic member, its subscription and assignment read; `said_owned`: what it had when it joined last."""
 
     member: ClassicMember
     topics: tuple[str, ...]
     rack_id: str | None
     assigned: dict[TopicId, tuple[int, ...]]
+    said_owned: dict[TopicId, tuple[int, ...]]
+    said_in_generation: int
 
 
 def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSettings, *, now_ms: int) -> Upgrade:
@@ -133,18 +135,42 @@ def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage
             f"its assignor {classic.protocol_name} keeps data of its own in the assignment of the member "
             f"{member.member_id}, which only the members' assignor can: use a built-in assignor first",
         )
-    assigned: dict[TopicId, tuple[int, ...]] = {}
-    for name, partitions in assignment.partitions.items():
-        facts = image.by_name.get(name)
-        # A topic that was deleted meanwhile is nobody's.
-        if facts is not None and partitions:
-            assigned[facts.topic_id] = tuple(sorted({p for p in partitions if 0 <= p < facts.partition_count}))
     return _Moved(
         member=member,
         topics=subscription.topics,
         rack_id=subscription.rack_id,
-        assigned={topic_id: found for topic_id, found in assigned.items() if found},
+        assigned=_by_id(assignment.partitions, image),
+        said_owned=_by_id(subscription.owned, image),
+        said_in_generation=subscription.generation,
     )
+
+
+def _by_id(partitions: NamedPartitions, image: TopicImage) -> dict[TopicId, tuple[int, ...]]:
+    """What exists of it: a topic that was deleted meanwhile is nobody's."""
+    found: dict[TopicId, tuple[int, ...]] = {}
+    for name, numbers in partitions.items():
+        facts = image.by_name.get(name)
+        existing = () if facts is None else tuple(sorted({p for p in numbers if 0 <= p < facts.partition_count}))
+        if facts is not None and existing:
+            found[facts.topic_id] = existing
+    return found
+
+
+def _giving_up(moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
+    """member id -> what its leader took from it and gave to nobody yet: a cooperative rebalance is under way.
+
+    Such a member may still be at work on it, until it joins again without it (KIP-429). Of two that said they own one
+    partition, the one of the younger generation has it (KIP-792). Apache Kafka takes it for free.
+    """
+    taken = {(topic_id, number) for each in moved for topic_id, numbers in each.assigned.items() for number in numbers}
+    found: dict[str, dict[TopicId, list[int]]] = {}
+    for each in sorted(moved, key=lambda each: each.said_in_generation, reverse=True):
+        for topic_id, numbers in each.said_owned.items():
+            for number in numbers:
+                if (topic_id, number) not in taken:
+                    taken.add((topic_id, number))
+                    found.setdefault(each.member.member_id, {}).setdefault(topic_id, []).append(number)
+    return found
 
 
 def _check_disjoint(classic: ClassicGroup, moved: list[_Moved]) -> None:
@@ -187,17 +213,21 @@ def _build_records(
         if each.assigned
     )
     records.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
+    pending = _giving_up(moved)
     records.extend(
         CurrentAssignmentSet(
             group_id=group_id,
             member_id=each.member.member_id,
             member_epoch=epoch,
             previous_member_epoch=granted_at,
-            state=MemberState.STABLE,
+            state=MemberState.UNREVOKED_PARTITIONS if each.member.member_id in pending else MemberState.STABLE,
             assigned={
                 topic_id: dict.fromkeys(partitions, granted_at) for topic_id, partitions in each.assigned.items()
             },
-            pending_revocation={},
+            pending_revocation={
+                topic_id: dict.fromkeys(partitions, granted_at)
+                for topic_id, partitions in pending.get(each.member.member_id, {}).items()
+            },
         )
         for each in moved
     )
