@@ -274,6 +274,36 @@ def test_a_parked_sync_is_told_to_rejoin(mixed: MixedDialogue) -> None:
     assert sorted(map(len, held(mixed).values())) == [1, 1, 1, 1]
 
 
+def test_upgrade_between_the_two_rounds_of_a_cooperative_rebalance(mixed: MixedDialogue) -> None:
+    """Found by simulation: what a leader took and gave to nobody yet may still be at work with who had it (KIP-429)."""
+    x = mixed.classic_group(x=[0, 1, 2, 3])["x"]
+    y = mixed.client("y")
+    y.send_join()
+    x.send_join()
+    y.receive_join()
+    x.receive_join()
+    told = x.send_sync({"x": [0, 1], "y": []})
+    y.receive_sync(y.send_sync())
+    mixed.heartbeat("a", epoch=0)
+    mixed.settle_consumers()
+    assert y.beat() == ErrorCode.NONE
+    assert mixed.group.holders[T] == dict.fromkeys(range(4), "x")
+    assert held(mixed) == {"x": {0, 1}, "y": set(), "a": set()}
+
+    x.receive_sync(told)
+    mixed.settle_all(x, y)
+    assert sorted(map(len, held(mixed).values())) == [1, 1, 2]
+
+
+def test_upgrade_believes_the_younger_of_two_that_say_they_own_a_partition(mixed: MixedDialogue) -> None:
+    """KIP-792: who was away for a generation does not know that another has it now."""
+    blobs = {"x": subscription(owned=[0, 1], generation=3), "y": subscription(owned=[1, 2], generation=4)}
+    for name, blob in blobs.items():
+        mixed.join(fresh=name, protocols=[("cooperative-sticky", blob)])
+    mixed.heartbeat("a", epoch=0)
+    assert mixed.group.holders[T] == {0: "x", 1: "y", 2: "y", 3: "a"}
+
+
 def test_a_group_in_its_first_rebalance_is_moved(mixed: MixedDialogue) -> None:
     """Its generation is 0, and an epoch starts at 1 (KAFKA-20268)."""
     mixed = MixedDialogue({"t": 4}, group_initial_rebalance_delay_ms=3_000)
