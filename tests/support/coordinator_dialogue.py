@@ -6,14 +6,15 @@ that is answered twice, or an answer that nobody asked for, fails the test at on
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
 from kohort.coordinator.chronicle import Stimulus, tell
-from kohort.coordinator.decision import Decision, Reply
-from kohort.coordinator.invariants import check_groups, check_step, epochs_of
+from kohort.coordinator.decision import ComputeTarget, Decision, Reply
+from kohort.coordinator.invariants import check_assignment_is_due, check_groups, check_step, epochs_of
 from kohort.coordinator.logbatch import build_log_batch, read_log_batch
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import Record, TransactionalOffsetCommitted, VolatileRecord
@@ -109,9 +110,13 @@ class GroupDialogue:
         self.batches: list[bytes] = []
         self.has_transactions = False
         self.shard = Shard(self.settings)
+        #: What assignors beside the coordinator were asked and did not answer yet.
+        self.computations: list[ComputeTarget] = []
         #: What the journal would say, oldest first.
         self.told: list[Entry] = []
         self._seen: list[Record] = []
+        #: A shard that reads its log has no deadlines yet.
+        self._is_loaded = True
         self._answers: dict[RequestToken, Answer] = {}
         self._causes = 0
         self._generations: dict[str, int] = {}
@@ -314,6 +319,20 @@ class GroupDialogue:
         command = asked.MemberDisconnected(cause=self.cause(), group_id=group_id or self.group_id, member_id=member_id)
         self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 
+    def computed(self, owner: Sequence[int] | None = None, *, error: str = "") -> None:
+        """The assignor answers the oldest question: the owners' numbers by partition, or an error."""
+        order = self.computations.pop(0)
+        command = asked.TargetComputed(
+            cause=self.cause(),
+            group_id=order.group_id,
+            epoch=order.epoch,
+            assignor=order.assignor,
+            assignable=order.assignable,
+            owner=None if owner is None else array("i", owner),
+            error=error,
+        )
+        self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
+
     # The world around the coordinator.
 
     def set_topics(self, topics: Mapping[str, int]) -> None:
@@ -356,9 +375,12 @@ class GroupDialogue:
     def restart(self, *, topics_first: bool = False) -> None:
         """The process dies and comes back: what was parked is gone, the log is read again."""
         self.shard = self.fold()
+        self.computations.clear()
+        self._is_loaded = False
         if topics_first:
             self._tell_topics()
         self.shard.on_loaded(self.now_ms)
+        self._is_loaded = True
         if not topics_first:
             self._tell_topics()
 
@@ -485,7 +507,10 @@ class GroupDialogue:
         self.told.extend(tell(self.shard.groups, stimulus, decision))
         for reply in self.shard.commit(decision, now_ms=self.now_ms):
             self._deliver(reply)
+        self.computations += self.shard.take_computations()
         check_groups(self.shard.groups)
+        if self._is_loaded:
+            check_assignment_is_due(self.shard.groups, self.shard.timers)
         check_step(before, self.shard.groups)
         if durable:
             assert self.fold().state_digest() == self.shard.state_digest(), "the log does not give the living state"

@@ -7,8 +7,10 @@ Source: architecture rules 2, 4, 5, 9.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
+from kohort.assign.interface import Assignable
 from kohort.coordinator.admincommands import (
     AlterGroupConfigs,
     DeleteGroup,
@@ -93,6 +95,22 @@ class MemberDisconnected(Command):
 
     group_id: str
     member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetComputed(Command):
+    """What an assignor that runs beside the coordinator came to; no answer is expected.
+
+    `assignable`: what it was asked, the very object that `ComputeTarget` had. `owner`: its answer, `None` if there is
+    none; then `error` says why.
+    """
+
+    group_id: str
+    epoch: int
+    assignor: str
+    assignable: Assignable
+    owner: array[int] | None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from kohort.assign.interface import Assignable
 from kohort.coordinator.commands import ReplyBody
 from kohort.coordinator.records import Record
 from kohort.ids import RequestToken
@@ -50,7 +51,22 @@ class Disarm:
     key: TimerKey
 
 
-Effect = Reply | Arm | Disarm
+@dataclass(frozen=True, slots=True)
+class ComputeTarget:
+    """Let an assignor of the user's own work beside the coordinator; `TargetComputed` tells what came of it.
+
+    `timeout_ms`: how long it may take. `is_offloaded`: whether it runs in a process of its own.
+    """
+
+    group_id: str
+    epoch: int
+    assignor: str
+    assignable: Assignable
+    timeout_ms: int
+    is_offloaded: bool
+
+
+Effect = Reply | Arm | Disarm | ComputeTarget
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,14 @@ from collections.abc import Iterable, Mapping
 from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import MemberState
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId, format_topic_id
+from kohort.timers import TimerTable
 
 
 def check_groups(groups: GroupsState) -> None:
@@ -52,6 +54,14 @@ def check_group_id(groups: GroupsState, group_id: str) -> None:
             raise InvariantViolation(f"TypeOK: group {group_id} is classic and KIP-848 at once")
         check_group(group, groups.image)
     check_offsets(groups, group_id)
+
+
+def check_assignment_is_due(groups: GroupsState, timers: TimerTable[TimerKey]) -> None:
+    """EventuallyConverges, the coordinator's half: a target that is older than its group is going to be computed."""
+    for group in groups.consumer.values():
+        is_old = group.members and group.target_epoch < group.epoch and group.computing is None
+        if is_old and timers.deadline(TimerKey("assignment", group.group_id)) is None:
+            raise _fail(group, "EventuallyConverges", "the target is old, and nothing computes another one")
 
 
 def check_group(group: ConsumerGroup, image: TopicImage) -> None:

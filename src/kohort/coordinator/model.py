@@ -7,8 +7,10 @@ Source: KIP-848 (the three epochs, member states), Apache Kafka's `__consumer_of
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
+from kohort.assign.interface import Assignable
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.consumer.balance import TargetBalance
 from kohort.coordinator.decision import TimerKey
@@ -92,6 +94,19 @@ class ConsumerMember:
         self.session_key = TimerKey("session", group_id, member_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignorFailure:
+    """An assignor of the user's own does not do its work: `error` is its latest, `count` how often it failed in a row.
+
+    `retry_ms`: when it is asked again.
+    """
+
+    assignor: str
+    error: str
+    count: int
+    retry_ms: int
+
+
 class ConsumerGroup:
     """One KIP-848 group."""
 
@@ -101,7 +116,9 @@ class ConsumerGroup:
         "classic_count",
         "classic_metadata_bytes",
         "classic_protocols",
+        "computing",
         "epoch",
+        "failure",
         "group_id",
         "holders",
         "instance_ids",
@@ -157,6 +174,10 @@ class ConsumerGroup:
         self.assignor_votes: dict[str, int] = {}
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.
         self.balance: TargetBalance | None = None
+        #: What an assignor is working on beside the coordinator; `None` if none is. A restart forgets it.
+        self.computing: Assignable | None = None
+        #: Why the target is older than the group, if its assignor fails; `None` if it does not. A restart forgets it.
+        self.failure: AssignorFailure | None = None
         #: When the group changed first since its latest target was computed; 0 if it did not. A restart forgets it.
         self.window_opened_ms = 0
 

@@ -30,6 +30,8 @@ class GroupSettings:
     `group_consumer_assignment_window_ms`: a group's target is computed so long after its latest change, and no later
     than `group_consumer_assignment_window_max_ms` after the first; 0 computes with the change.
     `group_consumer_assignors`: what a KIP-848 member may name; the first is used where none is named.
+    `own_assignors`: names in it that are not built in, for which the shell has found an assignor.
+    `group_consumer_assignor_timeout_ms`: how long an assignor of the user's own may take.
     `group_consumer_assignor_offload_enable`: whether an assignor of the user's own runs beside the coordinator's loop.
     `group_consumer_rebalance_heartbeat_interval_ms`: the interval that a KIP-848 member is told while it is on its way
     to its target; 0 tells it the ordinary one, as Apache Kafka does.
@@ -60,6 +62,8 @@ class GroupSettings:
     group_consumer_min_assignment_interval_ms: int = 0
     group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_assignor_offload_enable: bool = True
+    group_consumer_assignor_timeout_ms: int = 5_000
+    own_assignors: tuple[str, ...] = ()
     group_consumer_rebalance_heartbeat_interval_ms: int = 100
     group_consumer_migration_policy: str = "bidirectional"
     group_heartbeat_rate_max: int = 2_000
@@ -82,6 +86,7 @@ class GroupSettings:
             self.group_consumer_assignment_window_max_ms,
             self.group_consumer_assignment_window_ms,
         )
+        _within("group.consumer.assignor.timeout.ms", self.group_consumer_assignor_timeout_ms, 1)
         _within("group.heartbeat.rate.max", self.group_heartbeat_rate_max, 1)
         _within("group.disconnect.grace.ms", self.group_disconnect_grace_ms, -1)
         _within("group.assignor.max.moves", self.group_assignor_max_moves, UNLIMITED)
@@ -104,7 +109,7 @@ class GroupSettings:
                 f"group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms}), or members are fenced "
                 "between two heartbeats"
             )
-        unknown = [name for name in self.group_consumer_assignors if name not in BUILT_IN]
+        unknown = [name for name in self.group_consumer_assignors if name not in (*BUILT_IN, *self.own_assignors)]
         if unknown or not self.group_consumer_assignors:
             raise ConfigError(
                 f"group.consumer.assignors cannot be {', '.join(unknown) or 'empty'}: "

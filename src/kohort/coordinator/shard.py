@@ -22,9 +22,10 @@ from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
+from kohort.coordinator.consumer.offload import decide_computed
 from kohort.coordinator.consumer.window import assignment_key, loaded_due_ms
 from kohort.coordinator.conversion import build_group_tombstones
-from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Reply, TimerKey
 from kohort.coordinator.disconnect import decide_disconnected
 from kohort.coordinator.groupconfigs import (
     apply_configs_forgotten,
@@ -68,6 +69,8 @@ class Shard:
         self.groups: Final = GroupsState()
         #: Every deadline; the shell may `shift` them all after it stood still.
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
+        #: What was decided to be computed beside this shard and nobody took yet.
+        self._computations: Final[list[ComputeTarget]] = []
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """The settings of one group: the broker's, but for the group's own configs."""
@@ -83,6 +86,8 @@ class Shard:
                 return _refuse(command, refused)
         if isinstance(command, asked.TopicsChanged):
             return decide_topics_changed(self.groups, command, self.settings_for, now_ms=now_ms)
+        if isinstance(command, asked.TargetComputed):
+            return decide_computed(self.groups, command, self.settings_for(command.group_id), now_ms=now_ms)
         if isinstance(command, asked.ListGroups):
             return decide_list(self.groups, command)
         if isinstance(command, asked.CompleteTransaction):
@@ -114,9 +119,19 @@ class Shard:
                         self.timers.arm(key, deadline_ms)
                 case Disarm(key):
                     self.timers.disarm(key)
+                case ComputeTarget():
+                    self._computations.append(effect)
                 case _:
                     assert_never(effect)
         return replies
+
+    def take_computations(self) -> list[ComputeTarget]:
+        """What assignors beside this shard have to do now; the shell brings each result back as `TargetComputed`."""
+        if not self._computations:
+            return []
+        taken = self._computations[:]
+        self._computations.clear()
+        return taken
 
     def apply(self, record: facts.Record) -> None:
         """Change the state as one record says; the same for a record that was just decided and one from the log."""
@@ -286,6 +301,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     **CONSUMER_RECORDS,
     consumer_volatile.AssignmentWindowOpened: consumer_volatile.apply_window_opened,
     consumer_volatile.TargetBalanceKept: consumer_volatile.apply_balance_kept,
+    consumer_volatile.ComputationNoted: consumer_volatile.apply_computation_noted,
 }
 
 

@@ -97,7 +97,9 @@ def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet
     group.target_epoch = record.assignment_epoch
     group.target_timestamp_ms = record.assignment_timestamp_ms
     if group.target_epoch >= group.epoch:
+        # Nothing is waited for any more, whatever is still under way.
         group.window_opened_ms = 0
+        group.computing = group.failure = None
 
 
 def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEpochForgotten) -> None:

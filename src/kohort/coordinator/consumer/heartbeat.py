@@ -14,6 +14,7 @@ from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining
 from kohort.coordinator.consumer.leave import decide_leave
+from kohort.coordinator.consumer.offload import refuse_joins
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.static import (
@@ -230,6 +231,8 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         draft.records.append(subscribed)
     draft.records.extend(build_regex_records(group, member, subscribed, resolved))
     change = joining(subscribed, names)
+    if is_new:
+        refuse_joins(group, settings, change)
     if succeeded is not None:
         change = replace(change, gone=(succeeded.member_id,))
     # KAFKA-20434: another choice of the assignor is a reason to compute a target.

@@ -8,23 +8,16 @@ computed by a timer, not by whoever heartbeats next.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 
-from kohort.assign.interface import Assignable, AssignableMember
-from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
 from kohort.assign.registry import built_in
+from kohort.coordinator.consumer.assignable import build_assignable, build_target
 from kohort.coordinator.consumer.assignorchoice import chosen_assignor
-from kohort.coordinator.consumer.change import (
-    NO_CHANGE,
-    MembershipChange,
-    count_members,
-    subscribed_names,
-    subscriptions_of,
-)
+from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, count_members, subscribed_names
 from kohort.coordinator.consumer.fewmoves import plan_few_moves
-from kohort.coordinator.consumer.volatile import TargetBalanceKept
+from kohort.coordinator.consumer.offload import decide_computation, is_own
+from kohort.coordinator.consumer.steps import decide_next_step, is_ready_for_step
 from kohort.coordinator.consumer.window import assignment_key, decide_window, target_due_ms
 from kohort.coordinator.decision import Arm, Disarm, Effect
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup
@@ -80,16 +73,22 @@ def decide_change(
         ], [Disarm(assignment_key(group_id))]
     if metadata_hash is None:
         metadata_hash = _hash_after(group, image, change)
-    is_due = target_due_ms(group, settings, now_ms=now_ms) <= now_ms
-    if is_urgent and not settings.group_consumer_assignment_window_ms and is_due:
-        records, effects = decide_target(group, image, settings, change, epoch=epoch, now_ms=now_ms)
-    else:
+    waits = (
+        not is_urgent
+        or settings.group_consumer_assignment_window_ms > 0
+        or target_due_ms(group, settings, now_ms=now_ms) > now_ms
+    )
+    begun: list[Record] = []
+    if not group.target_epoch and (waits or is_own(chosen_assignor(group, settings, change))):
+        # A member's epoch is never 0: a group that waits for its first target begins with that of nobody.
+        begun.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
+        epoch += 1
+    if waits:
         records, effects = decide_window(group, settings, now_ms=now_ms)
-        if not group.target_epoch:
-            # A member's epoch is never 0: a group that waits for its first target begins with that of nobody.
-            records.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
-            epoch += 1
-    return [ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=metadata_hash), *records], effects
+    else:
+        records, effects = decide_target(group, image, settings, change, epoch=epoch, now_ms=now_ms)
+    raised = ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=metadata_hash)
+    return [raised, *begun, *records], effects
 
 
 def decide_pending(
@@ -107,10 +106,22 @@ def decide_pending(
 def decide_due(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """The group's window is closed; nothing comes of it if the target is as new as the group."""
-    if not group.members or group.target_epoch >= group.epoch:
+    """The group's window is closed, or the next step to an even target is due; or there is nothing to do any more."""
+    if not group.members:
         return [], []
-    return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
+    if group.target_epoch < group.epoch:
+        return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
+    if settings.group_assignor_max_moves <= 0 or is_own(chosen_assignor(group, settings)):
+        return [], []
+    if not is_ready_for_step(group):
+        return [], decide_next_step(group, settings, now_ms=now_ms)
+    # A member only goes to a target of a newer epoch: each step is one.
+    epoch = group.epoch + 1
+    records, effects = decide_target(group, image, settings, epoch=epoch, now_ms=now_ms)
+    if not any(isinstance(record, MemberTargetSet) for record in records):
+        return [], []
+    raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
+    return [raised, *records], effects
 
 
 def decide_target(
@@ -126,54 +137,16 @@ def decide_target(
     name = chosen_assignor(group, settings, change)
     records = plan_few_moves(group, image, settings, change, assignor=name)
     if records is None:
-        assignor = built_in(name)
-        assert assignor is not None, "the settings name no other"
         assignable = build_assignable(group, image, settings, change)
+        assignor = built_in(name)
+        if assignor is None:
+            return decide_computation(group, settings, assignable, assignor=name, epoch=epoch, now_ms=now_ms)
         records = build_target(group, assignable, assignor.assign(assignable))
+    more = decide_next_step(group, settings, records, now_ms=now_ms)
     records.append(
         TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
     )
-    return records, [Disarm(assignment_key(group.group_id))]
-
-
-def build_assignable(
-    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, change: MembershipChange = NO_CHANGE
-) -> Assignable:
-    """The group as an assignor sees it, once the change is applied."""
-    subscriptions = subscriptions_of(group, change)
-    # By id, not by arrival: the order of arrival is no part of the durable state.
-    member_ids = sorted(subscriptions)
-    by_name = _subscribers(image, [subscriptions[member_id] for member_id in member_ids])
-    topics = [image.by_name[name] for name in sorted(by_name)]
-    space = PartitionSpace((facts.topic_id, facts.partition_count) for facts in topics)
-    return Assignable(
-        space=space,
-        topic_names=tuple(facts.name for facts in topics),
-        members=tuple(_assignable_member(group, change, member_id) for member_id in member_ids),
-        subscribers=tuple(by_name[facts.name] for facts in topics),
-        owner=gather_owners(space, [group.targets.get(member_id, NO_TARGET) for member_id in member_ids]),
-        max_moves=settings.group_assignor_max_moves,
-        imbalance=settings.group_assignor_imbalance,
-    )
-
-
-def build_target(group: ConsumerGroup, assignable: Assignable, owner: array[int]) -> list[Record]:
-    """The new targets of the members that get another one, `owner` as an assignor gives it."""
-    space = assignable.space
-    members = [member.member_id for member in assignable.members]
-    changed = set(changed_members(assignable.owner, owner, len(members)))
-    changed.update(
-        number
-        for number, member_id in enumerate(members)
-        if any(space.topic(topic_id) is None for topic_id in group.targets.get(member_id, NO_TARGET))
-    )
-    # To follow so many changes would cost more than to build a balance anew when one is missed.
-    records: list[Record] = [TargetBalanceKept(group_id=group.group_id, balance=None)] if group.balance else []
-    records += (
-        MemberTargetSet(group_id=group.group_id, member_id=members[number], partitions=partitions)
-        for number, partitions in spread_owners(space, owner, sorted(changed)).items()
-    )
-    return records
+    return records, more or [Disarm(assignment_key(group.group_id))]
 
 
 def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
@@ -200,20 +173,3 @@ def _hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChang
     if names is None and image.version and group.epoch:
         return group.metadata_hash
     return hash_topics(image, group.topic_subscribers if names is None else names)
-
-
-def _assignable_member(group: ConsumerGroup, change: MembershipChange, member_id: str) -> AssignableMember:
-    found = change.subscribed.get(member_id) or group.members[member_id]
-    return AssignableMember(member_id=member_id, instance_id=found.instance_id, rack_id=found.rack_id)
-
-
-def _subscribers(image: TopicImage, subscriptions: list[tuple[str, ...]]) -> dict[str, Sequence[int]]:
-    """name -> ascending numbers of its subscribers, of topics that exist; `subscriptions` by the members' numbers."""
-    if len(set(subscriptions)) == 1:
-        return {name: range(len(subscriptions)) for name in subscriptions[0] if name in image.by_name}
-    by_name: dict[str, list[int]] = {}
-    for member, names in enumerate(subscriptions):
-        for name in names:
-            if name in image.by_name:
-                by_name.setdefault(name, []).append(member)
-    return dict(by_name)

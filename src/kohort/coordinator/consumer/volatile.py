@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kohort.assign.interface import Assignable
 from kohort.coordinator.consumer.balance import TargetBalance
-from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
 from kohort.coordinator.records import VolatileRecord
 
 
@@ -24,6 +25,22 @@ class TargetBalanceKept(VolatileRecord):
     """The balance of the target as it is now, to be kept up to date from now on; `None` keeps none."""
 
     balance: TargetBalance | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputationNoted(VolatileRecord):
+    """An assignor of the user's own works on `computing`, or on nothing; `failure` is how it failed last."""
+
+    computing: Assignable | None
+    failure: AssignorFailure | None
+
+
+def apply_computation_noted(groups: GroupsState, record: ComputationNoted) -> None:
+    """There is one computation of a group at a time."""
+    group = _group(groups, record)
+    if group is not None:
+        group.computing = record.computing
+        group.failure = record.failure
 
 
 def apply_balance_kept(groups: GroupsState, record: TargetBalanceKept) -> None:

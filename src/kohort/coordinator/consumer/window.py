@@ -8,11 +8,16 @@ Source: KIP-1263 (assignment interval); the window is ours: Kafka computes for e
 
 from __future__ import annotations
 
+from typing import Final
+
 from kohort.coordinator.consumer.volatile import AssignmentWindowOpened
 from kohort.coordinator.decision import Arm, Effect, TimerKey
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.records import Record
 from kohort.coordinator.settings import GroupSettings
+
+#: Time between two looks whether the next of limited moves can be made, unless the assignment interval is longer.
+STEP_MS: Final = 1_000
 
 
 def assignment_key(group_id: str) -> TimerKey:
@@ -49,7 +54,10 @@ def decide_window(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int)
 
 
 def loaded_due_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> int | None:
-    """When a target that a restart found to be older than its group is computed; `None` if it is not."""
-    if not group.members or group.target_epoch >= group.epoch:
+    """When a target is computed that a restart found to be older than its group; `None` if there is nothing to do."""
+    if not group.members:
         return None
+    if group.target_epoch >= group.epoch:
+        # There may be a step left to a target that is even.
+        return now_ms + STEP_MS if settings.group_assignor_max_moves > 0 else None
     return window_close_ms(group, settings, now_ms=now_ms)

@@ -1,0 +1,147 @@
+"""Targets that an assignor of the user's own computes beside the coordinator.
+
+One computation of a group is under way at a time. Its result is taken as the target of the epoch that it was asked
+for, also if the group has changed meanwhile: a group that changes faster than its assignor works makes progress all
+the same, and the next computation begins with the result. What members that left were to own is nobody's until then.
+
+Laws: what an assignor gives is believed only if every partition goes to one subscriber of its topic. A failure changes
+nothing but what is known of it: the target stays, members with a target go on, and the assignor is asked again later
+and later. A result that nobody waits for is thrown away.
+Source: KIP-848 (a computed assignment is installed although the epoch has moved on; an error keeps the one of before);
+requirement G5.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from kohort.assign.interface import Assignable
+from kohort.assign.registry import built_in
+from kohort.coordinator.commands import TargetComputed
+from kohort.coordinator.consumer.assignable import build_target
+from kohort.coordinator.consumer.assignorchoice import chosen_assignor
+from kohort.coordinator.consumer.change import MembershipChange
+from kohort.coordinator.consumer.volatile import ComputationNoted
+from kohort.coordinator.consumer.window import assignment_key, window_close_ms
+from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect
+from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
+from kohort.coordinator.records import MemberTargetSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+#: Pause before an assignor that failed is asked again; it doubles with each failure up to the second number.
+RETRY_MS: Final = 1_000
+LONGEST_RETRY_MS: Final = 60_000
+#: So much of an assignor's error is kept and shown.
+LONGEST_ERROR: Final = 500
+
+
+def is_own(assignor: str) -> bool:
+    """Whether an assignor is the user's own: it is not asked within a decision."""
+    return built_in(assignor) is None
+
+
+def decide_computation(
+    group: ConsumerGroup, settings: GroupSettings, assignable: Assignable, *, assignor: str, epoch: int, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """Have the target of `epoch` computed, unless something is under way or it is too early after a failure."""
+    key = assignment_key(group.group_id)
+    if group.computing is not None:
+        # Whatever comes of it asks for the next one.
+        return [], [Disarm(key)]
+    failure = group.failure
+    if failure is not None and failure.assignor == assignor and failure.retry_ms > now_ms:
+        return [], [Arm(key, failure.retry_ms)]
+    order = ComputeTarget(
+        group_id=group.group_id,
+        epoch=epoch,
+        assignor=assignor,
+        assignable=assignable,
+        timeout_ms=settings.group_consumer_assignor_timeout_ms,
+        is_offloaded=settings.group_consumer_assignor_offload_enable,
+    )
+    noted = ComputationNoted(group_id=group.group_id, computing=assignable, failure=failure)
+    return [noted], [Disarm(key), order]
+
+
+def decide_computed(groups: GroupsState, command: TargetComputed, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Take a result over, or note that there is none."""
+    group = groups.consumer.get(command.group_id)
+    if group is None or group.computing is not command.assignable:
+        return Decision()
+    assignable, owner = command.assignable, command.owner
+    asked = {member.member_id for member in assignable.members}
+    if not group.targets.keys() <= asked:
+        # A static member took over the target of one that the assignor knew under another id.
+        noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
+        return Decision((noted,), (Arm(assignment_key(group.group_id), now_ms),))
+    error = command.error or "it gave no answer" if owner is None else find_fault(assignable, owner)
+    if owner is None or error:
+        return _decide_failure(group, command.assignor, error, now_ms=now_ms)
+    # Members that are gone have lost their targets, and get none.
+    records = [
+        record
+        for record in build_target(group, assignable, owner)
+        if not isinstance(record, MemberTargetSet) or record.member_id in group.members
+    ]
+    records.append(
+        TargetAssignmentEpochSet(
+            group_id=group.group_id, assignment_epoch=command.epoch, assignment_timestamp_ms=now_ms
+        )
+    )
+    records.append(ComputationNoted(group_id=group.group_id, computing=None, failure=None))
+    if command.epoch == group.epoch:
+        return Decision(tuple(records))
+    due_ms = max(
+        window_close_ms(group, settings, now_ms=now_ms), now_ms + settings.group_consumer_assignment_interval_ms
+    )
+    return Decision(tuple(records), (Arm(assignment_key(group.group_id), due_ms),))
+
+
+def find_fault(assignable: Assignable, owner: array[int]) -> str:
+    """What is wrong with an answer, in words; empty if nothing is."""
+    if len(owner) != len(assignable.owner):
+        return f"it gave {len(owner)} owners for {len(assignable.owner)} partitions"
+    count = len(assignable.members)
+    space = assignable.space
+    for topic, start in enumerate(space.starts):
+        subscribers = assignable.subscribers[topic]
+        allowed = range(count) if len(subscribers) == count else frozenset(subscribers)
+        for partition, member in enumerate(owner[start : start + space.counts[topic]]):
+            if member in allowed:
+                continue
+            name = f"{assignable.topic_names[topic]}-{partition}"
+            if member == -1:
+                return f"it gave {name} to nobody"
+            if not 0 <= member < count:
+                return f"it gave {name} to the member number {member}, and there are {count}"
+            return f"it gave {name} to {assignable.members[member].member_id}, which does not subscribe to the topic"
+    return ""
+
+
+def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
+    """A new member would wait for a target in vain while the assignor that it would have fails.
+
+    Raises:
+        Refused: UNKNOWN_SERVER_ERROR, as in Apache Kafka.
+    """
+    failure = group.failure
+    if failure is not None and failure.assignor == chosen_assignor(group, settings, change):
+        raise Refused(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the assignor {failure.assignor} fails for the group {group.group_id}: {failure.error}",
+        )
+
+
+def _decide_failure(group: ConsumerGroup, assignor: str, error: str, *, now_ms: int) -> Decision:
+    before = group.failure
+    count = 1 if before is None or before.assignor != assignor else before.count + 1
+    failure = AssignorFailure(
+        assignor=assignor,
+        error=error[:LONGEST_ERROR],
+        count=count,
+        retry_ms=now_ms + min(RETRY_MS << min(count - 1, 16), LONGEST_RETRY_MS),
+    )
+    noted = ComputationNoted(group_id=group.group_id, computing=None, failure=failure)
+    return Decision((noted,), (Arm(assignment_key(group.group_id), failure.retry_ms),))

@@ -1,0 +1,47 @@
+"""An even target in steps: where the number of moves is limited, the rest of the imbalance is worked off later.
+
+The next step comes when the one before is done: every member has what the target gives it. Then a new epoch has the
+next target, because members only go to targets of newer epochs; Apache Kafka's tools show each step as a rebalance.
+
+Laws: a step is only taken if it moves something. A restart forgets that a step was due, and looks again.
+Source: requirement H2 (`group.assignor.max.moves`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kohort.coordinator.consumer.window import STEP_MS, assignment_key
+from kohort.coordinator.decision import Arm, Effect
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup
+from kohort.coordinator.records import MemberState, MemberTargetSet, Record
+from kohort.coordinator.settings import GroupSettings
+
+
+def decide_next_step(
+    group: ConsumerGroup, settings: GroupSettings, records: Iterable[Record] | None = None, *, now_ms: int
+) -> list[Effect]:
+    """See to the step after `records`, if they move as much as is allowed; `None` is a step that has to wait."""
+    limit = settings.group_assignor_max_moves
+    if limit <= 0 or (records is not None and count_moves(group, records) < limit):
+        return []
+    pause_ms = max(STEP_MS, settings.group_consumer_assignment_interval_ms)
+    return [Arm(assignment_key(group.group_id), now_ms + pause_ms)]
+
+
+def is_ready_for_step(group: ConsumerGroup) -> bool:
+    """Whether every member has what the target gives it."""
+    return all(
+        member.state == MemberState.STABLE and member.member_epoch == group.target_epoch
+        for member in group.members.values()
+    )
+
+
+def count_moves(group: ConsumerGroup, records: Iterable[Record]) -> int:
+    """How many partitions members lose by new targets."""
+    moves = 0
+    for record in records:
+        if isinstance(record, MemberTargetSet):
+            for topic_id, partitions in group.targets.get(record.member_id, NO_TARGET).items():
+                moves += len(set(partitions).difference(record.partitions.get(topic_id, ())))
+    return moves

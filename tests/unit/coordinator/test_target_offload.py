@@ -1,0 +1,229 @@
+"""An assignor of the user's own works beside the coordinator, and nothing that it does can harm a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kohort.coordinator.consumer.offload import LONGEST_ERROR, LONGEST_RETRY_MS
+from kohort.coordinator.consumer.window import assignment_key
+from kohort.errors import ErrorCode
+from support.coordinator_dialogue import GroupDialogue
+
+
+def group_of(topics: dict[str, int] | None = None, **limits: int) -> GroupDialogue:
+    """A group whose first assignor is the user's own, "mine"."""
+    return GroupDialogue(
+        {"t": 4} if topics is None else topics,
+        group_consumer_assignors=("mine", "uniform"),
+        own_assignors=("mine",),
+        **limits,
+    )
+
+
+def test_first_target_comes_when_the_assignor_has_answered() -> None:
+    """G5: the decision only asks; the answer comes as a command of its own."""
+    group = group_of()
+    group.heartbeat("a", epoch=0).replies(epoch=1, assigned=[])
+    (order,) = group.computations
+    assert (order.assignor, order.epoch, order.timeout_ms, order.is_offloaded) == ("mine", 2, 5_000, True)
+    assert [member.member_id for member in order.assignable.members] == ["a"]
+    group.heartbeat("a", epoch=1, owned=[]).replies(epoch=1, assigned=None)
+    group.computed([0, 0, 0, 0])
+    group.heartbeat("a", epoch=1, owned=[]).replies(epoch=2, assigned=[0, 1, 2, 3])
+    assert group.group.computing is None
+
+
+def test_target_is_what_the_assignor_says_however_uneven() -> None:
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    group.computed([0, 0, 0, 0])
+    group.settle()
+    group.heartbeat("b", epoch=0).replies(epoch=2, assigned=[])
+    group.computed([0, 0, 0, 1])
+    group.settle()
+    assert group.holders() == {"a": {("t", 0), ("t", 1), ("t", 2)}, "b": {("t", 3)}}
+
+
+def test_result_for_an_older_epoch_is_taken_and_the_next_one_is_asked_for() -> None:
+    """KIP-848: an assignment is installed although the epoch has moved on, so that a busy group makes progress."""
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("c", epoch=0)
+    assert len(group.computations) == 1, "one at a time"
+    group.leave("b")
+    group.computed([0, 0, 0, 0])
+    assert (group.group.epoch, group.group.target_epoch) == (5, 2)
+    group.fire_due()
+    (order,) = group.computations
+    assert [member.member_id for member in order.assignable.members] == ["a", "c"]
+    assert list(order.assignable.owner) == [0, 0, 0, 0]
+    group.computed([0, 0, 1, 1])
+    assert group.group.target_epoch == 5
+
+
+def test_what_a_member_that_left_was_to_own_is_nobodys_until_the_next_target() -> None:
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    group.computed([0, 0, 0, 0])
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.leave("b")
+    group.computed([0, 1, 0, 1])
+    assert group.named(group.group.targets["a"]) == {"t": (0, 2)}
+    group.fire_due()
+    group.computed([0, 0, 0, 0])
+    group.settle()
+    assert group.holders() == {"a": {("t", partition) for partition in range(4)}}
+
+
+@pytest.mark.parametrize(
+    ("owner", "fault"),
+    [
+        ([0, 0, 0, 0], "it gave 4 owners for 5 partitions"),
+        ([0, 0, 0, 0, 0, 0], "it gave 6 owners for 5 partitions"),
+        ([], "it gave 0 owners"),
+        ([0, 1, 2, 0, 1], "it gave t-2 to the member number 2, and there are 2"),
+        ([0, 1, -2, 0, 1], "it gave t-2 to the member number -2"),
+        ([0, 1, -1, 0, 1], "it gave t-2 to nobody"),
+        ([0, 1, 0, 0, 0], "it gave u-0 to a, which does not subscribe to the topic"),
+        (None, "it gave no answer"),
+    ],
+)
+def test_answer_that_is_not_an_assignment_changes_nothing(owner: Sequence[int] | None, fault: str) -> None:
+    """Issue 4, bad input: foreign partitions, one that is nobody's, a member that does not subscribe."""
+    group = group_of({"t": 4, "u": 1})
+    group.heartbeat("a", epoch=0)
+    group.computed([0, 0, 0, 0])
+    group.settle()
+    group.heartbeat("b", epoch=0, topics=["t", "u"])
+    targets = dict(group.group.targets)
+    group.computed(owner)
+    assert group.group.targets == targets
+    assert group.group.target_epoch == 2
+    assert group.group.failure is not None
+    assert fault in group.group.failure.error
+    assert group.group.computing is None
+
+
+def test_members_go_on_and_new_ones_are_told_while_the_assignor_fails() -> None:
+    """A joining heartbeat gets UNKNOWN_SERVER_ERROR as in Kafka, with the name of the assignor and its error."""
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    group.computed([0, 0, 0, 0])
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.computed(error="ValueError: no idea")
+    group.heartbeat("c", epoch=0).is_refused(
+        ErrorCode.UNKNOWN_SERVER_ERROR, saying="the assignor mine fails for the group g: ValueError: no idea"
+    )
+    assert sorted(group.group.members) == ["a", "b"]
+    group.heartbeat("a", epoch=2).replies(epoch=2, assigned=None)
+    group.commit({0: 5}, member_id="a", epoch=2).errors()
+    group.heartbeat("b", epoch=2, owned=[]).replies(epoch=2, assigned=None)
+    # One whose vote makes the group use another assignor is welcome.
+    group.heartbeat("d", epoch=0, server_assignor="uniform").replies(epoch=4, assigned=[])
+    assert group.group.failure is None
+
+
+def test_failing_assignor_is_asked_again_later_and_later() -> None:
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    pauses = []
+    for _ in range(9):
+        # A member that lives keeps the group alive.
+        group.computed(error="it raises")
+        deadline_ms = group.shard.timers.deadline(assignment_key("g"))
+        assert deadline_ms is not None
+        pauses.append(deadline_ms - group.now_ms)
+        while group.now_ms < deadline_ms:
+            group.heartbeat("a", epoch=1)
+            group.advance(ms=min(30_000, deadline_ms - group.now_ms))
+        assert len(group.computations) == 1
+    assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, LONGEST_RETRY_MS, LONGEST_RETRY_MS, LONGEST_RETRY_MS]
+    group.computed([0, 0, 0, 0])
+    assert group.group.failure is None
+    assert group.group.target_epoch == group.group.epoch
+
+
+def test_change_does_not_hurry_an_assignor_that_fails() -> None:
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    group.heartbeat("b", epoch=0)
+    group.computed(error="x" * 10_000)
+    assert group.group.failure is not None
+    assert len(group.group.failure.error) == LONGEST_ERROR
+    group.leave("b")
+    group.advance(ms=999)
+    assert not group.computations
+    group.advance(ms=1)
+    assert len(group.computations) == 1
+
+
+def test_votes_for_a_built_in_one_do_not_wait_for_the_users_own() -> None:
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    group.heartbeat("b", epoch=0, server_assignor="uniform")
+    assert group.group.target_epoch == group.group.epoch == 3
+    group.computed([0, 0, 0, 1])
+    assert group.group.target_epoch == 3
+    group.settle()
+    assert sorted(map(len, group.holders().values())) == [2, 2]
+
+
+def test_restart_asks_anew_and_an_answer_to_the_old_question_is_not_heard() -> None:
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    (order,) = group.computations
+    group.restart()
+    group.fire_due()
+    assert len(group.computations) == 1
+    group.computations.insert(0, order)
+    group.computed([0, 0, 0, 0])
+    assert group.group.target_epoch == 1
+    group.computed([0, 0, 0, 0])
+    assert group.group.target_epoch == 2
+
+
+def test_group_that_is_gone_or_empty_needs_no_answer() -> None:
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    group.leave("a")
+    group.computed([0, 0, 0, 0])
+    assert group.group.target_epoch == group.group.epoch
+    assert not group.group.targets
+    group.heartbeat("a", epoch=0)
+    group.leave("a")
+    group.delete_group().is_done()
+    group.computed([0, 0, 0, 0])
+    assert group.list_groups() == []
+
+
+def test_successor_of_a_static_member_is_not_robbed_by_a_result_that_does_not_know_it() -> None:
+    """The result names its predecessor: it is thrown away, and the assignor is asked again."""
+    group = group_of()
+    group.heartbeat("a", epoch=0, instance_id="s")
+    group.heartbeat("b", epoch=0)
+    group.computed([0, 0, 0, 0])
+    group.fire_due()
+    group.computed([0, 0, 1, 1])
+    group.settle()
+    group.heartbeat("c", epoch=0)
+    group.heartbeat("a", epoch=-2, instance_id="s")
+    group.heartbeat("a2", epoch=0, instance_id="s")
+    assert group.named(group.group.targets["a2"]) == {"t": (0, 1)}
+    group.computed([2, 2, 1, 1])
+    assert group.group.target_epoch == 3
+    group.fire_due()
+    (order,) = group.computations
+    assert [member.member_id for member in order.assignable.members] == ["a2", "b", "c"]
+    assert list(order.assignable.owner) == [0, 0, 1, 1]
+
+
+def test_settings_say_how_long_it_may_take_and_whether_it_runs_beside() -> None:
+    group = group_of(group_consumer_assignor_timeout_ms=70, group_consumer_assignor_offload_enable=False)
+    group.heartbeat("a", epoch=0)
+    (order,) = group.computations
+    assert (order.timeout_ms, order.is_offloaded) == (70, False)

@@ -1,0 +1,95 @@
+"""With a limit to moves, the rest of the imbalance is worked off in steps of their own epochs (H2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.coordinator.consumer.window import STEP_MS, assignment_key
+from support.coordinator_dialogue import GroupDialogue
+
+
+def loads(group: GroupDialogue) -> list[int]:
+    return sorted(map(len, group.holders().values()))
+
+
+@pytest.mark.parametrize("incremental_from", [0, 10_000])
+def test_even_target_is_reached_in_steps_that_wait_for_one_another(incremental_from: int) -> None:
+    group = GroupDialogue({"t": 12}, group_assignor_max_moves=2, incremental_from_partitions=incremental_from)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    assert loads(group) == [2, 10]
+    epochs = [group.group.epoch]
+    for expected in ([4, 8], [6, 6]):
+        group.advance(ms=STEP_MS)
+        group.settle()
+        assert loads(group) == expected
+        epochs.append(group.group.epoch)
+    assert epochs == [2, 3, 4], "members only go to targets of newer epochs"
+    group.advance(ms=10 * STEP_MS)
+    assert (group.group.epoch, group.group.target_epoch) == (4, 4)
+    assert group.shard.timers.deadline(assignment_key("g")) is None
+
+
+def test_step_waits_until_the_one_before_is_done() -> None:
+    group = GroupDialogue({"t": 12}, group_assignor_max_moves=2)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.advance(ms=5 * STEP_MS)
+    assert group.group.epoch == 2
+    group.settle()
+    group.advance(ms=STEP_MS)
+    assert group.group.epoch == 3
+
+
+def test_restart_forgets_no_step() -> None:
+    group = GroupDialogue({"t": 12}, group_assignor_max_moves=3)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    group.restart()
+    group.advance(ms=STEP_MS)
+    group.settle()
+    assert loads(group) == [6, 6]
+
+
+def test_steps_keep_to_the_assignment_interval() -> None:
+    """KIP-1263: no two computations within the interval."""
+    group = GroupDialogue({"t": 12}, group_assignor_max_moves=4, group_consumer_assignment_interval_ms=3_000)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.advance(ms=3_000)
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    assert loads(group) == [4, 8]
+    group.advance(ms=2_999)
+    assert group.group.epoch == 2
+    group.advance(ms=1)
+    group.settle()
+    assert loads(group) == [6, 6]
+
+
+def test_limit_of_none_moves_nothing_that_is_owned() -> None:
+    group = GroupDialogue({"t": 12}, group_assignor_max_moves=0)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    assert loads(group) == [0, 12]
+    assert group.shard.timers.deadline(assignment_key("g")) is None
+    group.set_topics({"t": 14})
+    group.fire_due()
+    group.settle()
+    assert loads(group) == [2, 12]
+
+
+def test_imbalance_that_is_tolerated_costs_no_move() -> None:
+    group = GroupDialogue({"t": 12}, group_assignor_imbalance=3)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    assert loads(group) == [4, 8]
