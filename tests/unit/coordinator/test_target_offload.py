@@ -82,14 +82,14 @@ def test_what_a_member_that_left_was_to_own_is_nobodys_until_the_next_target() -
 @pytest.mark.parametrize(
     ("owner", "fault"),
     [
-        ([0, 0, 0, 0], "it gave 4 owners for 5 partitions"),
-        ([0, 0, 0, 0, 0, 0], "it gave 6 owners for 5 partitions"),
-        ([], "it gave 0 owners"),
-        ([0, 1, 2, 0, 1], "it gave t-2 to the member number 2, and there are 2"),
-        ([0, 1, -2, 0, 1], "it gave t-2 to the member number -2"),
-        ([0, 1, -1, 0, 1], "it gave t-2 to nobody"),
-        ([0, 1, 0, 0, 0], "it gave u-0 to a, which does not subscribe to the topic"),
-        (None, "it gave no answer"),
+        ([0, 0, 0, 0], "gave 4 owners for 5 partitions"),
+        ([0, 0, 0, 0, 0, 0], "gave 6 owners for 5 partitions"),
+        ([], "gave 0 owners"),
+        ([0, 1, 2, 0, 1], "left partition t-2 without an owner (number 2)"),
+        ([0, 1, -2, 0, 1], "left partition t-2 without an owner (number -2)"),
+        ([0, 1, -1, 0, 1], "left partition t-2 without an owner (number -1)"),
+        ([0, 1, 0, 0, 0], "gave partition u-0 to member a, which does not want it"),
+        (None, "gave NoneType instead of array"),
     ],
 )
 def test_answer_that_is_not_an_assignment_changes_nothing(owner: Sequence[int] | None, fault: str) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
+from kohort.assign.answers import find_fault
 from kohort.assign.interface import Assignable
 from kohort.assign.registry import built_in
 from kohort.coordinator.commands import TargetComputed
@@ -76,7 +77,7 @@ def decide_computed(groups: GroupsState, command: TargetComputed, settings: Grou
         # A static member took over the target of one that the assignor knew under another id.
         noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
         return Decision((noted,), (Arm(assignment_key(group.group_id), now_ms),))
-    error = command.error or "it gave no answer" if owner is None else find_fault(assignable, owner)
+    error = command.error or find_fault(assignable, owner)
     if owner is None or error:
         return _decide_failure(group, command.assignor, error, now_ms=now_ms)
     # Members that are gone have lost their targets, and get none.
@@ -97,27 +98,6 @@ def decide_computed(groups: GroupsState, command: TargetComputed, settings: Grou
         window_close_ms(group, settings, now_ms=now_ms), now_ms + settings.group_consumer_assignment_interval_ms
     )
     return Decision(tuple(records), (Arm(assignment_key(group.group_id), due_ms),))
-
-
-def find_fault(assignable: Assignable, owner: array[int]) -> str:
-    """What is wrong with an answer, in words; empty if nothing is."""
-    if len(owner) != len(assignable.owner):
-        return f"it gave {len(owner)} owners for {len(assignable.owner)} partitions"
-    count = len(assignable.members)
-    space = assignable.space
-    for topic, start in enumerate(space.starts):
-        subscribers = assignable.subscribers[topic]
-        allowed = range(count) if len(subscribers) == count else frozenset(subscribers)
-        for partition, member in enumerate(owner[start : start + space.counts[topic]]):
-            if member in allowed:
-                continue
-            name = f"{assignable.topic_names[topic]}-{partition}"
-            if member == -1:
-                return f"it gave {name} to nobody"
-            if not 0 <= member < count:
-                return f"it gave {name} to the member number {member}, and there are {count}"
-            return f"it gave {name} to {assignable.members[member].member_id}, which does not subscribe to the topic"
-    return ""
 
 
 def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
