@@ -325,8 +325,6 @@ class GroupDialogue:
         command = asked.TargetComputed(
             cause=self.cause(),
             group_id=order.group_id,
-            epoch=order.epoch,
-            assignor=order.assignor,
             assignable=order.assignable,
             owner=None if owner is None else array("i", owner),
             error=error,

@@ -16,6 +16,7 @@ from typing import Final
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
+from kohort.coordinator.consumer.volatile import ComputationNoted
 from kohort.coordinator.decision import Decision, Reply, TimerKey
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
 from kohort.ids import TopicId, format_topic_id
@@ -36,6 +37,7 @@ _TIMERS: Final = {
     "initial_delay": "initial delay over",
     "assignment": "assignment due",
 }
+_STEP: Final = "next step to an even target"
 _COUNTED_RECORDS: Final = frozenset({facts.OffsetCommitted, facts.TransactionalOffsetCommitted})
 _COUNTED: Final[dict[type[asked.Command], str]] = {
     asked.ConsumerGroupHeartbeat: "heartbeats",
@@ -115,6 +117,8 @@ def _stimulus(stimulus: Stimulus, group_id: str) -> Entry:
         elif isinstance(stimulus, asked.LeaveGroup):
             reasons = dict.fromkeys(member.reason for member in stimulus.members if member.reason)
             details = tuple(("reason", reason) for reason in list(reasons)[:1])
+        elif isinstance(stimulus, asked.TargetComputed):
+            details = (("outcome", "failed" if stimulus.error else "answered"),)
     return Entry(kind=RowKind.STIMULUS, event=event, group_id=group_id, member_id=_member_of(stimulus), details=details)
 
 
@@ -163,6 +167,8 @@ class _Teller:
             return _TIMERS.get(stimulus.kind, stimulus.kind)
         if isinstance(stimulus, asked.TopicsChanged):
             return "topics changed"
+        if isinstance(stimulus, asked.TargetComputed):
+            return _STEP
         if isinstance(stimulus, asked.LeaveGroup):
             return "members removed" if len(stimulus.members) > 1 else "member left"
         if isinstance(stimulus, asked.ConsumerGroupHeartbeat):
@@ -191,7 +197,10 @@ class _Teller:
     # Groups of the consumer protocol.
 
     def epoch_set(self, record: facts.ConsumerGroupEpochSet) -> Entry:
-        return self._decision("epoch_bumped", epoch=str(record.epoch), trigger=self._trigger)
+        # The deadline of an assignment follows from a change that was told; only a step has an epoch of its own.
+        is_step = isinstance(self._stimulus, TimerKey) and self._stimulus.kind == "assignment"
+        trigger = _STEP if is_step else self._trigger
+        return self._decision("epoch_bumped", epoch=str(record.epoch), trigger=trigger)
 
     def subscribed(self, record: facts.ConsumerMemberSubscribed) -> Entry:
         before = self._members.get(record.member_id)
@@ -254,6 +263,24 @@ class _Teller:
 
     def _continues_as(self, *kinds: type[facts.Record]) -> bool:
         return any(isinstance(record, kinds) for record in self._records)
+
+    def computation_noted(self, record: ComputationNoted) -> Entry | None:
+        group = self._consumer
+        if record.computing is not None:
+            asked_of = record.computing
+            return self._decision(
+                "assignor_asked",
+                assignor=asked_of.assignor,
+                epoch=str(asked_of.epoch),
+                members=str(len(asked_of.assignable.members)),
+                partitions=str(len(asked_of.assignable.space)),
+            )
+        failure = record.failure
+        if failure is None or (group is not None and failure == group.failure):
+            return None
+        return self._decision(
+            "assignor_failed", assignor=failure.assignor, why=failure.error, failures=str(failure.count)
+        )
 
     # Classic groups.
 
@@ -320,6 +347,7 @@ _TELL: Final[dict[type[facts.Record], Callable[..., Entry | None]]] = {
     facts.CurrentAssignmentSet: _Teller.assignment_set,
     facts.CurrentAssignmentForgotten: _Teller.assignment_forgotten,
     facts.ConsumerGroupForgotten: _Teller.group_forgotten,
+    ComputationNoted: _Teller.computation_noted,
     facts.ClassicGroupForgotten: _Teller.group_forgotten,
     facts.ClassicGroupStored: _Teller.classic_stored,
     classic.ClassicGroupDropped: _Teller.group_forgotten,

@@ -106,8 +106,6 @@ class TargetComputed(Command):
     """
 
     group_id: str
-    epoch: int
-    assignor: str
     assignable: Assignable
     owner: array[int] | None
     error: str = ""

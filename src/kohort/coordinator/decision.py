@@ -55,13 +55,15 @@ class Disarm:
 class ComputeTarget:
     """Let an assignor of the user's own work beside the coordinator; `TargetComputed` tells what came of it.
 
-    `timeout_ms`: how long it may take. `is_offloaded`: whether it runs in a process of its own.
+    `is_step`: the group has not changed, see `consumer.steps`. `timeout_ms`: how long it may take. `is_offloaded`:
+    whether it runs in a process of its own.
     """
 
     group_id: str
     epoch: int
     assignor: str
     assignable: Assignable
+    is_step: bool
     timeout_ms: int
     is_offloaded: bool
 

@@ -272,7 +272,14 @@ def _rearm(
     deadline_ms = timers.deadline(key)
     if deadline_ms is not None:
         effects.append(Arm(key, min(deadline_ms, max(now_ms, target_due_ms(group, new, now_ms=now_ms)))))
+    elif group.members and _balance_wanted(old) != _balance_wanted(new):
+        # More balance may be had now, or what a limit held back.
+        effects.append(Arm(key, max(now_ms, target_due_ms(group, new, now_ms=now_ms))))
     return effects
+
+
+def _balance_wanted(settings: GroupSettings) -> tuple[int, int]:
+    return settings.group_assignor_max_moves, settings.group_assignor_imbalance
 
 
 def _as_text(value: object) -> str:

@@ -60,7 +60,8 @@ def pending_interval_ms(settings: GroupSettings, group: ConsumerGroup, proposed_
     members = len(group.members)
     settled_ms = settled_interval_ms(settings, members, proposed_ms)
     short_ms = settings.group_consumer_rebalance_heartbeat_interval_ms
-    if not short_ms:
+    # While an assignor fails there is no saying when the target comes.
+    if not short_ms or group.failure is not None:
         return settled_ms
     settled = settled_count(group)
     pending = max(1, members - settled - group.stable_at.get(_AWAY, 0))

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.assign.interface import Assignable
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.consumer.balance import TargetBalance
-from kohort.coordinator.decision import TimerKey
+from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.records import (
     ClassicMemberFacts,
     MemberState,
@@ -175,7 +174,7 @@ class ConsumerGroup:
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.
         self.balance: TargetBalance | None = None
         #: What an assignor is working on beside the coordinator; `None` if none is. A restart forgets it.
-        self.computing: Assignable | None = None
+        self.computing: ComputeTarget | None = None
         #: Why the target is older than the group, if its assignor fails; `None` if it does not. A restart forgets it.
         self.failure: AssignorFailure | None = None
         #: When the group changed first since its latest target was computed; 0 if it did not. A restart forgets it.

@@ -192,3 +192,30 @@ def test_what_is_counted_has_a_name() -> None:
     )
 
     assert count_of(command, group.shard.handle(command, now_ms=group.now_ms)) == "heartbeats"
+
+
+def test_assignor_of_the_users_own_is_told_of_when_it_is_asked_and_when_it_fails() -> None:
+    """Who reads the history sees which assignor kept the group waiting, and why."""
+    group = GroupDialogue({"t": 2}, group_consumer_assignors=("mine",), own_assignors=("mine",))
+    group.heartbeat("a", epoch=0)
+    order = find(new(group), "assignor_asked")
+    assert order == {"assignor": "mine", "epoch": "2", "members": "1", "partitions": "2"}
+    group.computed(error="ValueError: no idea")
+    told = new(group)
+    assert find(told, "TargetComputed") == {"outcome": "failed"}
+    assert find(told, "assignor_failed") == {"assignor": "mine", "why": "ValueError: no idea", "failures": "1"}
+    group.advance(ms=1_000)
+    assert events(new(group)) == ["deadline_passed", "assignor_asked"]
+    group.computed([0, 0])
+    assert events(new(group)) == ["TargetComputed", "target_computed"]
+
+
+def test_step_to_an_even_target_is_a_trigger_of_its_own() -> None:
+    group = GroupDialogue({"t": 8}, group_assignor_max_moves=2)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    new(group)
+    group.advance(ms=1_000)
+    assert find(new(group), "epoch_bumped") == {"epoch": "3", "trigger": "next step to an even target"}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kohort.coordinator.consumer.offload import LONGEST_ERROR, LONGEST_RETRY_MS
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
+from kohort.coordinator.consumer.offload import LONGEST_ERROR, LONGEST_RETRY_MS, REFUSE_AFTER
 from kohort.coordinator.consumer.window import assignment_key
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
@@ -108,6 +109,14 @@ def test_answer_that_is_not_an_assignment_changes_nothing(owner: Sequence[int] |
     assert group.group.computing is None
 
 
+def fail(group: GroupDialogue, *, times: int, error: str = "ValueError: no idea") -> None:
+    """The assignor fails so often, each time it is asked."""
+    for _ in range(times):
+        while not group.computations:
+            group.advance(ms=500)
+        group.computed(error=error)
+
+
 def test_members_go_on_and_new_ones_are_told_while_the_assignor_fails() -> None:
     """A joining heartbeat gets UNKNOWN_SERVER_ERROR as in Kafka, with the name of the assignor and its error."""
     group = group_of()
@@ -115,7 +124,7 @@ def test_members_go_on_and_new_ones_are_told_while_the_assignor_fails() -> None:
     group.computed([0, 0, 0, 0])
     group.settle()
     group.heartbeat("b", epoch=0)
-    group.computed(error="ValueError: no idea")
+    fail(group, times=REFUSE_AFTER)
     group.heartbeat("c", epoch=0).is_refused(
         ErrorCode.UNKNOWN_SERVER_ERROR, saying="the assignor mine fails for the group g: ValueError: no idea"
     )
@@ -227,3 +236,61 @@ def test_settings_say_how_long_it_may_take_and_whether_it_runs_beside() -> None:
     group.heartbeat("a", epoch=0)
     (order,) = group.computations
     assert (order.timeout_ms, order.is_offloaded) == (70, False)
+
+
+def test_one_mishap_refuses_nobody() -> None:
+    """Clients take the refusal as fatal: who joins while the machine is slow waits for the target instead."""
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    fail(group, times=REFUSE_AFTER - 1, error="it took longer than 5000 ms")
+    group.heartbeat("b", epoch=0).replies(epoch=1, assigned=[])
+    fail(group, times=1)
+    group.heartbeat("c", epoch=0).is_refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+    group.heartbeat("b", epoch=1, owned=[]).replies(epoch=1, assigned=None)
+
+
+def test_members_are_not_told_to_hurry_while_the_assignor_fails() -> None:
+    """Nobody knows when the target will come: the short interval of a rebalance would only cost."""
+    group = group_of(group_consumer_rebalance_heartbeat_interval_ms=100)
+    answer = group.heartbeat("a", epoch=0)
+    assert answer.body_as(ConsumerGroupHeartbeatReply).heartbeat_interval_ms == 100
+    fail(group, times=1)
+    answer = group.heartbeat("a", epoch=1, owned=[])
+    assert answer.body_as(ConsumerGroupHeartbeatReply).heartbeat_interval_ms == 5_000
+
+
+def test_topics_that_change_meanwhile_are_for_the_next_computation() -> None:
+    """A topic that is deleted while the assignor works is nobody's, one that grows is divided by the next target."""
+    group = group_of({"t": 2, "u": 2})
+    group.heartbeat("a", epoch=0, topics=["t", "u"])
+    group.set_topics({"t": 3})
+    group.fire_due()
+    group.computed([0, 0, 0, 0])
+    group.settle()
+    assert group.holders() == {"a": {("t", 0), ("t", 1)}}
+    group.computed([0, 0, 0])
+    group.settle()
+    assert group.holders() == {"a": {("t", 0), ("t", 1), ("t", 2)}}
+
+
+def test_member_that_wants_less_meanwhile_gets_less() -> None:
+    group = group_of({"t": 1, "u": 1})
+    group.heartbeat("a", epoch=0, topics=["t", "u"])
+    group.heartbeat("a", epoch=1, topics=["t"])
+    group.computed([0, 0])
+    group.settle()
+    assert group.holders() == {"a": {("t", 0)}}
+
+
+def test_group_that_is_given_up_does_not_hear_the_answer_for_the_one_before() -> None:
+    """Deleted and made again: the answer to a question about the first is not about the second."""
+    group = group_of()
+    group.heartbeat("a", epoch=0)
+    group.leave("a")
+    group.delete_group().is_done()
+    group.heartbeat("b", epoch=0)
+    group.computed([0, 0, 0, 0])
+    assert group.group.target_epoch == 1
+    group.computed([0, 0, 0, 0])
+    group.settle()
+    assert group.holders() == {"b": {("t", partition) for partition in range(4)}}

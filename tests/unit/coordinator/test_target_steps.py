@@ -93,3 +93,69 @@ def test_imbalance_that_is_tolerated_costs_no_move() -> None:
     group.heartbeat("b", epoch=0)
     group.settle()
     assert loads(group) == [4, 8]
+
+
+def test_other_setting_is_in_effect_at_once() -> None:
+    """What a limit held back, or an imbalance that was tolerated, is worked off when the group's config changes."""
+    group = GroupDialogue({"t": 12}, group_assignor_max_moves=0)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    assert loads(group) == [0, 12]
+    group.alter_configs({"group.assignor.max.moves": "-1", "group.assignor.imbalance": "3"})
+    group.fire_due()
+    group.settle()
+    assert loads(group) == [4, 8]
+    group.alter_configs({"group.assignor.imbalance": None})
+    group.fire_due()
+    group.settle()
+    assert loads(group) == [6, 6]
+    epoch = group.group.epoch
+    group.alter_configs({"group.assignor.max.moves": "1"})
+    group.fire_due()
+    assert group.group.epoch == epoch, "nothing is left to move"
+
+
+def own_group() -> GroupDialogue:
+    """Two members whose own assignor obeys a limit of two moves; the first one had everything."""
+    group = GroupDialogue(
+        {"t": 8}, group_consumer_assignors=("mine",), own_assignors=("mine",), group_assignor_max_moves=2
+    )
+    group.heartbeat("a", epoch=0)
+    group.computed([0] * 8)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.computed([0] * 6 + [1] * 2)
+    group.settle()
+    assert loads(group) == [2, 6]
+    group.advance(ms=STEP_MS)
+    return group
+
+
+def test_assignor_of_the_users_own_goes_in_steps_too() -> None:
+    group = own_group()
+    (order,) = group.computations
+    assert (order.is_step, order.epoch, group.group.epoch) == (True, 4, 3)
+    group.computed([0] * 4 + [1] * 4)
+    assert (group.group.epoch, group.group.target_epoch) == (4, 4)
+    group.settle()
+    assert loads(group) == [4, 4]
+    group.advance(ms=STEP_MS)
+    group.computed([0] * 4 + [1] * 4)
+    assert (group.group.epoch, group.group.computing) == (4, None), "nothing moves: nothing is told"
+    assert group.shard.timers.deadline(assignment_key("g")) is None
+
+
+def test_step_that_a_change_overtakes_is_thrown_away() -> None:
+    """The change has the epoch that the step was to have."""
+    group = own_group()
+    group.heartbeat("c", epoch=0)
+    group.computed([0] * 4 + [1] * 4)
+    assert (group.group.epoch, group.group.target_epoch) == (4, 3)
+    group.fire_due()
+    (order,) = group.computations
+    assert (order.is_step, len(order.assignable.members)) == (False, 3)
+    group.computed([0] * 4 + [1] * 2 + [2] * 2)
+    group.settle()
+    assert loads(group) == [2, 2, 4]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
+from kohort.assign.subscribers import subscribers_by_topic
 from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, subscriptions_of
 from kohort.coordinator.consumer.volatile import TargetBalanceKept
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup
@@ -67,9 +68,4 @@ def _subscribers(image: TopicImage, subscriptions: list[tuple[str, ...]]) -> dic
     """name -> ascending numbers of its subscribers, of topics that exist; `subscriptions` by the members' numbers."""
     if len(set(subscriptions)) == 1:
         return {name: range(len(subscriptions)) for name in subscriptions[0] if name in image.by_name}
-    by_name: dict[str, list[int]] = {}
-    for member, names in enumerate(subscriptions):
-        for name in names:
-            if name in image.by_name:
-                by_name.setdefault(name, []).append(member)
-    return dict(by_name)
+    return {name: members for name, members in subscribers_by_topic(subscriptions).items() if name in image.by_name}

@@ -13,7 +13,6 @@ requirement G5.
 
 from __future__ import annotations
 
-from array import array
 from typing import Final
 
 from kohort.assign.answers import find_fault
@@ -23,11 +22,12 @@ from kohort.coordinator.commands import TargetComputed
 from kohort.coordinator.consumer.assignable import build_target
 from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.change import MembershipChange
+from kohort.coordinator.consumer.steps import decide_next_step
 from kohort.coordinator.consumer.volatile import ComputationNoted
 from kohort.coordinator.consumer.window import assignment_key, window_close_ms
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect
 from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
-from kohort.coordinator.records import MemberTargetSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
@@ -36,6 +36,8 @@ RETRY_MS: Final = 1_000
 LONGEST_RETRY_MS: Final = 60_000
 #: So much of an assignor's error is kept and shown.
 LONGEST_ERROR: Final = 500
+#: After so many failures in a row new members are refused; clients take that as fatal, so one mishap is not enough.
+REFUSE_AFTER: Final = 3
 
 
 def is_own(assignor: str) -> bool:
@@ -44,9 +46,19 @@ def is_own(assignor: str) -> bool:
 
 
 def decide_computation(
-    group: ConsumerGroup, settings: GroupSettings, assignable: Assignable, *, assignor: str, epoch: int, now_ms: int
+    group: ConsumerGroup,
+    settings: GroupSettings,
+    assignable: Assignable,
+    *,
+    assignor: str,
+    epoch: int,
+    now_ms: int,
+    is_step: bool = False,
 ) -> tuple[list[Record], list[Effect]]:
-    """Have the target of `epoch` computed, unless something is under way or it is too early after a failure."""
+    """Have the target of `epoch` computed, unless something is under way or it is too early after a failure.
+
+    `is_step`: the group has not changed; the epoch is raised only if something comes of it.
+    """
     key = assignment_key(group.group_id)
     if group.computing is not None:
         # Whatever comes of it asks for the next one.
@@ -59,59 +71,73 @@ def decide_computation(
         epoch=epoch,
         assignor=assignor,
         assignable=assignable,
+        is_step=is_step,
         timeout_ms=settings.group_consumer_assignor_timeout_ms,
         is_offloaded=settings.group_consumer_assignor_offload_enable,
     )
-    noted = ComputationNoted(group_id=group.group_id, computing=assignable, failure=failure)
+    noted = ComputationNoted(group_id=group.group_id, computing=order, failure=failure)
     return [noted], [Disarm(key), order]
 
 
 def decide_computed(groups: GroupsState, command: TargetComputed, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Take a result over, or note that there is none."""
     group = groups.consumer.get(command.group_id)
-    if group is None or group.computing is not command.assignable:
+    order = None if group is None else group.computing
+    if group is None or order is None or order.assignable is not command.assignable:
         return Decision()
-    assignable, owner = command.assignable, command.owner
-    asked = {member.member_id for member in assignable.members}
-    if not group.targets.keys() <= asked:
-        # A static member took over the target of one that the assignor knew under another id.
+    if _is_overtaken(group, order):
         noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
         return Decision((noted,), (Arm(assignment_key(group.group_id), now_ms),))
-    error = command.error or find_fault(assignable, owner)
-    if owner is None or error:
-        return _decide_failure(group, command.assignor, error, now_ms=now_ms)
+    error = command.error or find_fault(order.assignable, command.owner)
+    if command.owner is None or error:
+        return _decide_failure(group, order.assignor, error, now_ms=now_ms)
     # Members that are gone have lost their targets, and get none.
-    records = [
+    targets = [
         record
-        for record in build_target(group, assignable, owner)
+        for record in build_target(group, order.assignable, command.owner)
         if not isinstance(record, MemberTargetSet) or record.member_id in group.members
     ]
-    records.append(
-        TargetAssignmentEpochSet(
-            group_id=group.group_id, assignment_epoch=command.epoch, assignment_timestamp_ms=now_ms
-        )
-    )
-    records.append(ComputationNoted(group_id=group.group_id, computing=None, failure=None))
-    if command.epoch == group.epoch:
-        return Decision(tuple(records))
-    due_ms = max(
-        window_close_ms(group, settings, now_ms=now_ms), now_ms + settings.group_consumer_assignment_interval_ms
-    )
-    return Decision(tuple(records), (Arm(assignment_key(group.group_id), due_ms),))
+    noted = ComputationNoted(group_id=group.group_id, computing=None, failure=None)
+    if order.is_step and not any(isinstance(record, MemberTargetSet) for record in targets):
+        return Decision((noted,))
+    records = [*targets, _target_epoch(group, order.epoch, now_ms), noted]
+    if order.is_step:
+        raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=order.epoch, metadata_hash=group.metadata_hash)
+        records.insert(0, raised)
+    elif order.epoch < group.epoch:
+        close_ms = window_close_ms(group, settings, now_ms=now_ms)
+        due_ms = max(close_ms, now_ms + settings.group_consumer_assignment_interval_ms)
+        return Decision(tuple(records), (Arm(assignment_key(group.group_id), due_ms),))
+    return Decision(tuple(records), tuple(decide_next_step(group, settings, targets, now_ms=now_ms)))
 
 
 def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
-    """A new member would wait for a target in vain while the assignor that it would have fails.
+    """A new member would wait for a target in vain while the assignor that it would have fails and fails.
 
     Raises:
         Refused: UNKNOWN_SERVER_ERROR, as in Apache Kafka.
     """
     failure = group.failure
-    if failure is not None and failure.assignor == chosen_assignor(group, settings, change):
+    if failure is None or failure.count < REFUSE_AFTER:
+        return
+    if failure.assignor == chosen_assignor(group, settings, change):
         raise Refused(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the assignor {failure.assignor} fails for the group {group.group_id}: {failure.error}",
         )
+
+
+def _is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
+    """Whether a result cannot be used whatever it is."""
+    if order.is_step:
+        # The group has changed, and the next target needs an epoch of its own.
+        return group.epoch >= order.epoch
+    # A static member took over the target of one that the assignor knew under another id.
+    return not group.targets.keys() <= {member.member_id for member in order.assignable.members}
+
+
+def _target_epoch(group: ConsumerGroup, epoch: int, now_ms: int) -> Record:
+    return TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
 
 
 def _decide_failure(group: ConsumerGroup, assignor: str, error: str, *, now_ms: int) -> Decision:

@@ -19,14 +19,19 @@ from kohort.coordinator.settings import GroupSettings
 
 
 def decide_next_step(
-    group: ConsumerGroup, settings: GroupSettings, records: Iterable[Record] | None = None, *, now_ms: int
+    group: ConsumerGroup, settings: GroupSettings, records: Iterable[Record], *, now_ms: int
 ) -> list[Effect]:
-    """See to the step after `records`, if they move as much as is allowed; `None` is a step that has to wait."""
+    """See to the step after `records`, if they move as much as is allowed."""
     limit = settings.group_assignor_max_moves
-    if limit <= 0 or (records is not None and count_moves(group, records) < limit):
+    if limit <= 0 or count_moves(group, records) < limit:
         return []
+    return [build_step_timer(group, settings, now_ms=now_ms)]
+
+
+def build_step_timer(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Arm:
+    """The deadline at which it is looked at whether a step can be taken."""
     pause_ms = max(STEP_MS, settings.group_consumer_assignment_interval_ms)
-    return [Arm(assignment_key(group.group_id), now_ms + pause_ms)]
+    return Arm(assignment_key(group.group_id), now_ms + pause_ms)
 
 
 def is_ready_for_step(group: ConsumerGroup) -> bool:

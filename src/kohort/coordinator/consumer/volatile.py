@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.assign.interface import Assignable
 from kohort.coordinator.consumer.balance import TargetBalance
+from kohort.coordinator.decision import ComputeTarget
 from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
 from kohort.coordinator.records import VolatileRecord
 
@@ -31,7 +31,7 @@ class TargetBalanceKept(VolatileRecord):
 class ComputationNoted(VolatileRecord):
     """An assignor of the user's own works on `computing`, or on nothing; `failure` is how it failed last."""
 
-    computing: Assignable | None
+    computing: ComputeTarget | None
     failure: AssignorFailure | None
 
 
