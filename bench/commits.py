@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -19,8 +18,8 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.registry import ApiKey
 from load import RawConnection, frame
+from readiness import until, wait_for_coordinators
 from report import Row, alternate, compare, show
-from requests import until
 from servers import KohortServer, apache_server
 from topics import create_topic
 
@@ -50,8 +49,7 @@ def prepare(connection: RawConnection) -> list[bytes]:
     """One commit for each partition of a new topic, seen to be accepted."""
     name = f"bench-{uuid4().hex[:8]}"
     create_topic(connection, name, PARTITIONS)
-    find = FindCoordinatorRequest(key_type=0, coordinator_keys=[name])
-    until(lambda: connection.ask(ApiKey.FIND_COORDINATOR, 4, find).coordinators[0].error_code == 0)
+    wait_for_coordinators(connection, [name])
 
     def is_accepted(partition: int) -> bool:
         answer: Any = connection.ask(ApiKey.OFFSET_COMMIT, 9, commit(name, name, partition, 1))

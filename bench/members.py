@@ -17,6 +17,7 @@ from typing import Any
 from groupload import GroupLoad
 from load import RawConnection
 from report import Row, compare, show
+from requests import settled_heartbeat
 from servers import KohortServer, apache_server
 from topics import create_topic
 
@@ -103,7 +104,9 @@ def main(runs: int) -> None:
         else:
             servers.append(stack.enter_context(peer))
         for server in servers:
-            create_topic(RawConnection(server.port), "members", PARTITIONS)
+            connection = RawConnection(server.port)
+            settled_heartbeat(connection)
+            create_topic(connection, "members", PARTITIONS)
         for _ in range(runs):
             for place, server in enumerate(servers):
                 figures = asyncio.run(measure(server.port, server.process.pid, "members"))

@@ -5,17 +5,15 @@ Peer: Apache Kafka 4.3.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.registry import ApiKey
 from load import RawConnection, frame
+from readiness import until, wait_for_coordinators
 from report import Row, alternate, compare, show
 from servers import KohortServer, apache_server
 from topics import create_topic
@@ -29,20 +27,11 @@ def api_versions() -> bytes:
     return frame(ApiKey.API_VERSIONS, 3, request)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """A broker that has just started needs a moment for its first group."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "the broker did not get ready for groups"
-        time.sleep(0.05)
-
-
 def settled_heartbeat(connection: RawConnection) -> bytes:
     """Join a group of one and return the heartbeat that it sends from then on."""
     group = f"bench-{uuid4().hex[:8]}"
     create_topic(connection, group, 4)
-    find = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-    until(lambda: connection.ask(ApiKey.FIND_COORDINATOR, 4, find).coordinators[0].error_code == 0)
+    wait_for_coordinators(connection, [group])
     member = str(uuid4())
     join = ConsumerGroupHeartbeatRequest(
         group_id=group,

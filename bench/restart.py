@@ -13,7 +13,6 @@ from uuid import UUID
 
 from kohort.wire.codec import decode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -27,6 +26,7 @@ from kohort.wire.messages.offset_fetch import (
 )
 from kohort.wire.registry import ApiKey, response_class
 from load import RawConnection, frame
+from readiness import until, wait_for_coordinators
 from report import Row, compare, show
 from servers import KohortServer, apache_server
 from topics import PAGE_CACHE, create_topic
@@ -52,13 +52,6 @@ THEIRS = {"group.consumer.min.assignment.interval.ms": 0, "group.consumer.assign
 
 def group_name(number: int) -> str:
     return f"group-{number:05}"
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
 
 
 def answers(connection: RawConnection, key: ApiKey, version: int, requests: list[Any]) -> Iterator[Any]:
@@ -147,13 +140,7 @@ def settle_members(connection: RawConnection) -> list[Member]:
 def load(server: Any, *, with_members: bool) -> list[Member]:
     connection = RawConnection(server.port)
     create_topic(connection, TOPIC, PARTITIONS)
-    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group_name(number) for number in range(100)])
-
-    def is_ready() -> bool:
-        answer = connection.ask(ApiKey.FIND_COORDINATOR, 4, request)
-        return all(row.error_code == 0 for row in answer.coordinators)
-
-    until(is_ready, "coordinators")
+    wait_for_coordinators(connection, [group_name(number) for number in range(100)])
     time.sleep(0 if isinstance(server, KohortServer) else 3)
     members = settle_members(connection) if with_members else []
     commit_offsets(connection, members)

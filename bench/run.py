@@ -14,6 +14,7 @@ BENCHES = (
     "restart",
     "memory",
     "requests",
+    "members",
     "commits",
     "produce",
     "fetch",
