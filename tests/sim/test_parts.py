@@ -200,7 +200,7 @@ def groups(draw: st.DrawFn) -> dict[str, Subscription]:
     return members
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(members=groups(), wanted=partitions)
 def test_plans_are_legal(members: dict[str, Subscription], wanted: set[tuple[str, int]]) -> None:
     """Nobody gets what another owns or has; everything else is given to somebody who wants it."""

@@ -53,14 +53,14 @@ def assign(name: str, group: Assignable) -> array[int]:
 
 
 @given(group=small_groups())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_uniform_is_the_evenest_with_the_fewest_moves_of_all_assignments(group: Assignable) -> None:
     if 0 < len(group.space) <= 7:
         assert value(group, assign("uniform", group)) == min(all_assignments(group))
 
 
 @given(group=small_groups())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_each_move_of_sticky_pays(group: Assignable) -> None:
     """A move has to even out a difference of 2, which is worth 2 in squares; what pays just so is done."""
     if 0 < len(group.space) <= 7:

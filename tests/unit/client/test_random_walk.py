@@ -313,7 +313,7 @@ class Walk(ConsumerDialogue):
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_machine_keeps_its_laws(protocol: str, seed: int) -> None:
     """Whatever is drawn; a failing seed is the whole story."""

@@ -48,7 +48,7 @@ GROUPS = st.lists(st.tuples(st.sampled_from(CODECS), st.one_of(RECORDS, RUNS)), 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(groups=GROUPS, data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_columns_hold_the_records_of_all_batches(
     name: str, groups: list[tuple[str, list[Any]]], data: st.DataObject
 ) -> None:
@@ -263,7 +263,7 @@ def assert_all_agree(buffer: bytes) -> None:
 
 
 @given(inputs=st.one_of(RECORDS, RUNS), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_all_kernels_agree_on_damaged_records(inputs: list[Any], data: st.DataObject) -> None:
     """Bytes are overwritten, cut out and put in behind the header; the CRC is made to match."""
     batch = build_batch(inputs)
@@ -280,7 +280,7 @@ def test_all_kernels_agree_on_damaged_records(inputs: list[Any], data: st.DataOb
 
 
 @given(inputs=RECORDS, data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_all_kernels_agree_on_damaged_headers(inputs: list[Any], data: st.DataObject) -> None:
     batch = bytearray(build_batch(inputs))
     position = data.draw(st.sampled_from([*range(8), *range(21, 61)]))
@@ -293,7 +293,7 @@ def test_all_kernels_agree_on_damaged_headers(inputs: list[Any], data: st.DataOb
         st.sampled_from([ONE, b"\0", b"\xff", b"\1", b"\x0c", b"\x80", b"\x10\0\0\2\1\1\2\0\1"]), max_size=40
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_all_kernels_agree_on_noise(noise: list[bytes]) -> None:
     body = b"".join(noise)
     batch = with_body(build_batch([(None, None, 0, [])]), body, count=max(len(body) // 7, 1))

@@ -24,7 +24,7 @@ DATA = os.urandom(70_000) + bytes(200_000) + b"record" * 30_000
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.one_of(st.binary(max_size=300), st.integers(0, 300_000).map(lambda size: DATA[:size])))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_round_trip_at_exactly_the_limit(codec: str, data: bytes) -> None:
     packed = compress(codec, data)
     assert bytes(decompress(codec, packed, limit_bytes=len(data))) == data
@@ -133,7 +133,7 @@ def test_impossible_input_is_refused_by_what_it_claims(codec: str, packed: bytes
 
 @pytest.mark.parametrize("codec", PACKED)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_damaged_input_is_refused_or_bounded(codec: str, data: st.DataObject) -> None:
     packed = bytearray(compress(codec, DATA[69_000:72_000]))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -145,7 +145,7 @@ def test_damaged_input_is_refused_or_bounded(codec: str, data: st.DataObject) ->
 
 @pytest.mark.parametrize("codec", PACKED)
 @given(noise=st.binary(max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_noise_behind_a_true_beginning_is_refused_or_bounded(codec: str, noise: bytes) -> None:
     beginning = compress(codec, b"x" * 500)[:12]
     with suppress(CorruptRecordError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort import TopicPartition
@@ -18,14 +18,12 @@ spans = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(spans)
 def test_json_says_everything(spans: dict[TopicPartition, Span]) -> None:
     """What comes back out of a checkpoint is what went in."""
     assert from_json(json.loads(json.dumps(to_json(spans)))) == spans
 
 
-@settings(deadline=None)
 @given(spans, st.randoms(use_true_random=False))
 def test_the_same_spans_are_the_same_text(spans: dict[TopicPartition, Span], random: object) -> None:
     """In whatever order they were found: Spark compares text."""
@@ -56,7 +54,6 @@ def test_offsets_of_another_source_are_refused(offset: object) -> None:
         from_json(offset)  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
 @given(spans, st.one_of(st.none(), st.integers(1, 50_000)))
 def test_a_limit_is_shared(spans: dict[TopicPartition, Span], limit: int | None) -> None:
     """Every partition with a backlog goes on; the limit is passed by at most one record for each of them."""
@@ -80,7 +77,6 @@ def test_a_limit_follows_the_backlog() -> None:
     assert share_limit(spans, 100) == {TopicPartition("t", 0): Span(0, 90), TopicPartition("t", 1): Span(50, 60)}
 
 
-@settings(deadline=None)
 @given(spans, st.integers(1, 5_000))
 def test_tasks_cover_the_spans(spans: dict[TopicPartition, Span], records_per_task: int) -> None:
     """Without a gap and without an overlap, none too long, in order."""

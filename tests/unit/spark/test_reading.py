@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kohort
@@ -35,7 +35,6 @@ def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), unique=True, max_size=50), st.integers(0, 1000))
 def test_cut_keeps_what_is_below_the_end(found: list[int], end: int) -> None:
     """Offsets may have gaps, where a topic is compacted."""

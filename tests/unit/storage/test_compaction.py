@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import StorageError
@@ -73,7 +73,6 @@ HISTORIES = st.lists(ENTRIES, min_size=1, max_size=40)
 
 
 @given(history=HISTORIES, cuts=st.lists(st.integers(0, 40), max_size=3), budget=st.sampled_from([0, 500, PLENTY]))
-@settings(deadline=None)
 def test_random_history_folds_to_the_same_whenever_it_was_compacted(
     history: list[list[Entry]], cuts: list[int], budget: int
 ) -> None:

@@ -89,7 +89,7 @@ steps = st.lists(st.one_of(appends, appends, reads), max_size=60)
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory", "volatile"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps=steps,
     # Many segments, or many index entries in one.

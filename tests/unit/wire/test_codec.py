@@ -26,7 +26,7 @@ VERSIONS = [
 
 
 @pytest.mark.parametrize(("cls", "version"), VERSIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_every_form_of_input_gives_the_message_back(cls: Any, version: int, data: st.DataObject) -> None:
     """Bytes, a view of all of them, a mutable buffer and a piece of a larger one read the same."""
@@ -44,7 +44,7 @@ def test_every_form_of_input_gives_the_message_back(cls: Any, version: int, data
         assert decode(cls, version, buffer, 3) == (sent, 3 + len(raw))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(size=st.integers(0, 300), version=st.sampled_from([0, 2]))
 def test_arrays_and_strings_of_every_size_come_back(size: int, version: int) -> None:
     """Lengths around 126 change the prefix, counts around 32 the way numbers are packed."""

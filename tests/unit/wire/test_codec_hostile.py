@@ -31,7 +31,7 @@ KAFKA = [
 
 
 @pytest.mark.parametrize(("cls", "version"), VERSIONS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_message_cut_anywhere_is_refused(cls: Any, version: int, data: st.DataObject) -> None:
     raw = encode(data.draw(message_strategy(cls, version, unknown_tags=True)), version)
@@ -42,7 +42,7 @@ def test_a_message_cut_anywhere_is_refused(cls: Any, version: int, data: st.Data
 
 
 @pytest.mark.parametrize(("cls", "version"), VERSIONS + KAFKA)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(raw=st.binary(max_size=120), data=st.data())
 def test_random_bytes_decode_or_are_refused(cls: Any, version: int, raw: bytes, data: st.DataObject) -> None:
     for form in (bytes, bytearray):
@@ -57,7 +57,7 @@ def test_random_bytes_decode_or_are_refused(cls: Any, version: int, raw: bytes, 
 
 
 @pytest.mark.parametrize(("cls", "version"), VERSIONS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_changed_byte_decodes_or_is_refused(cls: Any, version: int, data: st.DataObject) -> None:
     raw = bytearray(encode(data.draw(message_strategy(cls, version, unknown_tags=True)), version))

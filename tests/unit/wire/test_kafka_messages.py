@@ -33,7 +33,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_a_message_comes_back_as_it_was(cls: Any, version: int, data: st.DataObject) -> None:
     message = data.draw(message_strategy(cls, version, unknown_tags=True))

@@ -329,4 +329,4 @@ class Reading(RuleBasedStateMachine):
 
 
 TestReading = Reading.TestCase
-TestReading.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestReading.settings = settings(max_examples=60, stateful_step_count=40)

@@ -85,7 +85,7 @@ def perform(dialogue, op, counter):
             dialogue.restart()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(ops, max_size=40),
     delay_ms=st.sampled_from((0, 0, 3_000)),
