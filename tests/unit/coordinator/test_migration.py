@@ -650,6 +650,33 @@ def test_commits_follow_the_generation_and_who_holds_the_partition(mixed: MixedD
     assert mixed.committed([mine, others]) == {mine: 6, others: -1}
 
 
+def test_generations_that_a_member_was_never_told_are_not_its_own(mixed: MixedDialogue) -> None:
+    """0 is no generation of anybody, and a new member has none but its latest."""
+    mixed.stable(a=[0, 1, 2, 3])
+    x = mixed.client("x")
+    x.rejoin()
+    for generation in (0, x.generation + 1):
+        assert mixed.beat("x", generation) == ErrorCode.ILLEGAL_GENERATION
+        mixed.sync("x", generation).is_refused(ErrorCode.ILLEGAL_GENERATION)
+        mixed.commit({0: 9}, member_id="x", epoch=generation).is_refused(ErrorCode.ILLEGAL_GENERATION)
+
+
+def test_late_commit_of_a_classic_member_does_not_count_for_what_it_has_got_since(mixed: MixedDialogue) -> None:
+    """KIP-1251 for classic members, too: what others committed for a partition in between is not overwritten."""
+    x = upgraded(mixed, x=[0, 1, 2, 3])["x"]
+    mine, others = x.partitions[0], next(iter(held(mixed)["a"]))
+    before = x.generation
+    mixed.commit({others: 100}, member_id="a", epoch=mixed.member("a").member_epoch)
+    mixed.heartbeat("b", epoch=0, topics=["u"])
+    mixed.heartbeat("a", epoch=mixed.member("a").member_epoch, topics=["u"], owned={})
+    while others not in x.partitions:
+        x.step()
+    assert x.generation > before
+    late = mixed.commit({others: 5, mine: 6}, member_id="x", epoch=before, is_member_epoch_aware=False)
+    assert late.errors() == (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NONE)
+    assert mixed.committed([mine, others]) == {mine: 6, others: 100}
+
+
 def test_both_kinds_are_told_apart_in_descriptions(mixed: MixedDialogue) -> None:
     """ConsumerGroupDescribe v1: 0 is classic, 1 speaks the consumer protocol."""
     upgraded(mixed, x=[0, 1, 2, 3])

@@ -167,8 +167,8 @@ def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage
 
 
 def check_generation(member: ConsumerMember, generation_id: int) -> None:
-    """A classic member speaks in a generation that it knows: ILLEGAL_GENERATION."""
-    if not 0 <= generation_id <= member.member_epoch or generation_id < member.previous_member_epoch:
+    """A classic member speaks in a generation that it was told, and none of those is 0: ILLEGAL_GENERATION."""
+    if not max(1, member.previous_member_epoch) <= generation_id <= member.member_epoch:
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION,
             f"the member's generation is {member.member_epoch}, and not {generation_id}; it has to rejoin",

@@ -134,18 +134,25 @@ def _check_grant(
     group: ConsumerGroup, member: ConsumerMember, topic_id: TopicId, partition: int, epoch: int
 ) -> ErrorCode:
     """Whether this member may commit this partition with this epoch."""
-    if member.classic is not None:
-        holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
-        # ILLEGAL_GENERATION would cost it all that it has; this makes it rejoin, and learn that the partition is gone.
-        return ErrorCode.NONE if holder == member.member_id else ErrorCode.REBALANCE_IN_PROGRESS
     if epoch == member.member_epoch:
         holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
-        return ErrorCode.NONE if holder == member.member_id else ErrorCode.STALE_MEMBER_EPOCH
+        is_allowed = holder == member.member_id
+    else:
+        granted_at = _granted_at(member, topic_id, partition)
+        is_allowed = granted_at is not None and epoch >= granted_at
+    if is_allowed:
+        return ErrorCode.NONE
+    # ILLEGAL_GENERATION would cost a classic member all that it has; this makes it rejoin, and learn what it has lost.
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def _granted_at(member: ConsumerMember, topic_id: TopicId, partition: int) -> int | None:
+    """Since which epoch the member has the partition, be it to give up; `None` if it has it not."""
     for grants in (member.assigned, member.pending_revocation):
         granted_at = grants.get(topic_id, {}).get(partition)
         if granted_at is not None:
-            return ErrorCode.NONE if epoch >= granted_at else ErrorCode.STALE_MEMBER_EPOCH
-    return ErrorCode.STALE_MEMBER_EPOCH
+            return granted_at
+    return None
 
 
 def _expire_timestamp_ms(command: CommitOffsets, *, now_ms: int) -> int:
