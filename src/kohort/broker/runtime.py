@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -19,12 +20,21 @@ from typing import Any, Final
 from kohort.broker.deadlines import Deadlines
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.grouplog import GroupLogLoader, without_collections
+from kohort.broker.ownassignors import OwnAssignors
 from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator.chronicle import Stimulus, count_of, tell
-from kohort.coordinator.commands import Command, GroupCommand, MemberDisconnected, ReplyBody, TopicsChanged
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.commands import (
+    Command,
+    GroupCommand,
+    MemberDisconnected,
+    ReplyBody,
+    TargetComputed,
+    TopicsChanged,
+)
+from kohort.coordinator.decision import ComputeTarget, Decision
 from kohort.coordinator.logbatch import build_log_batch
+from kohort.coordinator.model import AssignorFailure
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
@@ -70,6 +80,8 @@ class Runtime:
         #: What happened to every group; one that keeps nothing if none is given.
         self.journal: Final = journal or Journal(limit=0)
         self._homes: list[_Home] = []
+        self._assignors = OwnAssignors(loop, ())
+        self._loop: Final = loop
         self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
         #: Token -> who is told the reply: a request with its translation, or a function.
         self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any]]]] = {}
@@ -80,6 +92,9 @@ class Runtime:
     def start(self, settings: GroupSettings, partitions: list[PartitionLog], image: TopicImage) -> None:
         """Rebuild the state of every shard from its log; then commands may come."""
         count = len(partitions)
+        own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
+        self._assignors = OwnAssignors(self._loop, own)
+        self._assignors.start()
         self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(_index_of, partition_count=count))
         loader = GroupLogLoader()
         with without_collections():
@@ -108,6 +123,7 @@ class Runtime:
         """Nothing is decided any more."""
         self._is_stopped = True
         self._deadlines.stop()
+        self._assignors.stop()
 
     @property
     def shard_count(self) -> int:
@@ -173,6 +189,8 @@ class Runtime:
             self._tell(shard, stimulus, decision, now_ms)
         for reply in shard.commit(decision, now_ms=now_ms):
             self._reply(home.log, reply.request, reply.body)
+        for order in shard.take_computations():
+            self._assignors.compute(order, partial(self._computed, home, order))
         self._deadlines.watch(shard.next_deadline(), now_ms)
 
     def _tell(self, shard: Shard, stimulus: Stimulus, decision: Decision, now_ms: int) -> None:
@@ -184,6 +202,29 @@ class Runtime:
         if entries:
             cause = stimulus.cause if isinstance(stimulus, Command) else self.next_token()
             self.journal.record(entries, cause=cause, now_ms=now_ms)
+
+    def _computed(self, home: _Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
+        """An assignor of the user's own has done what it can."""
+        command = TargetComputed(
+            cause=CauseId(self.next_token()),
+            group_id=order.group_id,
+            assignable=order.assignable,
+            owner=owner,
+            error=error,
+        )
+        before = _failure_of(home, order.group_id)
+        self._carry_out(home, command)
+        after = _failure_of(home, order.group_id)
+        if after is not None and after != before:
+            log.warning(
+                "event=assignor_failed assignor=%s group=%r failures=%d why=%r action=target_kept",
+                after.assignor,
+                order.group_id,
+                after.count,
+                after.error,
+            )
+        elif before is not None and after is None:
+            log.info("event=assignor_recovered assignor=%s group=%r", order.assignor, order.group_id)
 
     def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> None:
         batch = build_log_batch(decision.records, now_ms=now_ms)
@@ -226,6 +267,11 @@ class Runtime:
         if not self._is_stopped:
             self.stop()
             self._on_failure(error)
+
+
+def _failure_of(home: _Home, group_id: str) -> AssignorFailure | None:
+    group = home.shard.groups.consumer.get(group_id)
+    return None if group is None else group.failure
 
 
 def _index_of(group_id: str, *, partition_count: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from kohort.assign.registry import BUILT_IN
 from kohort.broker.configfile import load_config_file
 from kohort.config import Option, OptionSet, parse_bool, parse_float, parse_int, parse_list, parse_str
 from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
@@ -147,7 +148,8 @@ _GROUPS: Final = [
         name="group.consumer.assignors",
         parse=parse_list,
         default=list(_GROUP_DEFAULTS.group_consumer_assignors),
-        doc="Server-side assignors that members may choose; the first is the default (Kafka: uniform, range).",
+        doc="Server-side assignors that members may choose, your own ones included (docs/assignors.md); "
+        "the first is the default (Kafka: uniform, range).",
     ),
     _text(
         "group.consumer.migration.policy",
@@ -173,6 +175,11 @@ _GROUPS: Final = [
         _GROUP_DEFAULTS.group_consumer_assignor_offload_enable,
         "Whether an assignor of your own runs beside the coordinator's loop; built-in ones always run in it "
         "(in Kafka 4.3 an internal option).",
+    ),
+    _group(
+        "group.consumer.assignor.timeout.ms",
+        "How long an assignor of your own may take; then it has failed, and the target stays (in Kafka no option).",
+        low=1,
     ),
     _group(
         "group.consumer.rebalance.heartbeat.interval.ms",
@@ -295,6 +302,11 @@ def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
     chosen: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in by_keyword.items() if name in known
     }
+    if not set(chosen["group_consumer_assignors"]) <= set(BUILT_IN):
+        # To look for installed packages takes time, which a start without such assignors does not spend.
+        from kohort.broker.assignorloading import installed_names
+
+        chosen["own_assignors"] = installed_names()
     return GroupSettings(**chosen)
 
 

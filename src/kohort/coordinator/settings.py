@@ -30,7 +30,7 @@ class GroupSettings:
     `group_consumer_assignment_window_ms`: a group's target is computed so long after its latest change, and no later
     than `group_consumer_assignment_window_max_ms` after the first; 0 computes with the change.
     `group_consumer_assignors`: what a KIP-848 member may name; the first is used where none is named.
-    `own_assignors`: names in it that are not built in, for which the shell has found an assignor.
+    `own_assignors`: names that are not built in, for which the shell has found an assignor.
     `group_consumer_assignor_timeout_ms`: how long an assignor of the user's own may take.
     `group_consumer_assignor_offload_enable`: whether an assignor of the user's own runs beside the coordinator's loop.
     `group_consumer_rebalance_heartbeat_interval_ms`: the interval that a KIP-848 member is told while it is on its way
@@ -113,7 +113,7 @@ class GroupSettings:
         if unknown or not self.group_consumer_assignors:
             raise ConfigError(
                 f"group.consumer.assignors cannot be {', '.join(unknown) or 'empty'}: "
-                f"one or more of {', '.join(BUILT_IN)} is expected"
+                f"one or more of {', '.join((*BUILT_IN, *self.own_assignors))} is expected"
             )
 
     @property

@@ -1,0 +1,49 @@
+"""Finds and loads assignors that other packages bring: entry points of the group `kohort.assignors`.
+
+Laws: to find one loads nothing of its package; that happens in the process that asks it. A name that kohort's own
+assignors have is theirs.
+Source: requirement G5; docs/assignors.md.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from kohort.assign.interface import Assignor
+from kohort.assign.registry import BUILT_IN
+from kohort.errors import ConfigError
+
+#: The group of entry points.
+ENTRY_POINTS: Final = "kohort.assignors"
+
+
+def installed_names() -> tuple[str, ...]:
+    """The names of all assignors that installed packages bring."""
+    names = sorted({found.name for found in entry_points(group=ENTRY_POINTS)})
+    return tuple(name for name in names if name not in BUILT_IN)
+
+
+def load_assignor(name: str) -> Assignor:
+    """Import an assignor and make it, if it is a class.
+
+    Raises:
+        ConfigError: there is no such entry point, or it is something else.
+        Exception: whatever its package raises.
+    """
+    found: object = _entry_point(name).load()
+    assignor = found() if isinstance(found, type) else found
+    if not isinstance(assignor, Assignor) or not callable(assignor.assign):
+        raise ConfigError(f"the entry point {name} of {ENTRY_POINTS} is no assignor: it has no name or no assign()")
+    if assignor.name != name:
+        raise ConfigError(f"the assignor of the entry point {name} of {ENTRY_POINTS} calls itself {assignor.name!r}")
+    return assignor
+
+
+def _entry_point(name: str) -> EntryPoint:
+    found = {point.value: point for point in entry_points(group=ENTRY_POINTS, name=name)}
+    if not found:
+        raise ConfigError(f"no installed package has the entry point {name} of {ENTRY_POINTS}")
+    if len(found) > 1:
+        raise ConfigError(f"{len(found)} packages have an entry point {name} of {ENTRY_POINTS}: {', '.join(found)}")
+    return next(iter(found.values()))
