@@ -70,6 +70,13 @@ def test_arrow_columns() -> None:
     ]
 
 
+def test_own_assignor() -> None:
+    """No topic is split, and the second member has what the first has not."""
+    shares = run_example("own_assignor.py")
+    assert sorted(",".join(shares).split(",")) == ["clicks", "orders", "views"]
+    assert sorted(len(share.split(",")) for share in shares) == [1, 2]
+
+
 @pytest.mark.spark
 def test_spark_stream() -> None:
     """Counts per key, and the group's offset at the end of the topic."""

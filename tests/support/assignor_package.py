@@ -43,6 +43,7 @@ class Moody(Dealt):
     name = "moody"
 
     def assign(self, group):
+        (MOOD.parent / "process").write_text(str(os.getpid()))
         good = super().assign(group)
         return MOODS[MOOD.read_text().strip()](group, good)
 
@@ -114,11 +115,26 @@ class AssignorPackage:
         (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
         (folder / "own_assignors.py").write_text(SOURCE)
         self._mood = folder / "mood"
+        self._process = folder / "process"
         self.is_in("good")
         patch.syspath_prepend(folder)
         known = os.environ.get("PYTHONPATH")
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *([known] if known else [])]))
 
+    @property
+    def process_id(self) -> int | None:
+        """Of the process in which `moody` was asked last, `None` if nobody has asked yet."""
+        return int(self._process.read_text()) if self._process.exists() else None
+
     def is_in(self, mood: str) -> None:
         """What `moody` does from now on."""
         self._mood.write_text(mood)
+
+
+def is_gone(process_id: int) -> bool:
+    """Whether there is no such process any more."""
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return True
+    return False

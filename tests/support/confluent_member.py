@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from confluent_kafka import Consumer, TopicPartition
 
 from kohort.broker.embedded import Broker
 from support.waiting import until
+
+
+class Polled(Protocol):
+    """A member that a test polls itself."""
+
+    @property
+    def owned(self) -> set[int]:
+        """Its partitions of topic "t"."""
+        ...
+
+    def poll(self) -> object:
+        """Let it do a little."""
+        ...
 
 
 class Member:
@@ -57,7 +72,7 @@ class Member:
             self.values.append(message.value())
 
 
-def settle(*members: Member, owned: list[int] | None = None, total: int = 4) -> None:
+def settle(*members: Polled, owned: list[int] | None = None, total: int = 4) -> None:
     """Poll until the members own every partition once, and as many each as `owned` says."""
 
     def is_settled() -> bool:

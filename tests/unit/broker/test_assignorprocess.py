@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from array import array
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from kohort.broker.settings import BrokerSettings
 from kohort.coordinator.decision import ComputeTarget
 from kohort.errors import ConfigError
 from support.assignables import group_of
-from support.assignor_package import AssignorPackage
+from support.assignor_package import AssignorPackage, is_gone
 from support.waiting import until
 
 GROUP = group_of({"t": 2, "u": 1}, {"a": ["t", "u"], "b": ["t", "u"]})
@@ -61,14 +60,6 @@ def ask(process: AssignorProcess, timeout_ms: int = LONG_MS) -> Answer:
 
 def nobody_listens(_owner: array[int] | None, _error: str) -> None:
     """Takes an answer."""
-
-
-def is_gone(process_id: int) -> bool:
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def wait_until_gone(process_id: int) -> None:
