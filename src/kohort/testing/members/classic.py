@@ -44,6 +44,7 @@ class ClassicMember(MemberProcess):
         self._requires_known_member_id = requires_known_member_id
         self.generation = -1
         self.is_leader = False
+        self._latest_join: asked.JoinGroup | None = None
         #: Between the first thought of rejoining and the new assignment.
         self.is_rejoining = False
         #: Number of the latest join; what belongs to an older one is void.
@@ -139,6 +140,12 @@ class ClassicMember(MemberProcess):
         usual_ms = self.settings.request_timeout_ms
         return usual_ms + self.settings.rebalance_timeout_ms if self.is_rejoining else usual_ms
 
+    def may_send_again(self, command: asked.GroupCommand) -> bool:
+        """Of JoinGroup only the latest: a static member without an id would take its own place."""
+        if isinstance(command, asked.JoinGroup):
+            return command is self._latest_join
+        return super().may_send_again(command)
+
     # Join.
 
     def _send_join(self, number: int) -> None:
@@ -163,6 +170,7 @@ class ClassicMember(MemberProcess):
             protocols=tuple((name, metadata) for name in names),
             requires_known_member_id=self._requires_known_member_id,
         )
+        self._latest_join = command
         self.ask(
             command,
             lambda body: self._on_joined(number, body),
@@ -254,12 +262,12 @@ class ClassicMember(MemberProcess):
             return
         found = decode_assignment(body.assignment).partitions
         assigned = {(topic, partition) for topic, partitions in found.items() for partition in partitions}
+        revoked = self.owned - assigned
         if self.instance_id is not None and self.generation > self.synced_generation + 1:
             # The others went on without it, as they may with a static member: what it has lost is theirs already.
-            self.give_up(self.owned - assigned)
+            self.give_up(revoked)
         self.synced_generation = self.generation
         self.is_rejoining = False
-        revoked = self.owned - assigned
         if not revoked:
             self.gain(assigned - self.owned)
             return

@@ -266,8 +266,15 @@ class MemberProcess:
         failed, self._exchanges = self._exchanges, deque()
         for exchange in failed if self.is_alive else ():
             is_sent_again = self.may_send_again(exchange.command) and self.random.random() < RESEND_CHANCE
-            then = partial(self._send, exchange) if is_sent_again else exchange.on_failure
+            then = partial(self._send_again, exchange) if is_sent_again else exchange.on_failure
             self.later(self.random.randint(1, self.settings.retry_backoff_ms), then)
+
+    def _send_again(self, exchange: Exchange) -> None:
+        # Meanwhile the client may have thought of something newer.
+        if self.may_send_again(exchange.command):
+            self._send(exchange)
+        else:
+            exchange.on_failure()
 
     def may_send_again(self, command: GroupCommand) -> bool:
         """Whether a client may send this request once more as it was, so that the coordinator sees it twice.
