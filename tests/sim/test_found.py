@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kohort.coordinator.commands import JoinGroup, JoinGroupReply, SyncGroup
+from kohort.errors import ErrorCode
 from kohort.wire.embedded import encode_assignment, encode_subscription
 from support.coordinator_dialogue import GroupDialogue
+from support.mixed_dialogue import MixedDialogue
 
 
 def test_topic_that_vanished_while_the_broker_was_down_is_taken_from_its_group() -> None:
@@ -95,3 +99,42 @@ def test_static_member_that_is_replaced_before_it_rejoined_leaves_no_partition_w
     assert again is not None
     assert again.generation_id == 2
     assert again.leader == "b"
+
+
+@pytest.mark.parametrize("understands", [True, False])
+def test_static_leader_that_was_away_while_a_topic_grew_has_it_shared_out(understands: bool) -> None:
+    """Seed 614: who leads looks whether topics change, and takes what it sees first for what always was."""
+    group = MixedDialogue({"t": 1})
+    group.rebalance(group.client("x", instance_id="i"), group.client("y"), shares={"x": [0], "y": []})
+
+    group.set_topics({"t": 2})
+    back = group.join(fresh="x-2", instance_id="i", supports_skip_assignment=understands)
+
+    assert back.is_parked, "everybody rejoins, so that the leader shares out what there is now"
+
+
+@pytest.mark.parametrize("understands", [True, False])
+def test_static_leader_that_missed_nothing_comes_back_without_a_rebalance(understands: bool) -> None:
+    """The counterpart: it goes on leading, also by an older JoinGroup, or nobody would see the next change."""
+    group = MixedDialogue({"t": 2})
+    group.rebalance(group.client("x", instance_id="i"), group.client("y"), shares={"x": [0], "y": [1]})
+
+    reply = group.join(fresh="x-2", instance_id="i", supports_skip_assignment=understands).body_as(JoinGroupReply)
+
+    assert (reply.generation_id, reply.leader, len(reply.members)) == (2, "x-2", 2)
+    assert reply.skip_assignment == understands
+
+
+def test_classic_member_learns_that_its_topic_was_gone_when_the_group_was_moved_up() -> None:
+    """Seed 1121: it would take a topic that is made again under the same name for the one that it owns."""
+    group = MixedDialogue({"t": 2, "u": 1})
+    x = group.client("x", topics=["t", "u"])
+    group.rebalance(x, shares={"x": {"t": [0, 1], "u": [0]}})
+
+    group.set_topics({"u": 1})
+    group.heartbeat("a", epoch=0)
+
+    assert x.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    x.rejoin()
+    group.settle_all(x)
+    assert group.group.members["x"].pending_revocation == {}

@@ -113,7 +113,7 @@ def decide_succession(
         found = decide_downgrade(groups, group, gone, settings, now_ms=now_ms, reason=reason)
         assert found is not None, "who joins has a protocol in common with all others"
         ended, classic = found
-        joined = decide_join(classic, command, settings, now_ms=now_ms)
+        joined = decide_join(classic, command, settings, now_ms=now_ms, image=groups.image)
     else:
         records, effects = build_end(group)
         ended = Decision(tuple(records), tuple(effects))

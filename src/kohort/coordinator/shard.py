@@ -231,7 +231,7 @@ class Shard:
         if isinstance(command, asked.JoinGroup):
             if consumer is not None and consumer.members:
                 return classicmembers.decide_join(self.groups, command, settings, now_ms=now_ms)
-            decision = classic.decide_join(group, command, settings, now_ms=now_ms)
+            decision = classic.decide_join(group, command, settings, now_ms=now_ms, image=self.groups.image)
             if consumer is None or not decision.records:
                 return decision
             timer = Disarm(assignment_key(command.group_id))

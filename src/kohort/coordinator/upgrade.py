@@ -10,6 +10,7 @@ Source: KIP-848 (online migration); Apache Kafka's `validateOnlineUpgrade`, `Con
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 
 from kohort.coordinator.classic.rebalance import build_sync_error
@@ -60,12 +61,16 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moved:
-    """A classic member, its subscription and assignment read; `said_owned`: what it had when it joined last."""
+    """A classic member, its subscription and assignment read.
+
+    `gone`: what it was given and does not exist any more. `said_owned`: what it had when it joined last.
+    """
 
     member: ClassicMember
     topics: tuple[str, ...]
     rack_id: str | None
     assigned: dict[TopicId, tuple[int, ...]]
+    gone: dict[TopicId, tuple[int, ...]]
     said_owned: dict[TopicId, tuple[int, ...]]
     said_in_generation: int
 
@@ -135,37 +140,52 @@ def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage
             f"its assignor {classic.protocol_name} keeps data of its own in the assignment of the member "
             f"{member.member_id}, which only the members' assignor can: use a built-in assignor first",
         )
+    assigned, gone = _by_id(assignment.partitions, image)
+    said_owned, said_gone = _by_id(subscription.owned, image)
     return _Moved(
         member=member,
         topics=subscription.topics,
         rack_id=subscription.rack_id,
-        assigned=_by_id(assignment.partitions, image),
-        said_owned=_by_id(subscription.owned, image),
+        assigned=assigned,
+        gone=gone,
+        said_owned=said_owned | said_gone,
         said_in_generation=subscription.generation,
     )
 
 
-def _by_id(partitions: NamedPartitions, image: TopicImage) -> dict[TopicId, tuple[int, ...]]:
-    """What exists of it: a topic that was deleted meanwhile is nobody's."""
+def _by_id(
+    partitions: NamedPartitions, image: TopicImage
+) -> tuple[dict[TopicId, tuple[int, ...]], dict[TopicId, tuple[int, ...]]]:
+    """What exists of it, and what does not: a topic that was deleted meanwhile."""
     found: dict[TopicId, tuple[int, ...]] = {}
+    gone: dict[TopicId, tuple[int, ...]] = {}
     for name, numbers in partitions.items():
         facts = image.by_name.get(name)
-        existing = () if facts is None else tuple(sorted({p for p in numbers if 0 <= p < facts.partition_count}))
+        count = 0 if facts is None else facts.partition_count
+        existing = tuple(sorted({number for number in numbers if 0 <= number < count}))
         if facts is not None and existing:
             found[facts.topic_id] = existing
-    return found
+        if len(existing) < len(numbers):
+            gone[_id_of_gone(name)] = tuple(sorted(set(numbers) - set(existing)))
+    return found, gone
+
+
+def _id_of_gone(name: str) -> TopicId:
+    """An id for a topic whose own is forgotten: its partitions are to be given up, and are nobody else's then."""
+    return TopicId(blake2b(f"gone {name}".encode(), digest_size=16).digest())
 
 
 def _giving_up(moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
-    """member id -> what its leader took from it and gave to nobody yet: a cooperative rebalance is under way.
+    """member id -> what it may still be at work on, and has to join again without.
 
-    Such a member may still be at work on it, until it joins again without it (KIP-429). Of two that said they own one
-    partition, the one of the younger generation has it (KIP-792). Apache Kafka takes it for free.
+    What does not exist any more: by name, it would be taken for a topic that is made again. What its leader took from
+    it and gave to nobody yet, in the middle of a cooperative rebalance (KIP-429); of two that said they own one
+    partition, the one of the younger generation has it (KIP-792). Apache Kafka takes both for free.
     """
     taken = {(topic_id, number) for each in moved for topic_id, numbers in each.assigned.items() for number in numbers}
     found: dict[str, dict[TopicId, list[int]]] = {}
     for each in sorted(moved, key=lambda each: each.said_in_generation, reverse=True):
-        for topic_id, numbers in each.said_owned.items():
+        for topic_id, numbers in (*each.gone.items(), *each.said_owned.items()):
             for number in numbers:
                 if (topic_id, number) not in taken:
                     taken.add((topic_id, number))

@@ -55,7 +55,7 @@ class TopicShelf:
 
     def label_of(self, topic_id: TopicId) -> str:
         """What a story calls a topic, also one that is gone."""
-        return self._labels[topic_id]
+        return self._labels.get(topic_id, "a topic that is forgotten")
 
     def is_first_of_its_name(self, label: str) -> bool:
         """Whether this name never meant another topic."""

@@ -11,6 +11,7 @@ from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.commands import ReplyBody
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey, TimerKind
 from kohort.coordinator.records import Record
+from kohort.coordinator.topics import TopicImage
 from kohort.ids import RequestToken
 
 
@@ -21,13 +22,17 @@ class Draft:
         group: the living group, `None` if there is none yet.
         group_id: its name.
         now_ms: coordinator time.
+        image: the topics that there are, `None` where they do not matter.
     """
 
-    __slots__ = ("_effects", "_groups", "_records", "group_id", "now_ms")
+    __slots__ = ("_effects", "_groups", "_records", "group_id", "image", "now_ms")
 
-    def __init__(self, group: ClassicGroup | None, group_id: str, *, now_ms: int) -> None:
+    def __init__(
+        self, group: ClassicGroup | None, group_id: str, *, now_ms: int, image: TopicImage | None = None
+    ) -> None:
         self.group_id = group_id
         self.now_ms = now_ms
+        self.image = image
         self._groups = {} if group is None else {group_id: group.copy()}
         self._records: list[Record] = []
         self._effects: list[Effect] = []

@@ -31,18 +31,27 @@ from kohort.coordinator.classic.volatile import (
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 
 #: A member cannot heartbeat while its first JoinGroup is parked, so its session is this long until then.
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
-def decide_join(group: ClassicGroup | None, command: JoinGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+def decide_join(
+    group: ClassicGroup | None,
+    command: JoinGroup,
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    image: TopicImage | None = None,
+) -> Decision:
     """Admit, re-admit or refuse a member.
 
     Args:
         group: `None` if the group does not exist; a member without an id then founds it.
         now_ms: coordinator time.
+        image: the topics that there are; `None`: whoever leads has to find out alone what changed.
 
     Raises:
         Refused: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,
@@ -51,7 +60,7 @@ def decide_join(group: ClassicGroup | None, command: JoinGroup, settings: GroupS
     check_form(command, settings)
     if group is None and command.member_id:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
-    draft = Draft(group, command.group_id, now_ms=now_ms)
+    draft = Draft(group, command.group_id, now_ms=now_ms, image=image)
     if group is None:
         draft.record(ClassicGroupOpened(group_id=command.group_id))
     if not _has_room(draft.group, command, settings):

@@ -20,7 +20,7 @@ from kohort.coordinator.classic.rebalance import (
     fence_parked,
 )
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
-from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
@@ -32,7 +32,7 @@ from kohort.errors import ErrorCode
 def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, holder: str, member: ClassicMember) -> None:
     """Put `member` in the place of `holder`, who had the instance until now."""
     before = draft.group
-    former, former_leader = before.members[holder], before.leader
+    former = before.members[holder]
     check_metadata_size(before, member, in_place_of=holder)
     member = replace(member, assignment=former.assignment)
     fence_parked(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
@@ -42,9 +42,12 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
     group = draft.group
     reason = f"instance {member.instance_id} came back as {member.member_id}"
     match group.state:
+        case ClassicGroupState.STABLE if _leads_unaware(draft, member):
+            _park(draft, command, member)
+            begin_rebalance(draft, settings, reason=f"{reason}, which leads, and topics have changed")
         case ClassicGroupState.STABLE if _wants_the_same(group, former, member):
             draft.record(build_stored(group))
-            _tell_the_generation(draft, command, member, former_leader=former_leader or "")
+            _tell_the_generation(draft, command, member)
         case ClassicGroupState.STABLE:
             _park(draft, command, member)
             begin_rebalance(draft, settings, reason=f"{reason} with another subscription")
@@ -86,18 +89,43 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
     return any(set(owned) - set(given.partitions.get(topic, ())) for topic, owned in said.owned.items())
 
 
-def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember, *, former_leader: str) -> None:
+def _leads_unaware(draft: Draft, member: ClassicMember) -> bool:
+    """Whether the member leads, and topics changed while nobody did: by its next look they are what they always were.
+
+    That somebody reads what is there shows in the assignments. A leader whose assignor leaves partitions out on purpose
+    has its group rebalance each time it comes back.
+    """
+    group, image = draft.group, draft.image
+    if group.leader != member.member_id or image is None or not image.version:
+        return False
+    topics = topics_of(group)
+    given = [read_assignment(each.assignment) for each in group.members.values()]
+    if topics is None:
+        return False
+    owned: set[tuple[str, int]] = set()
+    for found in given:
+        if found is None:
+            return False
+        owned.update((topic, number) for topic, numbers in found.partitions.items() for number in numbers)
+    there = {
+        (name, number)
+        for name in topics
+        if (facts := image.by_name.get(name)) is not None
+        for number in range(facts.partition_count)
+    }
+    return owned != there
+
+
+def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
     """Answer the join at once: the generation goes on.
 
-    KIP-814: a leader that understands is told to lead and to assign nothing. One that does not would assign; it is told
-    that its former id leads, and behaves as a follower.
+    KIP-814: a leader that understands is told to assign nothing. One that does not assigns in vain, since nobody asks
+    for it; but it leads, and so it looks whether topics change. Kafka tells such a one that its former id leads, and
+    then nobody looks (any leader whose JoinGroup is below version 9, as librdkafka's).
     """
     reply = build_join_reply(draft.group, member)
-    if command.supports_skip_assignment:
-        reply = replace(reply, skip_assignment=draft.group.leader == member.member_id)
-    else:
-        reply = replace(reply, leader=former_leader, members=())
-    draft.reply(command.request, reply)
+    is_skipping = command.supports_skip_assignment and draft.group.leader == member.member_id
+    draft.reply(command.request, replace(reply, skip_assignment=is_skipping))
 
 
 def _park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:

@@ -45,8 +45,10 @@ class SessionLaws:
         self._heard: dict[tuple[str, str], int] = {}
         #: (group, member) -> since when it has something to give up.
         self._revoking: dict[tuple[str, str], int] = {}
-        #: (group, classic member of a KIP-848 group) -> since when it is to rejoin or to sync.
-        self._awaited: dict[tuple[str, str], int] = {}
+        #: (group, classic member of a KIP-848 group) -> since when it is to rejoin.
+        self._to_rejoin: dict[tuple[str, str], int] = {}
+        #: The same -> since when it is to sync.
+        self._to_sync: dict[tuple[str, str], int] = {}
         #: group -> (phase and generation, since when).
         self._phases: dict[str, tuple[object, int]] = {}
         self.after_step(groups, (*groups.consumer, *groups.classic), now_ms=now_ms)
@@ -70,18 +72,22 @@ class SessionLaws:
             return
         self._heard[who] = now_ms
         if isinstance(command, JoinGroup):
-            self._awaited[who] = now_ms
+            self._to_rejoin.pop(who, None)
+            self._to_sync[who] = now_ms
         elif is_to_rejoin:
-            self._awaited.setdefault(who, now_ms)
-        elif isinstance(command, Heartbeat | SyncGroup):
-            self._awaited.pop(who, None)
+            self._to_rejoin.setdefault(who, now_ms)
+        elif isinstance(command, Heartbeat):
+            self._to_rejoin.pop(who, None)
+        elif isinstance(command, SyncGroup):
+            self._to_sync.pop(who, None)
 
     def on_shift(self, gap_ms: int) -> None:
         """The broker stood still and gives the time back."""
         self._loaded_ms += gap_ms
         self._heard = {who: heard + gap_ms for who, heard in self._heard.items()}
         self._revoking = {who: since + gap_ms for who, since in self._revoking.items()}
-        self._awaited = {who: since + gap_ms for who, since in self._awaited.items()}
+        self._to_rejoin = {who: since + gap_ms for who, since in self._to_rejoin.items()}
+        self._to_sync = {who: since + gap_ms for who, since in self._to_sync.items()}
         self._phases = {group_id: (what, since + gap_ms) for group_id, (what, since) in self._phases.items()}
 
     def check_expiry(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
@@ -120,7 +126,8 @@ class SessionLaws:
         session_ms = session_timeout_ms(shard, group_id)
         if member.classic is not None:
             session_ms = member.classic.session_timeout_ms
-            slow_ms = max(slow_ms, now_ms - self._awaited.get((group_id, member_id), now_ms))
+            since_ms = (found.get((group_id, member_id), now_ms) for found in (self._to_rejoin, self._to_sync))
+            slow_ms = max(slow_ms, *(now_ms - since for since in since_ms))
         is_slow = bool(member.pending_revocation or member.classic) and slow_ms >= member.rebalance_timeout_ms
         if silent_ms < session_ms and not is_slow:
             why = f"{member_id} is fenced after {silent_ms} ms of silence, {session_ms} ms are allowed"

@@ -72,11 +72,13 @@ def test_leader_that_understands_is_told_to_lead_and_to_assign_nothing(stable):
     assert stable.heartbeat("f-1", 2, instance_id="f") == ErrorCode.NONE
 
 
-def test_leader_that_does_not_understand_is_told_that_its_former_id_leads(stable):
+def test_leader_that_does_not_understand_assigns_in_vain(stable):
+    """Kafka tells it that its former id leads; then nobody looks whether topics change."""
     reply = stable.joined(stable.join(fresh="l-2", instance_id="l", protocols=wants("t")))
 
-    assert (reply.leader, reply.members, reply.skip_assignment) == ("l-1", (), False)
-    assert stable.group.leader == "l-2", "it leads all the same: when it rejoins, the group rebalances"
+    assert (reply.leader, len(reply.members), reply.skip_assignment) == ("l-2", 2, False)
+    assert stable.assignment(stable.sync("l-2", 2, {"l-2": b"F", "f-1": b"L"}, instance_id="l")) == b"L"
+    assert stable.assignment(stable.sync("f-1", 2, {}, instance_id="f")) == b"F", "nobody asked for what it says"
     stable.join("l-2", instance_id="l", protocols=wants("t"))
     assert stable.state == "PreparingRebalance"
 
