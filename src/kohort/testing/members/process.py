@@ -20,6 +20,7 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator.commands import GroupCommand, ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
+from kohort.testing.members.exchange import Exchange
 from kohort.testing.network import Connection
 from kohort.testing.story import LawBroken
 from kohort.testing.topics import name_of
@@ -49,25 +50,6 @@ class MemberSettings:
     process_interval_ms: int = 700
     #: A callback takes up to that long.
     callback_ms: int = 200
-
-
-class Exchange:
-    """One request under way and what to do with its answer."""
-
-    __slots__ = ("command", "on_failure", "on_reply", "timeout_ms")
-
-    def __init__(
-        self,
-        command: GroupCommand,
-        on_reply: Callable[[ReplyBody], None],
-        on_failure: Callable[[], None],
-        *,
-        timeout_ms: int,
-    ) -> None:
-        self.command = command
-        self.on_reply = on_reply
-        self.on_failure = on_failure
-        self.timeout_ms = timeout_ms
 
 
 class MemberProcess:
