@@ -41,13 +41,14 @@ from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
 from kohort.coordinator.consumer.static import bearer_of, decide_release
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.downgrade import decide_succession, is_last_of_its_kind
 from kohort.coordinator.embeddedcodec import (
     NO_GENERATION,
     EmbeddedSubscription,
     read_subscription,
     write_assignment,
 )
+from kohort.coordinator.migration.downgrade import decide_succession, is_last_of_its_kind
+from kohort.coordinator.migration.upgrade import build_hosted_join_reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import (
     ClassicMemberFacts,
@@ -58,7 +59,6 @@ from kohort.coordinator.records import (
 )
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
-from kohort.coordinator.upgrade import build_hosted_join_reply
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 

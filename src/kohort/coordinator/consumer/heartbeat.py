@@ -26,9 +26,9 @@ from kohort.coordinator.consumer.static import (
 )
 from kohort.coordinator.consumer.subscription import topics_of, unite_topics
 from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in, target_in
-from kohort.coordinator.conversion import decide_convert_to_consumer
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms
+from kohort.coordinator.migration.conversion import decide_convert_to_consumer
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import (
     ConsumerGroupEpochSet,

@@ -23,7 +23,7 @@ from kohort.coordinator.consumer.regex import build_forgotten_regexes
 from kohort.coordinator.consumer.static import bearer_of, decide_absence
 from kohort.coordinator.consumer.target import decide_change, decide_due
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.downgrade import can_downgrade, decide_downgrade
+from kohort.coordinator.migration.downgrade import can_downgrade, decide_downgrade
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import (
     ConsumerMemberForgotten,

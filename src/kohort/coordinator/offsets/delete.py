@@ -11,8 +11,8 @@ from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.commands import DeleteGroup, DeleteOffsets, DeleteOffsetsReply, Done
 from kohort.coordinator.consumer.window import assignment_key
-from kohort.coordinator.conversion import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
+from kohort.coordinator.migration.conversion import build_group_tombstones
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import ClassicGroupForgotten, OffsetForgotten, Record
 from kohort.errors import ErrorCode, Refused

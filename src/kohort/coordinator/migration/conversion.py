@@ -7,6 +7,7 @@ Source: Apache Kafka: empty groups convert either way under every migration poli
 
 from __future__ import annotations
 
+from kohort.coordinator.migration.upgrade import Upgrade, decide_upgrade
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
@@ -16,7 +17,6 @@ from kohort.coordinator.records import (
     TargetAssignmentEpochForgotten,
 )
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.upgrade import Upgrade, decide_upgrade
 
 
 def decide_convert_to_consumer(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Upgrade:
