@@ -19,6 +19,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, cast
 
+from kohort.broker.limits import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.receivebuffer import KEPT_BYTES, ReceiveBuffer
 from kohort.broker.replies import Buffer, ReplyQueue
 from kohort.broker.request import Request
@@ -42,6 +43,7 @@ WRITE_LOW_BYTES: Final = 512 * 1024
 MIN_FRAME_BYTES: Final = 10
 
 _SIZE: Final = Struct(">i")
+_SIZE_AND_KEY: Final = Struct(">ih")
 _HEADER: Final = Struct(">hhih")
 
 
@@ -228,6 +230,8 @@ class Connection(asyncio.BufferedProtocol):
                 raise RemoteProtocolError(f"a frame of {size} bytes; {MIN_FRAME_BYTES} to {self._limit} are allowed")
             end = position + 4 + size
             if end > have:
+                if size > MOST_ORDINARY_BYTES and have - position >= _SIZE_AND_KEY.size:
+                    check_length(_SIZE_AND_KEY.unpack_from(view, position)[1], size)
                 needed = 4 + size
                 break
             if not turns_left or self._is_write_paused or self._replies.is_full or self._is_finishing:

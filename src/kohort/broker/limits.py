@@ -1,6 +1,7 @@
-"""What hostile or greedy clients may take: connections, and bytes of requests that are not complete yet.
+"""What hostile or greedy clients may take: connections, bytes of requests that are not complete, rows of one request.
 
-Laws: nothing is allocated before it is asked for here; what was granted is given back exactly once.
+Laws: nothing is allocated before it is asked for here; what was granted is given back exactly once. A request of more
+rows than any client needs closes its connection, as one of too many bytes does: all others would have to wait for it.
 Source: Kafka's max.connections and queued.max.request.bytes; requirement B4 (bounded memory under hostile input).
 """
 
@@ -9,6 +10,36 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+from kohort.errors import RemoteProtocolError
+from kohort.wire.registry import ApiKey
+
+#: Longest request, in bytes, that carries neither records nor what a leader gives to a whole group; a byte of other
+#: requests becomes up to fifty in memory.
+MOST_ORDINARY_BYTES: Final = 16 * 1024 * 1024
+_LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})
+#: Groups or members that one request may name.
+MOST_NAMED: Final = 100_000
+#: Partitions that one request about offsets may name.
+MOST_PARTITIONS: Final = 200_000
+
+
+def check_length(api_key: int, size: int) -> None:
+    """Let a request of an API pass that has `size` bytes: `RemoteProtocolError` if those are too many.
+
+    >>> check_length(ApiKey.PRODUCE, 50 << 20)
+    >>> check_length(ApiKey.LIST_GROUPS, 50 << 20)
+    Traceback (most recent call last):
+    kohort.errors.RemoteProtocolError: 52428800 bytes of a request of API 16; 16777216 are allowed
+    """
+    if size > MOST_ORDINARY_BYTES and api_key not in _LONG_REQUESTS:
+        raise RemoteProtocolError(f"{size} bytes of a request of API {api_key}; {MOST_ORDINARY_BYTES} are allowed")
+
+
+def check_rows(count: int, most: int, what: str) -> None:
+    """Let a request pass that names so many of `what`: `RemoteProtocolError` if those are too many."""
+    if count > most:
+        raise RemoteProtocolError(f"a request with {count} {what}; {most} are allowed")
 
 
 class ConnectionLimit:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
+from kohort.broker.limits import MOST_NAMED, check_rows
 from kohort.broker.operations import GROUP_OPERATIONS
 from kohort.broker.request import Request
 from kohort.coordinator import commands
@@ -26,7 +27,9 @@ def handle(
     context: BrokerContext, request: Request, message: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | None:
     """Ask the coordinator of each group."""
-    group_ids = message.group_ids
+    # Asked for twice is answered once, as in `describe_groups`.
+    group_ids = list(dict.fromkeys(message.group_ids))
+    check_rows(len(group_ids), MOST_NAMED, "groups")
     if not group_ids:
         return ConsumerGroupDescribeResponse()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
+from kohort.broker.limits import MOST_NAMED, check_rows
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -13,7 +14,9 @@ from kohort.wire.messages.delete_groups import DeletableGroupResult, DeleteGroup
 
 def handle(context: BrokerContext, request: Request, message: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
     """Ask the coordinator of each group."""
-    group_ids = message.groups_names
+    # Asked for twice is answered once, as by Kafka.
+    group_ids = list(dict.fromkeys(message.groups_names))
+    check_rows(len(group_ids), MOST_NAMED, "groups")
     if not group_ids:
         return DeleteGroupsResponse()
 

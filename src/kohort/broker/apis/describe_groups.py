@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
+from kohort.broker.limits import MOST_NAMED, check_rows
 from kohort.broker.operations import GROUP_OPERATIONS
 from kohort.broker.request import Request
 from kohort.coordinator import commands
@@ -23,7 +24,9 @@ from kohort.wire.messages.describe_groups import (
 
 def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse | None:
     """Ask the coordinator of each group."""
-    group_ids = message.groups
+    # Asked for twice is answered once: a large group times a long list would be more than any client can take.
+    group_ids = list(dict.fromkeys(message.groups))
+    check_rows(len(group_ids), MOST_NAMED, "groups")
     if not group_ids:
         return DescribeGroupsResponse()
 

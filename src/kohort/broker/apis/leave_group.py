@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.limits import MOST_NAMED, check_rows
 from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.request import Request
 from kohort.coordinator import commands
@@ -25,6 +26,7 @@ def handle(context: BrokerContext, request: Request, message: LeaveGroupRequest)
     if request.version < 3:
         members = (commands.LeavingMember(member_id=message.member_id),)
     else:
+        check_rows(len(message.members), MOST_NAMED, "members")
         members = tuple(
             commands.LeavingMember(
                 member_id=member.member_id, instance_id=member.group_instance_id, reason=member.reason

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
+from kohort.broker.limits import MOST_NAMED, check_rows
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.ids import CauseId
@@ -16,6 +17,7 @@ from kohort.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Lis
 def handle(context: BrokerContext, request: Request, message: ListGroupsRequest) -> None:
     """Ask every shard."""
     runtime = context.runtime
+    check_rows(len(message.states_filter) + len(message.types_filter), MOST_NAMED, "filters")
 
     def complete(replies: list[commands.ReplyBody]) -> None:
         if request.is_open:

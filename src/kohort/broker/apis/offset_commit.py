@@ -7,6 +7,7 @@ members. Version 9: members of KIP-848 groups commit with their member epoch. Ve
 from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.limits import MOST_PARTITIONS, check_rows
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -24,6 +25,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
     """Ask the group's coordinator about every topic that is named; one without name and id is refused here."""
     if message.member_id:
         context.member_connections.check(request.connection, message.group_id, message.member_id)
+    check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
     names = [_name(context, topic, request.version) for topic in message.topics]
     offsets = tuple(
         commands.OffsetToCommit(

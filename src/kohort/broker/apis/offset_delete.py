@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.limits import MOST_PARTITIONS, check_rows
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.ids import CauseId
@@ -16,6 +17,7 @@ from kohort.wire.messages.offset_delete import (
 
 def handle(context: BrokerContext, request: Request, message: OffsetDeleteRequest) -> None:
     """Ask the group's coordinator."""
+    check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
     token = context.runtime.next_token()
     command = commands.DeleteOffsets(
         cause=CauseId(token),

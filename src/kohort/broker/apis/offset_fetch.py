@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
+from kohort.broker.limits import MOST_NAMED, MOST_PARTITIONS, check_rows
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -35,6 +36,9 @@ def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest
     groups = message.groups
     if not groups:
         return OffsetFetchResponse()
+    check_rows(len(groups), MOST_NAMED, "groups")
+    topics = [topic for group in groups for topic in group.topics or ()]
+    check_rows(sum(len(topic.partition_indexes) for topic in topics), MOST_PARTITIONS, "partitions")
     version = request.version
 
     def complete(replies: list[commands.ReplyBody]) -> None:
@@ -50,6 +54,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest
 
 def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> None:
     topics = message.topics
+    check_rows(sum(len(topic.partition_indexes) for topic in topics or ()), MOST_PARTITIONS, "partitions")
     partitions = (
         None
         if topics is None

@@ -6,6 +6,7 @@ Version 3: static members. Version 5: the protocol's type and name, which both s
 from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.limits import MOST_NAMED, check_rows
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -17,6 +18,7 @@ def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) 
     """Ask the group's coordinator, which parks the request until the leader has synced."""
     if request.version >= 5 and (message.protocol_type is None or message.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    check_rows(len(message.assignments), MOST_NAMED, "members")
     runtime = context.runtime
     token = runtime.next_token()
     command = commands.SyncGroup(

@@ -7,6 +7,7 @@ Version 5: implies AddOffsetsToTxn (KIP-890), which is the transaction coordinat
 from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.limits import MOST_PARTITIONS, check_rows
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -21,6 +22,7 @@ from kohort.wire.messages.txn_offset_commit import (
 
 def handle(context: BrokerContext, request: Request, message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
     """Ask the group's coordinator."""
+    check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
     offsets = tuple(
         commands.OffsetToCommit(
             topic=topic.name,

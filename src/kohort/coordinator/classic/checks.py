@@ -11,6 +11,8 @@ from typing import Final
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.errors import ErrorCode, Refused
 
+#: Protocols of one member; clients have a handful.
+PROTOCOLS_LIMIT: Final = 1_000
 #: Protocol names and metadata of one member, bytes.
 MEMBER_METADATA_LIMIT_BYTES: Final = 1 << 20
 #: The same of all members; the leader gets it in one answer, and the log takes it in one batch.

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.coordinator.classic.checks import PENDING_LIMIT, check_group_id, check_member, check_metadata_size
+from kohort.coordinator.classic.checks import (
+    PENDING_LIMIT,
+    PROTOCOLS_LIMIT,
+    check_group_id,
+    check_member,
+    check_metadata_size,
+)
 from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
@@ -93,6 +99,11 @@ def check_form(command: JoinGroup, settings: GroupSettings) -> None:
         )
     if command.instance_id == "":
         raise Refused(ErrorCode.INVALID_REQUEST, "an instance id cannot be empty: null means that there is none")
+    if len(command.protocols) > PROTOCOLS_LIMIT:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the member has {len(command.protocols)} protocols, {PROTOCOLS_LIMIT} are allowed",
+        )
 
 
 def _has_room(group: ClassicGroup, command: JoinGroup, settings: GroupSettings) -> bool:

@@ -5,6 +5,7 @@ Source: Apache Kafka's checks of the request; the bounds on lengths and counts a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
@@ -78,12 +79,7 @@ def _check_join(command: ConsumerGroupHeartbeat) -> None:
 
 
 def _check_subscription(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
-    names = command.subscribed_topic_names
-    if names is not None:
-        if len(names) > MAX_SUBSCRIBED_TOPICS:
-            raise _invalid(f"SubscribedTopicNames has more than {MAX_SUBSCRIBED_TOPICS} topics")
-        if not all(0 < len(name) <= MAX_TOPIC_NAME for name in names):
-            raise _invalid(f"a subscribed topic's name is empty or longer than {MAX_TOPIC_NAME} characters")
+    check_topics(command.subscribed_topic_names or ())
     assignor = command.server_assignor
     if assignor is not None and assignor not in settings.group_consumer_assignors:
         raise Refused(
@@ -91,6 +87,14 @@ def _check_subscription(command: ConsumerGroupHeartbeat, settings: GroupSettings
             f"ServerAssignor {assignor[:MAX_TOPIC_NAME]} is not supported. "
             f"Supported assignors: {', '.join(settings.group_consumer_assignors)}.",
         )
+
+
+def check_topics(names: Collection[str]) -> None:
+    """Refuse a subscription to too many topics, or to some that cannot be: INVALID_REQUEST."""
+    if len(names) > MAX_SUBSCRIBED_TOPICS:
+        raise _invalid(f"{len(names)} topics are subscribed to, more than {MAX_SUBSCRIBED_TOPICS}")
+    if not all(0 < len(name) <= MAX_TOPIC_NAME for name in names):
+        raise _invalid(f"a subscribed topic's name is empty or longer than {MAX_TOPIC_NAME} characters")
 
 
 def _invalid(message: str) -> Refused:

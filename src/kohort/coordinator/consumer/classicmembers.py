@@ -35,7 +35,7 @@ from kohort.coordinator.commands import (
     SyncGroup,
     SyncGroupReply,
 )
-from kohort.coordinator.consumer.bounds import JOIN_EPOCH, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS, MAX_TOPIC_NAME
+from kohort.coordinator.consumer.bounds import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
 from kohort.coordinator.consumer.heartbeat import decide_member
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
 from kohort.coordinator.consumer.static import bearer_of, decide_release
@@ -238,13 +238,7 @@ def _read(command: JoinGroup) -> EmbeddedSubscription:
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"the subscription in the protocol {command.protocols[0][0]} is not one of a consumer",
         )
-    topics = subscription.topics
-    if len(topics) > MAX_SUBSCRIBED_TOPICS or not all(0 < len(name) <= MAX_TOPIC_NAME for name in topics):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"a member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics, and their names have 1 to {MAX_TOPIC_NAME} "
-            "characters",
-        )
+    check_topics(subscription.topics)
     if sum(len(partitions) for partitions in subscription.owned.values()) > MAX_OWNED_PARTITIONS:
         raise Refused(ErrorCode.INVALID_REQUEST, f"the member owns more than {MAX_OWNED_PARTITIONS} partitions")
     return subscription

@@ -18,6 +18,7 @@ from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.commands import JoinGroupReply
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
+from kohort.coordinator.consumer.bounds import check_topics
 from kohort.coordinator.consumer.target import hash_topics
 from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.decision import Arm, Disarm, Effect, Reply, TimerKey
@@ -132,6 +133,10 @@ def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage
     assignment = read_assignment(member.assignment)
     if subscription is None:
         raise _refusal(classic, f"the subscription of its member {member.member_id} cannot be read")
+    try:
+        check_topics(subscription.topics)
+    except Refused as why:
+        raise _refusal(classic, f"of its member {member.member_id}, {why.message}") from None
     if assignment is None:
         raise _refusal(classic, f"the assignment of its member {member.member_id} cannot be read")
     if assignment.has_user_data and classic.protocol_name not in STICKY_ASSIGNORS:

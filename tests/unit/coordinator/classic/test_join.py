@@ -8,6 +8,7 @@ from kohort.coordinator.classic.checks import (
     GROUP_METADATA_LIMIT_BYTES,
     MEMBER_METADATA_LIMIT_BYTES,
     PENDING_LIMIT,
+    PROTOCOLS_LIMIT,
 )
 from kohort.coordinator.classic.join import NEW_MEMBER_TIMEOUT_MS
 from kohort.coordinator.commands import JoinGroupReply
@@ -291,6 +292,14 @@ def test_expected_member_of_a_full_group_is_not_waited_for(make_dialogue):
 
 def test_member_with_too_much_metadata_is_refused(dialogue):
     join = dialogue.join(protocols=(("range", bytes(MEMBER_METADATA_LIMIT_BYTES)),))
+
+    assert dialogue.error(join) == ErrorCode.INVALID_REQUEST
+    assert dialogue.group is None
+
+
+def test_member_with_too_many_protocols_is_refused(dialogue):
+    """Empty names and metadata weigh nothing; each rejoin compares every protocol with every other."""
+    join = dialogue.join(protocols=(("", b""),) * (PROTOCOLS_LIMIT + 1))
 
     assert dialogue.error(join) == ErrorCode.INVALID_REQUEST
     assert dialogue.group is None

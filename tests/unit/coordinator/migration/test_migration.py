@@ -229,6 +229,13 @@ def test_a_subscription_that_cannot_be_read_is_not_guessed(mixed: MixedDialogue)
     )
 
 
+def test_a_subscription_that_is_too_large_is_not_moved(mixed: MixedDialogue) -> None:
+    """A classic member's topics are bounded by its bytes alone; in a KIP-848 group they are by their number, too."""
+    mixed.join(fresh="x", protocols=[("range", subscription([f"topic-{number}" for number in range(10_001)]))])
+    mixed.heartbeat("a", epoch=0).is_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, saying="10001 topics")
+    assert mixed.shard.groups.classic.keys() == {"g"}
+
+
 def test_topics_that_are_gone_are_nobodys(mixed: MixedDialogue) -> None:
     clients = mixed.rebalance(mixed.client("x", topics=["t", "u"]), shares={"x": {"t": [0, 1, 2, 3, 99], "u": [0]}})
     mixed.heartbeat("a", epoch=0)

@@ -1,0 +1,131 @@
+"""Requests about groups that name more than any client needs: the broker closes the connection and goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kohort.broker.embedded import Broker
+from kohort.broker.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS
+from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.messages.delete_groups import DeleteGroupsRequest
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest
+from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.messages.list_groups import ListGroupsRequest
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kohort.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kohort.wire.registry import ApiKey
+from support.broker_wire import RawClient
+
+NAMES = [str(number) for number in range(MOST_NAMED + 1)]
+NUMBERS = list(range(MOST_PARTITIONS + 1))
+
+
+def fetch_of(topics: list[OffsetFetchRequestTopics]) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+
+
+GREEDY: dict[str, tuple[ApiKey, int, Any]] = {
+    "describe": (ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=NAMES)),
+    "describe of the new kind": (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=NAMES)),
+    "delete": (ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=NAMES)),
+    "list": (ApiKey.LIST_GROUPS, 5, ListGroupsRequest(states_filter=NAMES)),
+    "leave": (
+        ApiKey.LEAVE_GROUP,
+        5,
+        LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="x")] * (MOST_NAMED + 1)),
+    ),
+    "sync": (
+        ApiKey.SYNC_GROUP,
+        4,
+        SyncGroupRequest(group_id="g", assignments=[SyncGroupRequestAssignment(member_id="x")] * (MOST_NAMED + 1)),
+    ),
+    "commit": (
+        ApiKey.OFFSET_COMMIT,
+        9,
+        OffsetCommitRequest(
+            group_id="g",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[OffsetCommitRequestPartition(committed_metadata="")] * (MOST_PARTITIONS + 1),
+                )
+            ],
+        ),
+    ),
+    "fetch of groups": (
+        ApiKey.OFFSET_FETCH,
+        9,
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[])] * (MOST_NAMED + 1)),
+    ),
+    "fetch of partitions": (
+        ApiKey.OFFSET_FETCH,
+        9,
+        fetch_of([OffsetFetchRequestTopics(name="t", partition_indexes=NUMBERS)]),
+    ),
+    "fetch of partitions, before version 8": (
+        ApiKey.OFFSET_FETCH,
+        7,
+        OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=NUMBERS)]),
+    ),
+    "deletion of offsets": (
+        ApiKey.OFFSET_DELETE,
+        0,
+        OffsetDeleteRequest(
+            group_id="g",
+            topics=[
+                OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition()] * (MOST_PARTITIONS + 1))
+            ],
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("key", "version", "message"), GREEDY.values(), ids=GREEDY)
+def test_too_many_rows_close_the_connection(
+    broker: Broker, client: RawClient, key: ApiKey, version: int, message: Any
+) -> None:
+    client.send(key, version, message)
+    assert client.is_closed_by_broker()
+    with RawClient(broker.port) as other:
+        assert other.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).error_code == 0
+
+
+def test_long_request_that_carries_no_records_is_refused_before_it_is_read(client: RawClient) -> None:
+    size = MOST_ORDINARY_BYTES + 1
+    header = size.to_bytes(4, "big") + int(ApiKey.LIST_GROUPS).to_bytes(2, "big") + bytes(100)
+    client.socket.sendall(header)
+    assert client.is_closed_by_broker()
+
+
+def test_long_request_that_carries_records_is_waited_for(client: RawClient) -> None:
+    size = MOST_ORDINARY_BYTES + 1
+    client.socket.sendall(size.to_bytes(4, "big") + int(ApiKey.PRODUCE).to_bytes(2, "big") + bytes(100))
+    client.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.socket.recv(1)
+
+
+def test_group_that_is_asked_for_again_and_again_is_answered_once(client: RawClient) -> None:
+    """A large group times a long list of its name would be more than the broker can write."""
+    groups = ["g"] * 50_000
+    assert len(client.ask(ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=groups)).groups) == 1
+    described = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=groups))
+    assert len(described.groups) == 1
+    assert len(client.ask(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=groups)).results) == 1
