@@ -209,7 +209,7 @@ _GROUPS: Final = [
     ),
 ]
 _LIMITS: Final = [
-    _count("socket.request.max.bytes", 100 * MEBI, "Longest request that carries records; others have 16 MiB.", low=KIBI),
+    _count("socket.request.max.bytes", 100 * MEBI, "Longest request with records; others: 16 MiB.", low=KIBI),
     _count("socket.listen.backlog.size", 128, "Connections that may wait to be accepted (Kafka: 50).", low=1),
     _count("max.connections", 2_000, "Most connections at a time; further ones are closed (Kafka: no limit).", low=1),
     _count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
