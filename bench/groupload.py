@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
 
 
 class Member:
-    """One member; `owned` is (topic id, partition)."""
+    """One member; `owned` is (topic id, partition), `revoked` counts what it had to give away."""
 
     def __init__(self, load: GroupLoad, connection: Connection) -> None:
         self._load = load
@@ -70,6 +70,7 @@ class Member:
         self.member_id = str(uuid4())
         self.epoch = 0
         self.owned: set[tuple[bytes, int]] = set()
+        self.revoked = 0
         self.is_gone = False
 
     def join(self) -> None:
@@ -129,6 +130,7 @@ class Member:
         if answer.assignment is not None:
             new = {(row.topic_id, number) for row in answer.assignment.topic_partitions for number in row.partitions}
             if new != self.owned:
+                self.revoked += len(self.owned - new)
                 self.owned = new
                 self._load.on_change()
                 self._send(epoch=self.epoch, owned=new)
@@ -151,18 +153,19 @@ class GroupLoad:
         self.errors: dict[int, int] = {}
         self._port = port
         self._partition_count = partition_count
-        self._connections: list[Connection] = []
+        #: In the order in which they were opened.
+        self.connections: list[Connection] = []
         self._settled: asyncio.Future[None] | None = None
 
     async def connect(self, count: int) -> None:
         """Open `count` connections more."""
         for _ in range(count):
             _, connection = await self.loop.create_connection(Connection, "127.0.0.1", self._port)
-            self._connections.append(connection)
+            self.connections.append(connection)
 
     def add(self, connection_number: int) -> Member:
         """A new member that joins now."""
-        member = Member(self, self._connections[connection_number])
+        member = Member(self, self.connections[connection_number])
         self.members.append(member)
         member.join()
         return member
@@ -182,7 +185,7 @@ class GroupLoad:
     def close(self) -> None:
         for member in self.members:
             member.is_gone = True
-        for connection in self._connections:
+        for connection in self.connections:
             assert connection.transport is not None
             connection.transport.abort()
 

@@ -15,6 +15,7 @@ BENCHES = (
     "memory",
     "requests",
     "members",
+    "ephemeral",
     "commits",
     "produce",
     "fetch",
