@@ -32,7 +32,10 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "preparing": "what a member owns while others join is known to nobody but itself",
         "commit before the sync": "K848: a current member's commit is not stuck behind the barrier",
     },
-    "classic_statics": {"empty instance id": "null means that there is none; an empty name would be one for all"},
+    "classic_statics": {
+        "empty instance id": "null means that there is none; an empty name would be one for all",
+        "comes back in version 8": "a leader leads on, so that somebody looks for new topics; it assigns in vain",
+    },
     "offsets": {
         "fetch of a member from no group": _REJOIN,
         "commit of a member to no group": _REJOIN,
