@@ -9,6 +9,7 @@ from kohort.errors import BrokerError, ConfigError, ErrorCode, UnknownTopicError
 from support.client_scenarios import (
     fresh,
     group_options,
+    is_listed,
     new_topic,
     partitions_of,
     poll_until,
@@ -23,6 +24,7 @@ def topics_are_made_grown_and_deleted(bootstrap: str) -> None:
     topic = fresh("managed")
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topic(topic, 2, configs={"max.message.bytes": 5000})
+        wait_until(lambda: is_listed(admin, topic), "the topic is known")
         (listing,) = [each for each in admin.list_topics() if each.name == topic]
         assert (listing.partition_count, listing.is_internal) == (2, False)
         with pytest.raises(BrokerError) as refusal:
@@ -48,7 +50,7 @@ def topics_are_made_grown_and_deleted(bootstrap: str) -> None:
         assert all(row.leader in row.replicas and row.replicas == row.in_sync for row in described.partitions)
 
         admin.create_partitions(topic, 4)
-        assert len(admin.describe_topics([topic])[0].partitions) == 4
+        wait_until(lambda: len(admin.describe_topics([topic])[0].partitions) == 4, "four partitions are known")
         with pytest.raises(BrokerError) as refusal:
             admin.create_partitions(topic, 3)
         assert refusal.value.code is ErrorCode.INVALID_PARTITIONS
@@ -58,7 +60,7 @@ def topics_are_made_grown_and_deleted(bootstrap: str) -> None:
             admin.describe_topics([topic, missing])
         with pytest.raises(UnknownTopicError, match=missing):
             admin.delete_topics([missing, topic])
-        assert topic not in [each.name for each in admin.list_topics()], "the others are deleted all the same"
+        wait_until(lambda: not is_listed(admin, topic), "the others are deleted all the same")
 
 
 def groups_are_listed_and_described(bootstrap: str, protocol: str) -> None:

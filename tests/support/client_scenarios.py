@@ -66,7 +66,13 @@ def new_topic(bootstrap: str, name: str, partitions: int = 1) -> Iterator[str]:
     topic = fresh(name)
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topic(topic, partitions)
+        wait_until(lambda: is_listed(admin, topic), f"{topic} is known")
     yield topic
+
+
+def is_listed(admin: Admin, topic: str) -> bool:
+    """Whether the broker knows a topic: an Apache Kafka hears a moment after its controller of what comes and goes."""
+    return topic in [each.name for each in admin.list_topics()]
 
 
 def partitions_of(topic: str, number: int) -> list[TopicPartition]:
