@@ -30,7 +30,7 @@ TOPIC = "ephemeral"
 
 async def measure(port: int) -> dict[str, float]:
     """One wave in a group of its own."""
-    load = GroupLoad(port, TOPIC, PARTITIONS)
+    load = GroupLoad(port, [TOPIC], PARTITIONS)
     await load.connect(STABLE + WAVE)
     stable = [load.add(number) for number in range(STABLE)]
     await load.settle()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -102,7 +102,7 @@ class Member:
             member_id=self.member_id,
             member_epoch=epoch,
             rebalance_timeout_ms=60_000 if is_full else -1,
-            subscribed_topic_names=[self._load.topic] if is_full else None,
+            subscribed_topic_names=list(self._load.topics) if is_full else None,
             topic_partitions=None if owned is None else self._listed(owned),
         )
         self._load.sent += 1
@@ -142,11 +142,11 @@ class Member:
 
 
 class GroupLoad:
-    """Members of one group on one topic, spread over connections."""
+    """Members of one group, all of which subscribe to the same topics, spread over connections."""
 
-    def __init__(self, port: int, topic: str, partition_count: int) -> None:
+    def __init__(self, port: int, topics: Sequence[str], partition_count: int) -> None:
         self.loop = asyncio.get_running_loop()
-        self.topic = topic
+        self.topics = topics
         self.group = f"bench-{uuid4().hex[:8]}"
         self.members: list[Member] = []
         self.sent = 0

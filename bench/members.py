@@ -36,7 +36,7 @@ def cpu_s(pid: int) -> float:
 
 async def measure(port: int, pid: int, topic: str) -> dict[str, float]:
     """One group from its first join to its last leave."""
-    load = GroupLoad(port, topic, PARTITIONS)
+    load = GroupLoad(port, [topic], PARTITIONS)
     await load.connect(MEMBERS + SINGLE_JOINS)
     figures: dict[str, float] = {}
     cpu = cpu_s(pid)
@@ -62,7 +62,7 @@ async def measure(port: int, pid: int, topic: str) -> dict[str, float]:
 
 async def heartbeat_rate(port: int, topic: str) -> float:
     """Settled heartbeats per second with one in flight on each of `MEMBERS` connections."""
-    load = GroupLoad(port, topic, PARTITIONS)
+    load = GroupLoad(port, [topic], PARTITIONS)
     await load.connect(MEMBERS)
     for number in range(MEMBERS):
         load.add(number)

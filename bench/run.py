@@ -21,6 +21,7 @@ BENCHES = (
     "fetch",
     "consume",
     "joins",
+    "joincpu",
     "sparkbatch",
     "assign",
 )
