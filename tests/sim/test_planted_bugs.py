@@ -15,7 +15,7 @@ from kohort.coordinator.classic import rebalance, sync
 from kohort.coordinator.classic.rebalance import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import JoinGroupReply, ReplyBody, SyncGroupReply
-from kohort.coordinator.consumer import heartbeat, reconcile, static, target
+from kohort.coordinator.consumer import assignable, heartbeat, reconcile, static
 from kohort.coordinator.decision import Arm, Decision, Reply
 from kohort.coordinator.offsets import commit
 from kohort.coordinator.records import Record
@@ -159,7 +159,7 @@ def test_release_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_target_that_leaves_a_partition_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    spread = target.spread_owners
+    spread = assignable.spread_owners
 
     def spread_most(*arguments: Any) -> Any:
         return {
@@ -167,7 +167,7 @@ def test_target_that_leaves_a_partition_out(monkeypatch: pytest.MonkeyPatch) -> 
             for member, partitions in spread(*arguments).items()
         }
 
-    monkeypatch.setattr(target, "spread_owners", spread_most)
+    monkeypatch.setattr(assignable, "spread_owners", spread_most)
 
     assert law_that_finds() == "LegalTargetAssignment"
 

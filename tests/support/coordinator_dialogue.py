@@ -508,7 +508,7 @@ class GroupDialogue:
         self.computations += self.shard.take_computations()
         check_groups(self.shard.groups)
         if self._is_loaded:
-            check_assignment_is_due(self.shard.groups, self.shard.timers)
+            check_assignment_is_due(self.shard.groups, self.shard.timers, self.shard.groups.consumer)
         check_step(before, self.shard.groups)
         if durable:
             assert self.fold().state_digest() == self.shard.state_digest(), "the log does not give the living state"

@@ -56,11 +56,13 @@ def check_group_id(groups: GroupsState, group_id: str) -> None:
     check_offsets(groups, group_id)
 
 
-def check_assignment_is_due(groups: GroupsState, timers: TimerTable[TimerKey]) -> None:
+def check_assignment_is_due(groups: GroupsState, timers: TimerTable[TimerKey], group_ids: Iterable[str]) -> None:
     """EventuallyConverges, the coordinator's half: a target that is older than its group is going to be computed."""
-    for group in groups.consumer.values():
-        is_old = group.members and group.target_epoch < group.epoch and group.computing is None
-        if is_old and timers.deadline(TimerKey("assignment", group.group_id)) is None:
+    for group_id in group_ids:
+        group = groups.consumer.get(group_id)
+        if group is None or not group.members or group.target_epoch >= group.epoch or group.computing is not None:
+            continue
+        if timers.deadline(TimerKey("assignment", group_id)) is None:
             raise _fail(group, "EventuallyConverges", "the target is old, and nothing computes another one")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from kohort.coordinator import records as facts
 from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.invariants import check_group_id, check_groups, check_step, epochs_of
+from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
 from kohort.testing.broker import Home
@@ -85,6 +85,7 @@ class Checkers:
         if not decision.records:
             return
         check_step(self._epochs, groups)
+        check_assignment_is_due(groups, home.shard.timers, self._touched)
         stored = {record.group_id for record in decision.records if isinstance(record, facts.ClassicGroupStored)}
         for group_id in self._touched:
             check_group_id(groups, group_id)

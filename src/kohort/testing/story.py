@@ -15,7 +15,9 @@ from kohort.errors import InvariantViolation
 from kohort.testing.clock import VirtualClock
 
 #: Fields that every command has, or that say nothing to a reader.
-_UNTOLD: Final = frozenset({"cause", "request", "group_id", "client_id", "client_host", "fresh_member_id", "image"})
+_UNTOLD: Final = frozenset(
+    {"cause", "request", "group_id", "client_id", "client_host", "fresh_member_id", "image", "assignable"}
+)
 #: A row is no longer than this.
 _ROW_LENGTH: Final = 240
 

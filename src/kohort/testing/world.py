@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import InvariantViolation
@@ -274,8 +275,12 @@ class World:
             living = [p for p in self.members.values() if p.group_id == plan.group_id and p.is_alive]
             if any(process.is_leaving for process in living):
                 return plan.group_id, "a member is still closing"
-            groups = self.broker.home_of(plan.group_id).shard.groups
-            reason = why_not_at_rest(groups, plan.group_id, living, self.topics)
+            shard = self.broker.home_of(plan.group_id).shard
+            group = shard.groups.consumer.get(plan.group_id)
+            is_computed = group is not None and group.computing is not None
+            if is_computed or shard.timers.deadline(assignment_key(plan.group_id)) is not None:
+                return plan.group_id, "an assignment is due"
+            reason = why_not_at_rest(shard.groups, plan.group_id, living, self.topics)
             if reason is not None:
                 return plan.group_id, reason
         return None
