@@ -342,3 +342,19 @@ def test_what_a_join_writes_does_not_grow_with_the_group(member_count: int) -> N
     group.heartbeat("new", epoch=0)
     targets = [record for record in group.new_records() if isinstance(record, MemberTargetSet)]
     assert len(targets) <= 11
+
+
+def test_why_a_group_rebalanced_is_known_without_the_logs_of_its_clients() -> None:
+    """First point of the motivation, second sub-point, and second design goal: the coordinator tells what happened,
+    whose word or silence began it, and to whom."""
+    group = GroupDialogue({"t": 2})
+    group.stable(a=[0], b=[1])
+    group.told.clear()
+    group.advance(ms=30_000)
+    group.heartbeat("a", epoch=2)
+    group.advance(ms=15_001)
+    group.heartbeat("a", epoch=2, owned=[0])
+    told = {(entry.event, entry.member_id): dict(entry.details) for entry in group.told}
+    assert told["member_removed", "b"] == {"reason": "session timeout"}
+    assert told["epoch_bumped", ""]["trigger"] == "session timeout"
+    assert told["assignment_changed", "a"]["gained"] == "t-1"

@@ -6,8 +6,12 @@ from random import Random
 
 import pytest
 
+from kohort.assign.kernels import count_moves
+from kohort.assign.moves import loads_of
+from kohort.assign.registry import built_in
 from kohort.coordinator.records import MemberState
 from kohort.errors import ErrorCode
+from support.assignables import group_of
 from support.coordinator_dialogue import GroupDialogue
 from support.good_client import Client, check_owners
 
@@ -173,3 +177,95 @@ def test_failure_of_a_member_with_one_partition_concerns_one_other() -> None:
         if answer.body.assignment is not None:  # type: ignore[union-attr]
             told.append(member_id)
     assert len(told) == 1
+
+
+def test_consumer_negotiates_how_often_it_heartbeats() -> None:
+    """Guozhang Wang, 8 July 2014, failure detection: the interval is the consumer's to ask for, since a rebalance takes
+    no less, and the coordinator's to bound, so that nobody floods it."""
+    group = GroupDialogue({"t": 1}, group_heartbeat_rate_max=1)
+    answer = group.heartbeat("a", epoch=0, proposed_heartbeat_interval_ms=1_000)
+    answer.replies(epoch=1, assigned=[0], interval=1_000)
+    group.heartbeat("a", epoch=1, proposed_heartbeat_interval_ms=1).replies(epoch=1, interval=1_000)
+    group.heartbeat("a", epoch=1, proposed_heartbeat_interval_ms=60_000).replies(epoch=1, interval=15_000)
+    group.heartbeat("a", epoch=1).replies(epoch=1, interval=5_000)
+
+
+def test_consumers_that_come_for_a_moment_cost_the_others_no_more_than_they_take() -> None:
+    """Baran Nohutçuoğlu, 14 July 2014: a high number of consumers that come online, consume for a short time and are
+    never seen again. Whoever stays gives up what the guest takes, and gets back what it leaves."""
+    group = GroupDialogue({"t": 24})
+    _settled(group, "a", "b", "c")
+    epochs = group.group.epoch
+    for number in range(20):
+        before = group.holders()
+        _settled(group, f"guest-{number}")
+        during = group.holders()
+        given = {name: before[name] - during[name] for name in before}
+        assert set().union(*given.values()) == during[f"guest-{number}"], "nothing moves between those who stay"
+        assert sorted(map(len, given.values())) == [2, 2, 2]
+        group.leave(f"guest-{number}")
+        group.settle()
+        after = group.holders()
+        assert all(during[name] <= after[name] for name in after), "who leaves takes nothing from anybody"
+    assert group.group.epoch == epochs + 40
+
+
+def test_consumer_names_its_own_algorithm_and_one_that_is_not_there_is_rejected() -> None:
+    """Guozhang Wang, 8 July 2014: users write an assignor of their own after a common interface, and name it when they
+    register. Where members of a group ask for different ones the protocol that came of it counts votes (KIP-848)."""
+    group = GroupDialogue({"t": 2}, group_consumer_assignors=("uniform", "mine"), own_assignors=("mine",))
+    group.heartbeat("a", epoch=0, server_assignor="mine").replies(epoch=1, assigned=[])
+    (order,) = group.computations
+    assert order.assignor == "mine"
+    group.computed([0, 0])
+    group.heartbeat("a", epoch=1).replies(epoch=2, assigned=[0, 1])
+    group.heartbeat("b", epoch=0, server_assignor="theirs").is_refused(
+        ErrorCode.UNSUPPORTED_ASSIGNOR, saying="uniform, mine"
+    )
+    assert group.group.members.keys() == {"a"}
+
+
+def test_few_moves_may_be_worth_more_than_an_even_load() -> None:
+    """Jay Kreps, 21 July 2014, suggestion 1, its last sentence: all load to one consumer interrupts little and balances
+    badly. Which of the two counts is a setting here."""
+    even, calm = GroupDialogue({"t": 12}), GroupDialogue({"t": 12}, group_assignor_imbalance=20)
+    for group in (even, calm):
+        _settled(group, "a", "b", "c")
+        group.leave("c")
+        _settled(group, "d")
+    assert sorted(map(len, even.holders().values())) == [4, 4, 4]
+    kept = calm.holders()
+    _settled(calm, "e")
+    assert all(kept[name] == calm.holders()[name] for name in kept), "nobody gives anything up"
+
+
+def test_rebalance_is_arithmetic_over_arrays() -> None:
+    """Robert Withers, 18 July 2014, its last question: could a rebalance be reduced to operations on matrices? One
+    array says who owns each partition; what moves, and how even it is, are operations on two of them."""
+    before = group_of({"t": 6}, {"a": ["t"], "b": ["t"], "c": ["t"]}, owner=[0, 0, 0, 1, 1, 1])
+    assignor = built_in("uniform")
+    assert assignor is not None
+    after = assignor.assign(before)
+    assert after.typecode == "i"
+    assert list(loads_of(after, 3)) == [2, 2, 2]
+    assert count_moves(before.owner, after) == 2
+    assert [old == new for old, new in zip(before.owner, after, strict=True)].count(False) == 2
+
+
+def test_partition_is_open_to_one_consumer_at_a_time_and_its_offset_goes_with_it() -> None:
+    """Robert Withers, 18 July 2014: a rebalance closes a partition to one consumer and opens it to another, after the
+    commit of the first; and 21 July: that one may finish its local work before it confirms."""
+    group = GroupDialogue({"t": 2})
+    _settled(group, "a")
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned=[0])
+    for _ in range(3):
+        group.advance(ms=10_000)
+        group.heartbeat("a", epoch=1).replies(epoch=1)
+        group.heartbeat("b", epoch=2).replies(epoch=2)
+        assert group.commit({1: 3}, member_id="b", epoch=2).errors() == (ErrorCode.STALE_MEMBER_EPOCH,)
+    assert group.commit({1: 7}, member_id="a", epoch=1).errors() == (ErrorCode.NONE,)
+    group.heartbeat("a", epoch=1, owned=[0]).replies(epoch=2)
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[1])
+    assert group.commit({1: 8}, member_id="a", epoch=1).errors() == (ErrorCode.STALE_MEMBER_EPOCH,)
+    assert group.committed([1]) == {1: 7}
