@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
 import pytest
 
 from kohort.coordinator import commands as asked
+from kohort.coordinator.classic import volatile
+from kohort.coordinator.classic.apply import apply_classic
+from kohort.coordinator.classic.state import TRANSITIONS, ClassicGroupState
 from kohort.coordinator.consumer import states
 from kohort.coordinator.consumer.static import decide_connection_gone
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.records import MemberState
+from kohort.coordinator.records import ClassicGroupStored, MemberState, Record
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -268,12 +272,14 @@ def test_laws_hold_after_every_step(seed: int) -> None:
 
 
 class Watched(GroupDialogue):
-    """Notes each step of the group "g" and of its members."""
+    """Notes each step of the group "g" and of its members, and the states of a classic group record by record."""
 
     steps: list[tuple[str, str]]
     moves: list[tuple[str, str]]
+    classic_moves: set[tuple[ClassicGroupState, ClassicGroupState]]
 
     def _commit(self, *decided: Any) -> Any:
+        self._look_at_records(decided[-1].records)
         state, members = self._look()
         result = super()._commit(*decided)
         later, after = self._look()
@@ -282,6 +288,18 @@ class Watched(GroupDialogue):
         for member_id in members.keys() | after.keys():
             self.steps.append((members.get(member_id, nobody), after.get(member_id, nobody)))
         return result
+
+    def _look_at_records(self, records: Iterable[Record]) -> None:
+        living = {group_id: group.copy() for group_id, group in self.shard.groups.classic.items()}
+        for record in records:
+            if not isinstance(record, ClassicGroupStored) and type(record).__module__ != volatile.__name__:
+                continue
+            before = living.get("g")
+            state = None if before is None else before.state
+            apply_classic(living, record)
+            after = living.get("g")
+            if state is not None and after is not None and state is not after.state:
+                self.classic_moves.add((state, after.state))
 
     def _look(self) -> tuple[str, dict[str, str]]:
         groups = self.shard.groups
@@ -298,8 +316,9 @@ def test_no_step_is_taken_that_the_tables_of_states_do_not_know(seed: int) -> No
     dialogue = chaos.dialogue
     dialogue.__class__ = Watched
     assert isinstance(dialogue, Watched)
-    dialogue.steps, dialogue.moves = [], []
+    dialogue.steps, dialogue.moves, dialogue.classic_moves = [], [], set()
     chaos.run(60)
+    assert dialogue.classic_moves <= TRANSITIONS.keys()
     assert set(dialogue.steps) <= states.MEMBER_TRANSITIONS.keys()
     changed = {(before, after) for before, after in dialogue.moves if before != after}
     between_classic = {(states.NO_GROUP, states.CLASSIC), (states.CLASSIC, states.NO_GROUP)}

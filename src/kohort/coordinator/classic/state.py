@@ -24,14 +24,26 @@ class ClassicGroupState(Enum):
     STABLE = "Stable"
 
 
-#: state -> states that a living group may come from. A log that is folded leaves out the states in between.
-PREDECESSORS: Final = {
-    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
-    ClassicGroupState.PREPARING_REBALANCE: frozenset(
-        {ClassicGroupState.EMPTY, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE}
+#: (state, next state) -> what brings a living group there; docs/groups.md shows it. Each state may also stay as it is,
+#: and a log that is folded leaves out the states in between.
+TRANSITIONS: Final = {
+    (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE): "a member joins",
+    (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE): (
+        "every member has joined, or the time to join is over: who is missing is removed, unless it has a static name"
     ),
-    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
-    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.EMPTY): "nobody is left",
+    (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE): "the leader has said who gets what",
+    (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.PREPARING_REBALANCE): (
+        "a member joins, leaves, is silent, speaks other protocols, or does not ask for its share in time"
+    ),
+    (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE): (
+        "a member joins, leaves, is silent or speaks other protocols, or the leader joins again: topics may have changed"
+    ),
+}
+
+#: state -> states that a living group may come from.
+PREDECESSORS: Final = {
+    state: frozenset(before for before, after in TRANSITIONS if after is state) for state in ClassicGroupState
 }
 
 

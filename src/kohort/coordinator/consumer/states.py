@@ -49,9 +49,9 @@ MEMBER_TRANSITIONS: Final = {
     (_UNKNOWN, _STABLE): "a newer broker stored its state; it says that it owns nothing",
     (_UNKNOWN, _UNRELEASED): "the same, and others still have something of its target",
     (_STABLE, NOBODY): "it leaves, is silent, is removed, is replaced, or its group becomes classic",
-    (_UNREVOKED, NOBODY): "the same, or it did not give up in time",
-    (_UNRELEASED, NOBODY): "the same as for STABLE",
-    (_UNKNOWN, NOBODY): "the same as for STABLE",
+    (_UNREVOKED, NOBODY): "as for STABLE, or it did not give up in time",
+    (_UNRELEASED, NOBODY): "as for STABLE",
+    (_UNKNOWN, NOBODY): "as for STABLE",
     (AWAY, NOBODY): "its session ends, or somebody takes its place under its static name",
 }
 
