@@ -34,10 +34,10 @@ TRANSITIONS: Final = {
     (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.EMPTY): "nobody is left",
     (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE): "the leader has said who gets what",
     (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.PREPARING_REBALANCE): (
-        "a member joins, leaves, is silent, speaks other protocols, or does not ask for its share in time"
+        "a member joins, leaves, is silent, says something else, or does not ask for its share in time"
     ),
     (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE): (
-        "a member joins, leaves, is silent or speaks other protocols, or the leader joins again: topics may have changed"
+        "a member joins, leaves, is silent or says something else, or the leader joins again: topics may have changed"
     ),
 }
 

@@ -1,0 +1,57 @@
+"""docs/groups.md says what the code says: states, error codes, options, configs, links."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.settings import BROKER_OPTIONS
+from kohort.client.options import CONSUMER_OPTIONS
+from kohort.coordinator.groupconfigs import GROUP_CONFIGS
+from kohort.coordinator.settings import MIGRATION_POLICIES
+from kohort.errors import ErrorCode
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "groups.md"
+TEXT = DOCUMENT.read_text()
+#: What a client is set to that ours does not have (yet), and what a server assignor's clients are.
+OF_OTHER_CLIENTS = {"group.instance.id", "transactional.id"}
+
+
+def test_tables_of_states_are_those_of_the_code() -> None:
+    """A step was added or worded anew: put it into the document with the change."""
+    made = runpy.run_path(str(ROOT / "tools" / "state_tables.py"))["render"](TEXT)
+    assert made == TEXT, "run: python tools/state_tables.py"
+
+
+def test_every_code_that_the_coordinator_gives_is_explained_and_no_other() -> None:
+    sources = (ROOT / "src" / "kohort" / "coordinator").rglob("*.py")
+    given = {code for path in sources for code in re.findall(r"ErrorCode\.([A-Z_]+)", path.read_text())}
+    explained = re.findall(r"^\| `([A-Z_]+)` \|", TEXT, re.MULTILINE)
+    assert sorted(explained) == sorted(given - {ErrorCode.NONE.name})
+
+
+def test_every_option_that_is_named_exists() -> None:
+    """Dotted names in code font are options of the broker or the consumer, or configs of groups."""
+    known = {option.name for options in (BROKER_OPTIONS, CONSUMER_OPTIONS) for option in options}
+    named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - {"server.properties"}
+    assert named
+    assert named <= known | GROUP_CONFIGS.keys() | OF_OTHER_CLIENTS
+
+
+def test_the_table_of_policies_is_whole() -> None:
+    (heading,) = [line for line in TEXT.splitlines() if line.startswith("| policy |")]
+    rows = TEXT.partition(heading)[2].split("\n\n", 1)[0]
+    assert sorted(re.findall(r"^\| `(\w+)`", rows, re.MULTILINE)) == sorted(MIGRATION_POLICIES)
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)]+)\)", TEXT))))
+def test_links_lead_somewhere(target: str) -> None:
+    path, _, anchor = target.partition("#")
+    linked = DOCUMENT if not path else DOCUMENT.parent / path
+    assert linked.is_file()
+    headings = [line.lstrip("# ").lower() for line in linked.read_text().splitlines() if line.startswith("#")]
+    assert not anchor or anchor in [re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings]
