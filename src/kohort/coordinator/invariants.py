@@ -13,6 +13,7 @@ client's half of NoDoubleClientAssignment, EventuallyConverges) is in `kohort.te
 | ValidMemberEpoch | `check_valid_member_epoch` |
 | ValidStableGroupState | `check_valid_stable_group_state` |
 | GcSideMemberEpochIsMonotonic | `check_step` |
+| SharedValuesStay | `check_shared`: of ours; equal values that are kept once never change in place |
 
 Source: the names and meanings are those of Vanlightly's TLA+ model of KIP-848; the architecture's checkers.
 """
@@ -26,9 +27,19 @@ from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.decision import TimerKey
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.model import (
+    NO_GRANTS,
+    NO_NAMES,
+    NO_PATTERNS,
+    NO_TARGET,
+    NOBODY,
+    ConsumerGroup,
+    ConsumerMember,
+    GroupsState,
+)
 from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import MemberState
+from kohort.coordinator.sharing import check_sharing
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId, format_topic_id
@@ -44,6 +55,14 @@ def check_groups(groups: GroupsState) -> None:
         check_group(group, groups.image)
     for group_id in (*groups.offsets, *groups.pending_offsets):
         check_offsets(groups, group_id)
+    check_shared(groups)
+
+
+def check_shared(groups: GroupsState) -> None:
+    """What groups have in common was not changed for one of them."""
+    check_sharing(groups.sharing)
+    if NO_GRANTS or NO_TARGET or NOBODY or NO_NAMES or NO_PATTERNS:
+        raise InvariantViolation("SharedValuesStay: what is empty for all groups was changed in place")
 
 
 def check_group_id(groups: GroupsState, group_id: str) -> None:

@@ -19,6 +19,7 @@ from kohort.coordinator.records import (
     OffsetCommitted,
     RegularExpressionResolved,
 )
+from kohort.coordinator.sharing import Sharing
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 
@@ -31,6 +32,11 @@ Target = dict[TopicId, tuple[int, ...]]
 NO_GRANTS: Final[Grants] = {}
 #: The target of a member that has no record of one.
 NO_TARGET: Final[Target] = {}
+#: What most groups have no names, patterns, protocols and votes in; shared, never changed in place: `apply` puts a
+#: mapping of the group's own in its place.
+NOBODY: Final[dict[str, int]] = {}
+NO_NAMES: Final[dict[str, str]] = {}
+NO_PATTERNS: Final[dict[str, RegularExpressionResolved]] = {}
 
 
 class ConsumerMember:
@@ -150,27 +156,27 @@ class ConsumerGroup:
         #: member id -> member.
         self.members: dict[str, ConsumerMember] = {}
         #: pattern -> the topics that it was resolved to (record 16); patterns that nobody subscribes to are forgotten.
-        self.regexes: dict[str, RegularExpressionResolved] = {}
+        self.regexes = NO_PATTERNS
         #: Derived: topic id -> partition -> id of the member that has it assigned or pending revocation.
         self.holders: dict[TopicId, dict[int, str]] = {}
         #: Derived: static name -> id of the member that bears it, also while that member is away.
-        self.instance_ids: dict[str, str] = {}
+        self.instance_ids = NO_NAMES
         #: Derived: set of topics subscribed to, by name or pattern -> number of members with exactly that set.
         self.subscriptions: dict[tuple[str, ...], int] = {}
         #: Derived: topic name -> number of members that subscribe to it, by name or pattern.
         self.topic_subscribers: dict[str, int] = {}
         #: Derived: pattern -> number of members that subscribe with it.
-        self.regex_subscribers: dict[str, int] = {}
+        self.regex_subscribers = NOBODY
         #: Derived: number of members that speak the classic protocol.
         self.classic_count = 0
         #: Derived: protocol name -> number of classic members that speak it; never 0.
-        self.classic_protocols: dict[str, int] = {}
+        self.classic_protocols = NOBODY
         #: Derived: what the protocols of all classic members take in memory, roughly.
         self.classic_metadata_bytes = 0
         #: Derived: member epoch -> number of members that are STABLE at it.
         self.stable_at: dict[int, int] = {}
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
-        self.assignor_votes: dict[str, int] = {}
+        self.assignor_votes = NOBODY
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.
         self.balance: TargetBalance | None = None
         #: What an assignor is working on beside the coordinator; `None` if none is. A restart forgets it.
@@ -196,7 +202,7 @@ class OpenTransaction:
 class GroupsState:
     """Everything that one shard knows; a group id is in at most one of `consumer` and `classic`."""
 
-    __slots__ = ("classic", "configs", "consumer", "image", "offsets", "pending_offsets", "transactions")
+    __slots__ = ("classic", "configs", "consumer", "image", "offsets", "pending_offsets", "sharing", "transactions")
 
     def __init__(self) -> None:
         #: The topics; version 0 means that nobody told yet.
@@ -215,6 +221,8 @@ class GroupsState:
         self.transactions: dict[int, OpenTransaction] = {}
         #: group id -> the configs that were set for it, also for groups that are not there; no empty inner mapping.
         self.configs: dict[str, dict[str, str]] = {}
+        #: Derived: what equal values are kept once by.
+        self.sharing = Sharing()
 
     def has_offsets(self, group_id: str) -> bool:
         """Whether anything is committed for the group, or is about to be by a transaction."""

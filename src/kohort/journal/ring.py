@@ -49,11 +49,12 @@ class Journal:
     """
 
     def __init__(self, *, limit: int, counted_groups: int = 100_000) -> None:
-        """`limit`: how many rows are kept; 0 keeps none. `counted_groups`: for how many groups numbers are kept."""
+        """`limit`: how many rows are kept; 0 keeps none. `counted_groups`: for how many groups each number is kept."""
         self._counted_groups: Final = counted_groups
         self._rows: Final[deque[Row]] = deque(maxlen=limit)
         self._next = 1
         self._origins: Final[dict[str, int]] = {}
+        #: What was counted -> group -> how often; by groups within, since they are many and the names are few.
         self._counts: Final[dict[str, dict[str, int]]] = {}
         #: (group, member) -> its latest row that may be repeated.
         self._repeatable: Final[dict[tuple[str, str], Row]] = {}
@@ -88,16 +89,18 @@ class Journal:
             self._rows.append(row)
             if entry.event == END:
                 self._origins.pop(group_id, None)
-                self._counts.pop(group_id, None)
+                for counts in self._counts.values():
+                    counts.pop(group_id, None)
 
     def count(self, group_id: str, what: str) -> None:
         """Something happened that changed nothing but a number."""
-        counts = self._counts.get(group_id)
+        counts = self._counts.get(what)
         if counts is None:
-            counts = self._counts[group_id] = {}
-            if len(self._counts) > self._counted_groups:
-                del self._counts[next(iter(self._counts))]
-        counts[what] = counts.get(what, 0) + 1
+            counts = self._counts[what] = {}
+        times = counts.get(group_id, 0)
+        counts[group_id] = times + 1
+        if not times and len(counts) > self._counted_groups:
+            del counts[next(iter(counts))]
 
     def history(self, group_id: str, *, after: int = 0, limit: int = 10_000) -> History:
         """The rows of one group with a sequence above `after`; at most `limit`, the oldest of them."""
@@ -112,7 +115,7 @@ class Journal:
             found.append(row)
         return History(
             rows=tuple(found),
-            counts=dict(sorted(self._counts.get(group_id, {}).items())),
+            counts={what: counts[group_id] for what, counts in sorted(self._counts.items()) if group_id in counts},
             is_complete=self._next - 1 == len(self._rows),
             has_more=has_more,
         )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from random import Random
 
 from kohort.coordinator.consumer.window import assignment_key
+from kohort.coordinator.invariants import check_shared
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import InvariantViolation
@@ -263,6 +264,7 @@ class World:
 
     def _check_logs(self) -> None:
         for home in self.broker.homes:
+            check_shared(home.shard.groups)
             entries, settings = home.entries(), self.scenario.settings
             whole = fold(entries, settings).state_digest()
             if whole != home.shard.state_digest():

@@ -11,7 +11,18 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState, Target
+from kohort.coordinator.model import (
+    NO_GRANTS,
+    NO_NAMES,
+    NO_PATTERNS,
+    NO_TARGET,
+    NOBODY,
+    ConsumerGroup,
+    ConsumerMember,
+    Grants,
+    GroupsState,
+    Target,
+)
 from kohort.coordinator.records import (
     ClassicMemberFacts,
     ConsumerGroupEpochSet,
@@ -56,11 +67,12 @@ def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribe
     _forget_name(group, member)
     member.instance_id = record.instance_id
     member.rack_id = record.rack_id
-    member.client_id = record.client_id
-    member.client_host = record.client_host
-    member.subscribed_topic_names = record.subscribed_topic_names
+    same = groups.sharing.plain
+    member.client_id = same(record.client_id)
+    member.client_host = same(record.client_host)
+    member.subscribed_topic_names = same(record.subscribed_topic_names)
     member.subscribed_topic_regex = record.subscribed_topic_regex
-    member.rebalance_timeout_ms = record.rebalance_timeout_ms
+    member.rebalance_timeout_ms = same(record.rebalance_timeout_ms)
     _count_vote(group, member, -1)
     member.server_assignor = record.server_assignor
     _count_vote(group, member, 1)
@@ -69,6 +81,8 @@ def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribe
     _count_classic(group, member.classic, 1)
     _count_subscription(group, member, 1)
     if member.instance_id is not None:
+        if group.instance_ids is NO_NAMES:
+            group.instance_ids = {}
         group.instance_ids[member.instance_id] = member.member_id
 
 
@@ -114,7 +128,10 @@ def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> Non
     """Type 7."""
     group = _group(groups, record.group_id)
     _follow_target(group, record.member_id, record.partitions)
-    group.targets[record.member_id] = record.partitions
+    member = group.members.get(record.member_id)
+    # The name that the member has already, rather than the record's copy of it.
+    member_id = record.member_id if member is None else member.member_id
+    group.targets[member_id] = groups.sharing.target(record.partitions)
 
 
 def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgotten) -> None:
@@ -134,8 +151,8 @@ def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentS
     member.member_epoch = record.member_epoch
     member.previous_member_epoch = record.previous_member_epoch
     member.state = record.state
-    member.assigned = record.assigned
-    member.pending_revocation = record.pending_revocation
+    member.assigned = groups.sharing.grants(record.assigned or NO_GRANTS)
+    member.pending_revocation = groups.sharing.grants(record.pending_revocation or NO_GRANTS)
     _count_stable(group, member, 1)
     _hold(group, member.member_id, member.assigned)
     _hold(group, member.member_id, member.pending_revocation)
@@ -152,8 +169,8 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
     member.member_epoch = 0
     member.previous_member_epoch = -1
     member.state = MemberState.STABLE
-    member.assigned = {}
-    member.pending_revocation = {}
+    member.assigned = NO_GRANTS
+    member.pending_revocation = NO_GRANTS
     _count_stable(group, member, 1)
 
 
@@ -243,6 +260,8 @@ def _resolve(group: ConsumerGroup, regex: str, resolved: RegularExpressionResolv
     if resolved is None:
         group.regexes.pop(regex, None)
     else:
+        if group.regexes is NO_PATTERNS:
+            group.regexes = {}
         group.regexes[regex] = resolved
     for topics, count in Counter(topics_of(group, member) for member in concerned).items():
         _count_topics(group, topics, count)
@@ -251,6 +270,7 @@ def _resolve(group: ConsumerGroup, regex: str, resolved: RegularExpressionResolv
 def _count_subscription(group: ConsumerGroup, member: ConsumerMember, by: int) -> None:
     _count_topics(group, topics_of(group, member), by)
     if member.subscribed_topic_regex is not None:
+        group.regex_subscribers = _own(group.regex_subscribers)
         _count(group.regex_subscribers, member.subscribed_topic_regex, by)
 
 
@@ -265,13 +285,19 @@ def _count_classic(group: ConsumerGroup, classic: ClassicMemberFacts | None, by:
         return
     group.classic_count += by
     group.classic_metadata_bytes += by * classic.metadata_bytes
+    group.classic_protocols = _own(group.classic_protocols)
     for name in classic.protocol_names:
         _count(group.classic_protocols, name, by)
 
 
 def _count_vote(group: ConsumerGroup, member: ConsumerMember, by: int) -> None:
     if member.server_assignor is not None:
+        group.assignor_votes = _own(group.assignor_votes)
         _count(group.assignor_votes, member.server_assignor, by)
+
+
+def _own(counts: dict[str, int]) -> dict[str, int]:
+    return {} if counts is NOBODY else counts
 
 
 def _count(counts: dict[Key, int], key: Key, by: int) -> None:
