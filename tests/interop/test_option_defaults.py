@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Collection
 
 import pytest
 
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.config import Option, OptionSet
+from kohort.wire import private
 from support.apache_broker import run_kafka_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
+#: Kafka's options that its page leaves out.
+KAFKAS_INTERNAL = {"group.consumer.assignor.offload.enable"}
 #: Empty in a configuration, whatever the documents call it.
 NOTHING = ("", "null", '""')
 
@@ -37,17 +41,20 @@ def as_text(option: Option) -> str:
 
 
 @pytest.mark.parametrize(
-    ("options", "config_class"),
+    ("options", "config_class", "ours"),
     [
-        (BROKER_OPTIONS, "kafka.server.KafkaConfig"),
-        (CONSUMER_OPTIONS, "org.apache.kafka.clients.consumer.ConsumerConfig"),
-        (PRODUCER_OPTIONS, "org.apache.kafka.clients.producer.ProducerConfig"),
-        (ADMIN_OPTIONS, "org.apache.kafka.clients.admin.AdminClientConfig"),
+        (BROKER_OPTIONS, "kafka.server.KafkaConfig", private.BROKER_CONFIGS),
+        (CONSUMER_OPTIONS, "org.apache.kafka.clients.consumer.ConsumerConfig", private.CONSUMER_CONFIGS),
+        (PRODUCER_OPTIONS, "org.apache.kafka.clients.producer.ProducerConfig", private.PRODUCER_CONFIGS),
+        (ADMIN_OPTIONS, "org.apache.kafka.clients.admin.AdminClientConfig", ()),
     ],
     ids=["broker", "consumer", "producer", "admin"],
 )
-def test_other_default_than_kafka_is_told(options: OptionSet, config_class: str) -> None:
-    """An option that Kafka does not have, or with another default there, names Kafka in its sentence."""
+def test_other_default_than_kafka_is_told(options: OptionSet, config_class: str, ours: Collection[str]) -> None:
+    """An option that Kafka does not have, or with another default there, names Kafka in its sentence.
+
+    The former are registered as kohort's own.
+    """
     kafka = defaults_of(config_class)
     assert len(kafka) > 20, "the page was not understood"
     differing = {
@@ -57,3 +64,4 @@ def test_other_default_than_kafka_is_told(options: OptionSet, config_class: str)
         and not (as_text(option) in NOTHING and kafka.get(option.name) in NOTHING)
     }
     assert {name: both for name, both in differing.items() if "Kafka" not in options.option(name).doc} == {}
+    assert {option.name for option in options} - kafka.keys() - KAFKAS_INTERNAL == set(ours)

@@ -1,4 +1,4 @@
-"""The one registry of everything on the wire and in group logs that is kohort's own and not Kafka's.
+"""The one registry of what is kohort's own and not Kafka's: on the wire, in group logs, and among the configs.
 
 Laws: an entry is never given another meaning and never taken out, only marked as past; stock clients and Apache Kafka
 must be able to ignore every one of them. API keys are above 10,000, record types of `__consumer_offsets` from 20,000
@@ -35,3 +35,26 @@ TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs"}
+#: Configs of a group that Kafka does not have; the broker has an option of each name for all other groups.
+GROUP_CONFIGS: Final = (
+    "group.disconnect.grace.ms",
+    "group.assignor.max.moves",
+    "group.assignor.imbalance",
+    "group.initial.rebalance.delay.ms",
+)
+#: Options of the broker that Kafka's does not have.
+BROKER_CONFIGS: Final = (
+    "cluster.id",
+    "group.assignor.imbalance",
+    "group.assignor.max.moves",
+    "group.consumer.assignment.window.max.ms",
+    "group.consumer.assignment.window.ms",
+    "group.consumer.assignor.timeout.ms",
+    "group.consumer.rebalance.heartbeat.interval.ms",
+    "group.disconnect.grace.ms",
+    "group.heartbeat.rate.max",
+    "journal.ring.rows",
+)
+#: Options of the clients that Kafka's do not have; the admin has none.
+CONSUMER_CONFIGS: Final = ("fetch.buffer.bytes", "revocation.timeout.policy")
+PRODUCER_CONFIGS: Final = ("default.api.timeout.ms",)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from kohort.broker.settings import BROKER_OPTIONS
+from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.wire import private
 from kohort.wire.codec import decode, encode
@@ -67,6 +70,14 @@ def test_every_api_of_ours_is_registered_and_declared() -> None:
         assert schema.is_flexible(0) and is_flexible(key, 0)
 
 
+def test_every_config_of_ours_is_registered() -> None:
+    """Of a group's, Kafka has those of its protocols; what an Apache Kafka knows is asked in the tests of interop."""
+    assert {name for name in GROUP_CONFIGS if not name.startswith("consumer.")} == set(private.GROUP_CONFIGS)
+    assert {*private.GROUP_CONFIGS, *private.BROKER_CONFIGS} <= {option.name for option in BROKER_OPTIONS}
+    assert set(private.CONSUMER_CONFIGS) <= {option.name for option in CONSUMER_OPTIONS}
+    assert set(private.PRODUCER_CONFIGS) <= {option.name for option in PRODUCER_OPTIONS}
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -75,11 +86,15 @@ def test_every_api_of_ours_is_registered_and_declared() -> None:
         *private.TAGGED_FIELDS.values(),
         *(message for message, _ in private.TAGGED_FIELDS),
         *private.RECORD_TYPES.values(),
-        *(name for name in GROUP_CONFIGS if not name.startswith("consumer.")),
+        *private.GROUP_CONFIGS,
+        *private.BROKER_CONFIGS,
+        *private.CONSUMER_CONFIGS,
+        *private.PRODUCER_CONFIGS,
     ],
 )
 def test_every_entry_is_documented(name: str) -> None:
-    assert name in DOCUMENT
+    # The numbers stand alone, the names in code marks.
+    assert re.search(rf"[`| ]{re.escape(name)}[`,| ]", DOCUMENT)
 
 
 @pytest.mark.parametrize("version", [0, 1])
