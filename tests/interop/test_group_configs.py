@@ -5,6 +5,10 @@ Source: Apache Kafka 4.3, `kafka-configs --entity-type groups`; confluent-kafka'
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import confluent_kafka
@@ -20,6 +24,7 @@ from confluent_kafka.admin import (
 
 import kohort
 from support.apache_broker import run_kafka_tool
+from support.restarts import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -76,3 +81,39 @@ def test_librdkafka_alters_and_describes(broker: kohort.Broker) -> None:
         alter(AlterConfigOpType.SET, "1")
     alter(AlterConfigOpType.DELETE, None)
     assert (described().value, described().is_default) == ("5000", True)
+
+
+@pytest.mark.skipif(not hasattr(ResourceType, "GROUP"), reason="this confluent-kafka has no configs of groups")
+def test_what_librdkafka_sets_counts_at_once_for_members_of_librdkafka() -> None:
+    """A silent member has 45 s by the broker's settings; a session set meanwhile ends when that one says."""
+    config = {"group.consumer.heartbeat.interval.ms": 200, "group.consumer.max.heartbeat.interval.ms": 200}
+    with kohort.Broker(config=config) as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("t", 2)
+        common = {"bootstrap.servers": broker.bootstrap_servers}
+        reader = {**common, "group.id": "billing", "group.protocol": "consumer"}
+        script = "import sys, json, confluent_kafka as c; r = c.Consumer(json.loads(sys.argv[1])); r.subscribe(['t'])\n"
+        silent = subprocess.Popen([sys.executable, "-c", f"{script}while True: r.poll(0.1)", json.dumps(reader)])
+        try:
+            wait_until(lambda: has_assigned(admin, "billing", 2), "the member to have everything")
+            silent.send_signal(signal.SIGSTOP)
+            entry = ConfigEntry(
+                SESSION, "1500", source=ConfigSource.GROUP_CONFIG, incremental_operation=AlterConfigOpType.SET
+            )
+            resource = ConfigResource(ResourceType.GROUP, "billing", incremental_configs=[entry])
+            client = AdminClient(common)
+            (future,) = client.incremental_alter_configs([resource]).values()
+            future.result(10)
+            wait_until(lambda: admin.describe_group("billing").members == (), "the member to be fenced", seconds=20)
+            silent.send_signal(signal.SIGCONT)
+            # It hears that it was fenced, and joins again.
+            wait_until(lambda: has_assigned(admin, "billing", 2), "the member to be back")
+        finally:
+            silent.kill()
+            silent.wait(20)
+
+
+def has_assigned(admin: kohort.Admin, group: str, partitions: int) -> bool:
+    """Whether one member has them."""
+    if not any(row.group_id == group for row in admin.list_groups()):
+        return False
+    return [len(row.assignment) for row in admin.describe_group(group).members] == [partitions]
