@@ -26,7 +26,7 @@ pytestmark = pytest.mark.interop
 PARTITIONS = 4
 GRACE_MS = 1_500
 #: Far below the session timeout of all members, 45 s.
-SOON_SECONDS = 15.0
+SOON_SECONDS = 30.0
 
 CONFLUENT = """
 import sys, confluent_kafka
@@ -47,6 +47,25 @@ consumer.subscribe(["t"])
 while True:
     consumer.poll(0.2)
 """
+KAFKA_PYTHON = """
+import sys, kafka
+consumer = kafka.KafkaConsumer(
+    "t", bootstrap_servers=sys.argv[1], group_id="g", auto_offset_reset="earliest", heartbeat_interval_ms=200,
+    session_timeout_ms=45_000, auto_commit_interval_ms=200, reconnect_backoff_max_ms=500)
+while True:
+    consumer.poll(timeout_ms=200)
+"""
+AIOKAFKA = """
+import asyncio, sys, aiokafka
+async def main():
+    consumer = aiokafka.AIOKafkaConsumer(
+        "t", bootstrap_servers=sys.argv[1], group_id="g", auto_offset_reset="earliest", heartbeat_interval_ms=200,
+        session_timeout_ms=45_000, auto_commit_interval_ms=200)
+    await consumer.start()
+    while True:
+        await consumer.getmany(timeout_ms=200)
+asyncio.run(main())
+"""
 JAVA = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
@@ -64,8 +83,14 @@ COMMANDS: dict[str, Callable[[str, str], list[str]]] = {
     "confluent": lambda bootstrap, protocol: [sys.executable, "-c", CONFLUENT, bootstrap, protocol],
     "kohort": lambda bootstrap, protocol: [sys.executable, "-c", KOHORT, bootstrap, protocol],
     "java": java_command,
+    "kafka-python": lambda bootstrap, _: [sys.executable, "-c", KAFKA_PYTHON, bootstrap],
+    "aiokafka": lambda bootstrap, _: [sys.executable, "-c", AIOKAFKA, bootstrap],
 }
-CLIENTS = ["confluent", "kohort", pytest.param("java", marks=pytest.mark.apache)]
+CLIENTS = [
+    *((client, protocol) for client in ("confluent", "kohort") for protocol in ("consumer", "classic")),
+    *(pytest.param("java", protocol, marks=pytest.mark.apache) for protocol in ("consumer", "classic")),
+]
+CLASSIC_ONLY = [("kafka-python", "classic"), ("aiokafka", "classic")]
 
 
 @contextmanager
@@ -125,8 +150,7 @@ def lag(admin: kohort.Admin) -> int:
     return sum(row.end_offset - (row.committed or 0) for row in offsets) if len(offsets) == PARTITIONS else 1
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "protocol"), CLIENTS)
 def test_a_killed_process_is_given_up_soon(
     broker: kohort.Broker, admin: kohort.Admin, tmp_path: Path, client: str, protocol: str
 ) -> None:
@@ -143,8 +167,7 @@ def test_a_killed_process_is_given_up_soon(
     assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "protocol"), [*CLIENTS, *CLASSIC_ONLY])
 def test_a_client_whose_connection_breaks_is_neither_given_up_nor_taken_for_late(  # noqa: PLR0917
     broker: kohort.Broker, admin: kohort.Admin, proxy: LossyProxy, tmp_path: Path, client: str, protocol: str
 ) -> None:
