@@ -23,6 +23,7 @@ from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
 from kohort.coordinator.consumer.offload import decide_computed
+from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.consumer.window import assignment_key, loaded_due_ms
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Reply, TimerKey
 from kohort.coordinator.disconnect import decide_disconnected
@@ -36,7 +37,6 @@ from kohort.coordinator.groupconfigs import (
 )
 from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.listing import decide_describe_classic, decide_list
-from kohort.coordinator.migration.conversion import build_group_tombstones
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.offsets.commit import decide_commit

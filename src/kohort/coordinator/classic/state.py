@@ -205,19 +205,21 @@ def build_stored(group: ClassicGroup) -> ClassicGroupStored:
         protocol_name=group.protocol_name,
         leader=group.leader,
         state_timestamp_ms=group.state_timestamp_ms,
-        members=tuple(
-            StoredClassicMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout_ms=member.rebalance_timeout_ms,
-                session_timeout_ms=member.session_timeout_ms,
-                subscription=member.metadata(group.protocol_name),
-                assignment=member.assignment,
-            )
-            for member in group.members.values()
-        ),
+        members=tuple(build_stored_member(member, group.protocol_name) for member in group.members.values()),
+    )
+
+
+def build_stored_member(member: ClassicMember, protocol_name: str | None) -> StoredClassicMember:
+    """What of a member is kept: of its protocols the one that was chosen."""
+    return StoredClassicMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.session_timeout_ms,
+        subscription=member.metadata(protocol_name),
+        assignment=member.assignment,
     )
 
 

@@ -13,7 +13,6 @@ stops for that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from kohort.coordinator.classic.checks import (
@@ -37,7 +36,7 @@ from kohort.coordinator.commands import (
 )
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
 from kohort.coordinator.consumer.heartbeat import decide_member
-from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
+from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment, is_same
 from kohort.coordinator.consumer.static import bearer_of, decide_release
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
@@ -49,7 +48,7 @@ from kohort.coordinator.embeddedcodec import (
 )
 from kohort.coordinator.migration.downgrade import decide_succession, is_last_of_its_kind
 from kohort.coordinator.migration.upgrade import build_hosted_join_reply
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import (
     ClassicMemberFacts,
     CurrentAssignmentSet,
@@ -160,7 +159,7 @@ def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage
         # It does not prolong its time to rejoin by going on with its heartbeats.
         return Decision(heard, (reply, session, Arm(join_key, deadline_ms, if_absent=True)))
     effects: tuple[Effect, ...] = (Reply(command.request, Done()), session, Disarm(join_key))
-    if step is None or not _is_same(step.assigned, member.assigned):
+    if step is None or not is_same(step.assigned, member.assigned):
         return Decision(heard, effects)
     # The client knows the generation that it speaks in, whatever became of it since.
     return Decision((*heard, replace(step, previous_member_epoch=command.generation_id)), effects)
@@ -334,10 +333,6 @@ def _has_to_rejoin(group: ConsumerGroup, member: ConsumerMember, step: CurrentAs
         return False
     if step.pending_revocation:
         return True
-    if _is_same(step.assigned, member.assigned):
+    if is_same(step.assigned, member.assigned):
         return False
     return step.state == MemberState.STABLE or member.member_epoch < group.target_epoch
-
-
-def _is_same(one: Grants, other: Mapping[TopicId, Mapping[int, int]]) -> bool:
-    return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)

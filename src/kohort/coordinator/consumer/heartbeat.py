@@ -15,7 +15,7 @@ from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.offload import refuse_joins
-from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment
+from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment, is_same
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.static import (
     build_succession,
@@ -132,7 +132,7 @@ def _decide_full(draft: _Draft) -> Decision:
         command.member_epoch == JOIN_EPOCH
         or is_behind
         or _is_full_request(command)
-        or (step is not None and not _is_same(assigned, member.assigned))
+        or (step is not None and not is_same(assigned, member.assigned))
     )
     after = member if step is None else step
     reply = ConsumerGroupHeartbeatReply(
@@ -332,10 +332,6 @@ def _is_full_request(command: ConsumerGroupHeartbeat) -> bool:
 
 def _is_within(owned: Partitions, grants: Grants) -> bool:
     return all(grants.get(topic_id, {}).keys() >= set(partitions) for topic_id, partitions in owned.items())
-
-
-def _is_same(one: Grants, other: Grants) -> bool:
-    return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
 
 
 def _as_partitions(grants: Grants) -> dict[TopicId, tuple[int, ...]]:

@@ -1,9 +1,8 @@
 """How a member goes: by its own word, by an administrator's, or because it was silent for too long.
 
-Laws: the tombstones of a member are in the order current assignment, target, subscription, so that a log from which
-compaction took some of them never shows a member that holds something it did not ask for. An empty group's target is
-as new as its epoch (KAFKA-20442).
-Source: KIP-848 (member failures); Apache Kafka's order of tombstones.
+Laws: who goes holds nothing from then on, and the group's epoch rises once for all that go together. An empty group's
+target is as new as its epoch (KAFKA-20442).
+Source: KIP-848 (member failures).
 """
 
 from __future__ import annotations
@@ -22,16 +21,11 @@ from kohort.coordinator.consumer.change import MembershipChange
 from kohort.coordinator.consumer.regex import build_forgotten_regexes
 from kohort.coordinator.consumer.static import bearer_of, decide_absence
 from kohort.coordinator.consumer.target import decide_change, decide_due
+from kohort.coordinator.consumer.tombstones import build_member_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.migration.downgrade import can_downgrade, decide_downgrade
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.records import (
-    ConsumerMemberForgotten,
-    CurrentAssignmentForgotten,
-    MemberState,
-    MemberTargetForgotten,
-    Record,
-)
+from kohort.coordinator.records import MemberState, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
@@ -130,9 +124,7 @@ def _remove(
     records: list[Record] = []
     effects: list[Effect] = []
     for member_id in member_ids:
-        records.append(CurrentAssignmentForgotten(group_id=group_id, member_id=member_id))
-        records.append(MemberTargetForgotten(group_id=group_id, member_id=member_id))
-        records.append(ConsumerMemberForgotten(group_id=group_id, member_id=member_id))
+        records.extend(build_member_tombstones(group_id, member_id))
         effects.append(Disarm(group.members[member_id].session_key))
         effects.append(Disarm(TimerKey("rebalance", group_id, member_id)))
         if group.members[member_id].classic is not None:

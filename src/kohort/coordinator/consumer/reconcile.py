@@ -60,6 +60,11 @@ def decide_next_assignment(
     return _advance(member, goal, owned=owned, group_id=group_id)
 
 
+def is_same(one: Grants, other: Grants) -> bool:
+    """Whether both are of the same partitions, whenever they were granted."""
+    return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
+
+
 def _shrink(
     member: ConsumerMember, goal: Goal, *, owned: Partitions | None, group_id: str, pending: Grants | None = None
 ) -> CurrentAssignmentSet | None:

@@ -20,16 +20,15 @@ from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.reconcile import Goal
 from kohort.coordinator.consumer.target import target_in
+from kohort.coordinator.consumer.tombstones import build_member_tombstones
 from kohort.coordinator.decision import Disarm, Effect, TimerKey
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
 from kohort.coordinator.records import (
     ConsumerMemberForgotten,
     ConsumerMemberSubscribed,
-    CurrentAssignmentForgotten,
     CurrentAssignmentSet,
     MemberConnectionSeen,
     MemberState,
-    MemberTargetForgotten,
     MemberTargetSet,
     Record,
 )
@@ -130,9 +129,7 @@ def build_succession(
     """
     group_id, gone = group.group_id, predecessor.member_id
     records: list[Record] = [
-        CurrentAssignmentForgotten(group_id=group_id, member_id=gone),
-        MemberTargetForgotten(group_id=group_id, member_id=gone),
-        ConsumerMemberForgotten(group_id=group_id, member_id=gone),
+        *build_member_tombstones(group_id, gone),
         subscribed,
     ]
     target = group.targets.get(gone, NO_TARGET)

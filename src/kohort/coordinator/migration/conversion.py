@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from kohort.coordinator.migration.upgrade import Upgrade, decide_upgrade
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.records import (
-    ClassicGroupForgotten,
-    ConsumerGroupForgotten,
-    Record,
-    RegularExpressionForgotten,
-    TargetAssignmentEpochForgotten,
-)
+from kohort.coordinator.records import ClassicGroupForgotten
 from kohort.coordinator.settings import GroupSettings
 
 
@@ -31,14 +25,3 @@ def decide_convert_to_consumer(groups: GroupsState, group_id: str, settings: Gro
     if not classic.members:
         return Upgrade(records=[ClassicGroupForgotten(group_id=group_id)], effects=[], group=ConsumerGroup(group_id))
     return decide_upgrade(groups, classic, settings, now_ms=now_ms)
-
-
-def build_group_tombstones(group: ConsumerGroup) -> list[Record]:
-    """Forget an empty KIP-848 group."""
-    assert not group.members, "a group with members is not forgotten"
-    return [
-        # Nobody subscribes with these; a log that another broker wrote may have them.
-        *(RegularExpressionForgotten(group_id=group.group_id, regex=regex) for regex in group.regexes),
-        TargetAssignmentEpochForgotten(group_id=group.group_id),
-        ConsumerGroupForgotten(group_id=group.group_id),
-    ]

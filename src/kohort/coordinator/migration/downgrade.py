@@ -14,10 +14,11 @@ from typing import Final
 from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.join import decide_join
 from kohort.coordinator.classic.rebalance import begin_rebalance
-from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember
+from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember, build_stored_member
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.classic.volatile import MemberPut
 from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.decision import Decision, Disarm, Effect, TimerKey, TimerKind
 from kohort.coordinator.embeddedcodec import write_assignment
@@ -25,14 +26,7 @@ from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import (
     ClassicGroupStored,
     ClassicMemberFacts,
-    ConsumerGroupForgotten,
-    ConsumerMemberForgotten,
-    CurrentAssignmentForgotten,
-    MemberTargetForgotten,
     Record,
-    RegularExpressionForgotten,
-    StoredClassicMember,
-    TargetAssignmentEpochForgotten,
 )
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
@@ -124,17 +118,10 @@ def decide_succession(
 def build_end(group: ConsumerGroup) -> tuple[list[Record], list[Effect]]:
     """Forget a KIP-848 group with its members."""
     group_id = group.group_id
-    records: list[Record] = []
     effects: list[Effect] = [Disarm(assignment_key(group_id))]
     for member_id in sorted(group.members):
-        records.append(CurrentAssignmentForgotten(group_id=group_id, member_id=member_id))
-        records.append(MemberTargetForgotten(group_id=group_id, member_id=member_id))
-        records.append(ConsumerMemberForgotten(group_id=group_id, member_id=member_id))
         effects.extend(Disarm(TimerKey(kind, group_id, member_id)) for kind in _MEMBER_TIMERS)
-    records.extend(RegularExpressionForgotten(group_id=group_id, regex=regex) for regex in sorted(group.regexes))
-    records.append(TargetAssignmentEpochForgotten(group_id=group_id))
-    records.append(ConsumerGroupForgotten(group_id=group_id))
-    return records, effects
+    return build_group_tombstones(group), effects
 
 
 def _build_member(member: ConsumerMember, classic: ClassicMemberFacts, image: TopicImage) -> ClassicMember:
@@ -179,17 +166,5 @@ def _build_stored(group: ConsumerGroup, members: Sequence[ClassicMember], protoc
         protocol_name=protocol_name,
         leader=members[0].member_id,
         state_timestamp_ms=NOT_REBALANCED,
-        members=tuple(
-            StoredClassicMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout_ms=member.rebalance_timeout_ms,
-                session_timeout_ms=member.session_timeout_ms,
-                subscription=member.metadata(protocol_name),
-                assignment=member.assignment,
-            )
-            for member in members
-        ),
+        members=tuple(build_stored_member(member, protocol_name) for member in members),
     )

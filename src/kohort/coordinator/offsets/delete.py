@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.commands import DeleteGroup, DeleteOffsets, DeleteOffsetsReply, Done
+from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
-from kohort.coordinator.migration.conversion import build_group_tombstones
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import ClassicGroupForgotten, OffsetForgotten, Record
 from kohort.errors import ErrorCode, Refused
