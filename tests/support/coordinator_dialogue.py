@@ -449,22 +449,26 @@ class GroupDialogue:
             before = self.shard.state_digest()
             self.fire_due()
             for member in list(self.group.members.values()):
-                owned = {topic_id: tuple(sorted(grants)) for topic_id, grants in member.assigned.items()}
-                self.ask(
-                    asked.ConsumerGroupHeartbeat(
-                        cause=self.cause(),
-                        request=self.request(),
-                        group_id=self.group_id,
-                        member_id=member.member_id,
-                        member_epoch=member.member_epoch,
-                        client_id=member.client_id,
-                        client_host=member.client_host,
-                        topic_partitions=owned,
-                    )
-                )
+                self.report(member)
             if self.shard.state_digest() == before:
                 return
         raise AssertionError("the group does not come to rest")
+
+    def report(self, member: ConsumerMember) -> Answer:
+        """A member's heartbeat in which it says that it owns what it has been given, and nothing more."""
+        owned = {topic_id: tuple(sorted(grants)) for topic_id, grants in member.assigned.items()}
+        return self.ask(
+            asked.ConsumerGroupHeartbeat(
+                cause=self.cause(),
+                request=self.request(),
+                group_id=self.group_id,
+                member_id=member.member_id,
+                member_epoch=member.member_epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                topic_partitions=owned,
+            )
+        )
 
     def partitions(self, owned: Owned) -> dict[TopicId, tuple[int, ...]]:
         """By topic id; a bare list is of topic "t"."""

@@ -149,19 +149,7 @@ class MixedDialogue(GroupDialogue):
         self.fire_due()
         for member in list(self.group.members.values()):
             if member.classic is None and member.member_epoch >= 0:
-                owned = {topic_id: tuple(sorted(grants)) for topic_id, grants in member.assigned.items()}
-                self.ask(
-                    asked.ConsumerGroupHeartbeat(
-                        cause=self.cause(),
-                        request=self.request(),
-                        group_id=self.group_id,
-                        member_id=member.member_id,
-                        member_epoch=member.member_epoch,
-                        client_id=member.client_id,
-                        client_host=member.client_host,
-                        topic_partitions=owned,
-                    )
-                )
+                self.report(member)
 
 
 class ClassicClient:

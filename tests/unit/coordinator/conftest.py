@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from support.coordinator_dialogue import GroupDialogue
+from support.mixed_dialogue import MixedDialogue
 
 
 @pytest.fixture
-def group() -> GroupDialogue:
+def group() -> MixedDialogue:
     """A group "g" without members, and a topic "t" of two partitions."""
-    return GroupDialogue()
+    return MixedDialogue()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from kohort.coordinator.chronicle import PARTITIONS_SHOWN, count_of
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, JoinGroup, LeavingMember, SyncGroup
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, LeavingMember
 from kohort.coordinator.commands import LeaveGroup as Leave
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken
 from kohort.journal.rows import Entry, RowKind
 from support.coordinator_dialogue import GroupDialogue
+from support.mixed_dialogue import MixedDialogue
 
 
 def events(entries: list[Entry]) -> list[str]:
@@ -146,35 +147,13 @@ def test_offsets_that_are_deleted_are_one_entry(group: GroupDialogue) -> None:
     assert find(new(group), "offsets_forgotten") == {"partitions": "2"}
 
 
-def test_classic_rebalance_from_the_first_join_to_rest(group: GroupDialogue) -> None:
-    join = JoinGroup(
-        cause=group.cause(),
-        request=group.request(),
-        group_id="g",
-        member_id="",
-        fresh_member_id="a-1",
-        client_id="a",
-        client_host="h",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=60_000,
-        protocol_type="consumer",
-        protocols=(("range", b"x"),),
-    )
-    group.ask(join)
+def test_classic_rebalance_from_the_first_join_to_rest(group: MixedDialogue) -> None:
+    group.join(fresh="a-1")
     told = new(group)
     assert find(told, "rebalance_began")["trigger"] == "member joined"
     assert find(told, "generation_began") == {"generation": "1", "protocol": "range"}
 
-    group.ask(
-        SyncGroup(
-            cause=group.cause(),
-            request=group.request(),
-            group_id="g",
-            generation_id=1,
-            member_id="a-1",
-            assignments={"a-1": b"mine"},
-        )
-    )
+    group.sync("a-1", 1, {"a-1": b"mine"})
     assert find(new(group), "group_at_rest") == {"state": "Stable", "generation": "1", "members": "1"}
 
 

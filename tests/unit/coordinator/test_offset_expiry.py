@@ -8,7 +8,7 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator.offsets.expiry import EXPIRED_AT_ONCE
 from kohort.coordinator.records import ClassicGroupForgotten, ConsumerGroupForgotten, OffsetForgotten
 from kohort.wire.embedded import encode_subscription
-from support.coordinator_dialogue import GroupDialogue
+from support.mixed_dialogue import MixedDialogue
 
 RETENTION_MS = 10 * 60_000
 #: Half of it.
@@ -16,9 +16,9 @@ HALF = RETENTION_MS // 2
 
 
 @pytest.fixture
-def group() -> GroupDialogue:
+def group() -> MixedDialogue:
     """Offsets are kept for ten minutes; topics "t", "u" of two partitions."""
-    return GroupDialogue(
+    return MixedDialogue(
         {"t": 2, "u": 2},
         offsets_retention_minutes=10,
         group_consumer_session_timeout_ms=100 * RETENTION_MS,
@@ -27,43 +27,26 @@ def group() -> GroupDialogue:
     )
 
 
-def join_classic(group: GroupDialogue, *topics: str, protocol_type: str = "consumer", sync: bool = True) -> str:
+def join_classic(group: MixedDialogue, *topics: str, protocol_type: str = "consumer", sync: bool = True) -> str:
     """A classic member "m" alone; its generation is 1."""
-    answer = group.ask(
-        asked.JoinGroup(
-            cause=group.cause(),
-            request=group.request(),
-            group_id="g",
-            member_id="",
-            fresh_member_id="m",
-            client_id="c",
-            client_host="h",
-            session_timeout_ms=50 * RETENTION_MS,
-            rebalance_timeout_ms=50 * RETENTION_MS,
-            protocol_type=protocol_type,
-            protocols=(("range", encode_subscription(topics)),),
-        )
+    answer = group.join(
+        fresh="m",
+        session_timeout_ms=50 * RETENTION_MS,
+        rebalance_timeout_ms=50 * RETENTION_MS,
+        protocol_type=protocol_type,
+        protocols=[("range", encode_subscription(topics))],
     )
     assert answer.body_as(asked.JoinGroupReply).generation_id == 1
     if sync:
-        request = asked.SyncGroup(
-            cause=group.cause(),
-            request=group.request(),
-            group_id="g",
-            generation_id=1,
-            member_id="m",
-            assignments={"m": b""},
-        )
-        group.ask(request).body_as(asked.SyncGroupReply)
+        group.sync("m", 1, {"m": b""}).body_as(asked.SyncGroupReply)
     return "m"
 
 
-def leave_classic(group: GroupDialogue) -> None:
-    leaving = (asked.LeavingMember(member_id="m"),)
-    group.ask(asked.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=leaving))
+def leave_classic(group: MixedDialogue) -> None:
+    group.leave_group("m")
 
 
-def test_simple_group_is_kept_from_each_commit_on_and_goes_with_its_last_offset(group: GroupDialogue) -> None:
+def test_simple_group_is_kept_from_each_commit_on_and_goes_with_its_last_offset(group: MixedDialogue) -> None:
     group.commit({0: 1})
     group.advance(HALF)
     group.commit({1: 1})
@@ -79,7 +62,7 @@ def test_simple_group_is_kept_from_each_commit_on_and_goes_with_its_last_offset(
     assert group.list_groups() == []
 
 
-def test_empty_classic_group_is_kept_from_the_time_on_at_which_it_became_empty(group: GroupDialogue) -> None:
+def test_empty_classic_group_is_kept_from_the_time_on_at_which_it_became_empty(group: MixedDialogue) -> None:
     join_classic(group, "t")
     group.commit({0: 1}, member_id="m", epoch=1)
     group.advance(RETENTION_MS)
@@ -97,7 +80,7 @@ def test_empty_classic_group_is_kept_from_the_time_on_at_which_it_became_empty(g
     assert group.list_groups() == []
 
 
-def test_what_an_administrator_commits_to_an_empty_group_is_kept_from_then_on(group: GroupDialogue) -> None:
+def test_what_an_administrator_commits_to_an_empty_group_is_kept_from_then_on(group: MixedDialogue) -> None:
     """Kafka counts from when the group became empty, and forgets a reset of offsets at its next look."""
     join_classic(group, "t")
     leave_classic(group)
@@ -108,7 +91,7 @@ def test_what_an_administrator_commits_to_an_empty_group_is_kept_from_then_on(gr
     assert group.expire_offsets().expired == 1
 
 
-def test_stable_classic_group_keeps_what_it_subscribes_to_for_ever(group: GroupDialogue) -> None:
+def test_stable_classic_group_keeps_what_it_subscribes_to_for_ever(group: MixedDialogue) -> None:
     """KIP-496: topics that it has given up are forgotten by the time of the commit."""
     join_classic(group, "t")
     group.commit({0: 1, ("u", 0): 2}, member_id="m", epoch=1)
@@ -119,7 +102,7 @@ def test_stable_classic_group_keeps_what_it_subscribes_to_for_ever(group: GroupD
 
 
 @pytest.mark.parametrize("how", ["rebalancing", "another type"])
-def test_classic_group_whose_topics_are_not_known_keeps_everything(group: GroupDialogue, how: str) -> None:
+def test_classic_group_whose_topics_are_not_known_keeps_everything(group: MixedDialogue, how: str) -> None:
     join_classic(
         group, "t", sync=how != "rebalancing", protocol_type="connect" if how == "another type" else "consumer"
     )
@@ -128,37 +111,24 @@ def test_classic_group_whose_topics_are_not_known_keeps_everything(group: GroupD
     assert group.expire_offsets().expired == 0
 
 
-def test_subscription_that_nobody_can_read_may_be_to_any_topic(group: GroupDialogue) -> None:
+def test_subscription_that_nobody_can_read_may_be_to_any_topic(group: MixedDialogue) -> None:
     join_classic(group, "t")
     group.commit({("u", 0): 2}, member_id="m", epoch=1)
     member = group.shard.groups.classic["g"].members["m"]
     assert member.protocols[0][0] == "range"
-    answer = group.ask(
-        asked.JoinGroup(
-            cause=group.cause(),
-            request=group.request(),
-            group_id="g",
-            member_id="m",
-            fresh_member_id="n",
-            client_id="c",
-            client_host="h",
-            session_timeout_ms=50 * RETENTION_MS,
-            rebalance_timeout_ms=50 * RETENTION_MS,
-            protocol_type="consumer",
-            protocols=(("range", b"\xff"),),
-        )
+    answer = group.join(
+        "m",
+        session_timeout_ms=50 * RETENTION_MS,
+        rebalance_timeout_ms=50 * RETENTION_MS,
+        protocols=[("range", b"\xff")],
     )
     assert answer.body_as(asked.JoinGroupReply).generation_id == 2
-    group.ask(
-        asked.SyncGroup(
-            cause=group.cause(), request=group.request(), group_id="g", generation_id=2, member_id="m", assignments={}
-        )
-    )
+    group.sync("m", 2)
     group.advance(2 * RETENTION_MS)
     assert group.expire_offsets().expired == 0
 
 
-def test_new_protocol_keeps_what_it_subscribes_to_and_forgets_the_rest(group: GroupDialogue) -> None:
+def test_new_protocol_keeps_what_it_subscribes_to_and_forgets_the_rest(group: MixedDialogue) -> None:
     group.stable(a=[0, 1])
     group.commit({0: 1, ("u", 0): 2}, member_id="a", epoch=1)
     group.advance(RETENTION_MS)
@@ -174,7 +144,7 @@ def test_new_protocol_keeps_what_it_subscribes_to_and_forgets_the_rest(group: Gr
     assert group.list_groups() == []
 
 
-def test_empty_group_without_offsets_is_forgotten_at_once(group: GroupDialogue) -> None:
+def test_empty_group_without_offsets_is_forgotten_at_once(group: MixedDialogue) -> None:
     join_classic(group, "t")
     leave_classic(group)
     assert group.expire_offsets() == asked.ExpireOffsetsReply(unfinished=(), expired=0, removed=1)
@@ -182,27 +152,12 @@ def test_empty_group_without_offsets_is_forgotten_at_once(group: GroupDialogue) 
     assert group.expire_offsets("g", "nobody's") == asked.ExpireOffsetsReply(unfinished=(), expired=0, removed=0)
 
 
-def test_group_that_somebody_is_about_to_join_is_not_forgotten(group: GroupDialogue) -> None:
-    group.ask(
-        asked.JoinGroup(
-            cause=group.cause(),
-            request=group.request(),
-            group_id="g",
-            member_id="",
-            fresh_member_id="m",
-            client_id="c",
-            client_host="h",
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            protocol_type="consumer",
-            protocols=(("range", b""),),
-            requires_known_member_id=True,
-        )
-    )
+def test_group_that_somebody_is_about_to_join_is_not_forgotten(group: MixedDialogue) -> None:
+    group.join(fresh="m", requires_known_member_id=True)
     assert group.expire_offsets().removed == 0
 
 
-def test_client_may_say_how_long_to_keep(group: GroupDialogue) -> None:
+def test_client_may_say_how_long_to_keep(group: MixedDialogue) -> None:
     """OffsetCommit 2 to 4; longer or shorter than the broker would."""
     group.commit({0: 1}, retention_ms=HALF)
     group.commit({1: 1}, retention_ms=3 * RETENTION_MS)
@@ -215,14 +170,14 @@ def test_client_may_say_how_long_to_keep(group: GroupDialogue) -> None:
     assert group.expire_offsets().expired == 1
 
 
-def test_retention_that_has_no_end_does_not_overflow(group: GroupDialogue) -> None:
+def test_retention_that_has_no_end_does_not_overflow(group: MixedDialogue) -> None:
     group.commit({0: 1}, retention_ms=2**63 - 1)
     group.restart()
     group.advance(1_000 * RETENTION_MS)
     assert group.expire_offsets().expired == 0
 
 
-def test_one_decision_forgets_only_so_much(group: GroupDialogue) -> None:
+def test_one_decision_forgets_only_so_much(group: MixedDialogue) -> None:
     """The rest, and the group, go with the next ones."""
     group.set_topics({"t": EXPIRED_AT_ONCE + 10})
     group.commit(dict.fromkeys(range(EXPIRED_AT_ONCE + 10), 1))
