@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 import kohort
 from support.apache_broker import run_kafka_tool
 from support.restarts import wait_until
+from support.waiting import until
 
 pytestmark = pytest.mark.interop
 
@@ -117,3 +118,39 @@ def has_assigned(admin: kohort.Admin, group: str, partitions: int) -> bool:
     if not any(row.group_id == group for row in admin.list_groups()):
         return False
     return [len(row.assignment) for row in admin.describe_group(group).members] == [partitions]
+
+
+def is_stable_with(admin: kohort.Admin, members: int) -> bool:
+    described = admin.describe_group("g")
+    return described.state == "Stable" and len(described.members) == members
+
+
+def test_moves_are_limited_while_the_group_works() -> None:
+    """`group.assignor.max.moves` (H2), of the broker and then of the group: what was held back moves at once."""
+    quick = {"group.consumer.heartbeat.interval.ms": 200, "group.consumer.min.heartbeat.interval.ms": 100}
+    with kohort.Broker(config={**quick, "group.assignor.max.moves": 0}) as broker:
+        address = broker.bootstrap_servers
+        with (
+            kohort.Admin(bootstrap_servers=address) as admin,
+            kohort.Consumer(bootstrap_servers=address, group_id="g") as first,
+            kohort.Consumer(bootstrap_servers=address, group_id="g") as second,
+        ):
+            admin.create_topic("t", 6)
+
+            def loads() -> list[int]:
+                first.poll(0.05)
+                second.poll(0.05)
+                return [len(first.assignment()), len(second.assignment())]
+
+            def wait_for(expected: list[int]) -> None:
+                until(lambda: loads() == expected, what=f"loads {expected}", step=lambda: None)
+
+            first.subscribe(["t"])
+            until(lambda: len(first.assignment()) == 6, what="the first has all", step=lambda: first.poll(0.05))
+            second.subscribe(["t"])
+            until(lambda: is_stable_with(admin, 2), what="the second member is there", step=loads)
+            assert loads() == [6, 0]
+            admin.alter_group_configs("g", {"group.assignor.max.moves": "1", "group.assignor.imbalance": "1"})
+            wait_for([4, 2])
+            admin.alter_group_configs("g", {"group.assignor.max.moves": "-1", "group.assignor.imbalance": None})
+            wait_for([3, 3])

@@ -33,7 +33,7 @@ log = logging.getLogger("kohort.broker")
 #: How long the import of the assignor's package may take.
 START_MS: Final = 20_000
 #: Groups that may wait for one assignor.
-MOST_WAITING: Final = 1_000
+MOST_WAITING: Final = 10_000
 #: Bytes that are read at a time.
 CHUNK: Final = 1 << 16
 #: How long a stop waits for the thread.
@@ -95,7 +95,7 @@ class AssignorProcess:
     def _run(self) -> None:
         try:
             self._ready_channel()
-        except _Failure as why:
+        except (_Failure, OSError) as why:
             # The first group that needs it has another one started, and is told if that fails as well.
             log.warning("event=assignor_not_ready assignor=%s why=%r", self._name, str(why))
             self._end()
@@ -115,9 +115,10 @@ class AssignorProcess:
             deadline = _Deadline(order.timeout_ms, f"it took longer than {order.timeout_ms} ms")
             channel.write(ORDER.pack(len(payload), order.timeout_ms) + payload, deadline)
             kind, answer = channel.read_answer(limit, deadline)
-        except _Failure as why:
+        except (_Failure, OSError, MemoryError) as why:
+            # Also where the machine has no process, no pipe or no memory left: that may pass.
             self._end()
-            return None, str(why)
+            return None, str(why) or type(why).__name__
         if kind != OWNERS:
             return None, answer.decode(errors="replace")
         owner = array("i")
