@@ -138,3 +138,36 @@ def test_classic_member_learns_that_its_topic_was_gone_when_the_group_was_moved_
     x.rejoin()
     group.settle_all(x)
     assert group.group.members["x"].pending_revocation == {}
+
+
+def test_own_assignor_that_knew_the_predecessor_of_a_static_member_is_asked_again() -> None:
+    """Found beside test_planted_bugs: who had no target leaves none behind that would show it, and no new epoch.
+
+    What the assignor gave to the id that is gone was nobody's, until something else happened.
+    """
+    group = GroupDialogue({"t": 2}, group_consumer_assignors=("own",), own_assignors=("own",))
+    group.heartbeat("a", epoch=0)
+    group.computed([0, 0])
+    group.heartbeat("b", epoch=0, instance_id="i")
+
+    group.heartbeat("b", epoch=-2, instance_id="i")
+    group.heartbeat("c", epoch=0, instance_id="i")
+    group.computed([0, 1])
+    group.fire_due()
+
+    assert [member.member_id for member in group.computations[0].assignable.members] == ["a", "c"]
+    group.computed([0, 1])
+    assert group.group.targets.keys() == {"a", "c"}
+
+
+def test_static_member_that_is_away_has_the_longer_session_too() -> None:
+    """Seed 89: that its connection was closed leaves a static member its session, whatever that is now."""
+    group = GroupDialogue({"t": 1}, group_consumer_session_timeout_ms=5_000, group_consumer_heartbeat_interval_ms=1_000)
+    group.heartbeat("a", epoch=0, instance_id="i")
+    group.disconnect("a")
+
+    group.alter_configs({"consumer.session.timeout.ms": "9000"}).is_done()
+    group.advance(ms=8_900)
+    assert "a" in group.group.members
+    group.advance(ms=200)
+    assert "a" not in group.shard.groups.consumer["g"].members

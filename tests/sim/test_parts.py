@@ -49,6 +49,9 @@ class Ends:
     def on_disconnected(self, connection: Connection) -> None:
         self.told.append("server")
 
+    def on_gone(self, connection: Connection) -> None:
+        self.told.append("gone")
+
     def on_reply(self, connection: Connection, body: ReplyBody) -> None:
         self.replies.append(body)
 
@@ -81,7 +84,7 @@ def test_nothing_arrives_after_a_connection_broke() -> None:
     ends.clock.run_until(ends.clock.now_ms() + 1_000)
 
     assert not ends.requests
-    assert ends.told == ["server", "client"]
+    assert ends.told == ["server", "gone", "client"]
 
 
 def test_client_that_is_cut_off_hears_nothing_and_cannot_connect() -> None:
@@ -98,7 +101,7 @@ def test_client_that_is_cut_off_hears_nothing_and_cannot_connect() -> None:
 
     ends.network.heal()
     ends.clock.run_until(ends.clock.now_ms() + 1_000)
-    assert ends.told == ["server", "client"]
+    assert ends.told == ["server", "gone", "client"]
     assert ends.network.connect(ends) is not None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kohort.assign.interface import Assignable
 from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
 from kohort.coordinator import records as facts
@@ -15,7 +17,7 @@ from kohort.coordinator.classic import rebalance, sync
 from kohort.coordinator.classic.rebalance import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import JoinGroupReply, ReplyBody, SyncGroupReply
-from kohort.coordinator.consumer import assignable, heartbeat, reconcile, static
+from kohort.coordinator.consumer import assignable, heartbeat, offload, reconcile, static
 from kohort.coordinator.decision import Arm, Decision, Reply
 from kohort.coordinator.offsets import commit
 from kohort.coordinator.records import Record
@@ -23,10 +25,11 @@ from kohort.coordinator.shard import Shard
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import RequestToken
 from kohort.testing import NetworkQuality, SimulatedBroker, World
-from kohort.testing.broker import Home
+from kohort.testing.assignors import OWN_ASSIGNOR
+from kohort.testing.home import Home
 from kohort.testing.laws import LAWS
 from kohort.testing.members.process import MemberSettings
-from kohort.testing.scenario import GroupPlan, Scenario
+from kohort.testing.scenario import GroupPlan, Scenario, build_settings
 
 SEEDS = 200
 #: Members of both kinds that take their time and stay alive.
@@ -55,6 +58,21 @@ STATIC = Scenario(
     static_share=0.8,
 )
 
+#: Members that come for seconds, beside a few that stay.
+VISITED = Scenario(
+    groups=(GroupPlan(group_id="blue", kind="consumer", member_count=3),),
+    topics={"t": 7},
+    weights={"visit": 1},
+    same_topics=("t",),
+)
+#: An assignor of the user's own that fails, says what is wrong, and comes too late.
+OWN = Scenario(
+    groups=SLOW.groups,
+    topics={"t": 3, "u": 1},
+    weights={"join": 2, "leave": 1, "visit": 1, "subscribe": 1, "bounce": 1},
+    settings=build_settings(assignors=(OWN_ASSIGNOR,)),
+    static_share=0.3,
+)
 #: Static classic members whose requests come late: the others go on without those that were not there in time.
 BEHIND = Scenario(
     groups=tuple(GroupPlan(group_id=group_id, kind="eager", member_count=3) for group_id in ("blue", "red")),
@@ -172,6 +190,13 @@ def test_target_that_leaves_a_partition_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert law_that_finds() == "LegalTargetAssignment"
 
 
+def test_target_that_forgets_who_had_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even, and not sticky: those who stay pay for everybody who comes for a moment."""
+    monkeypatch.setattr(assignable, "gather_owners", lambda space, _: array("i", [-1] * len(space)))
+
+    assert law_that_finds(scenario=VISITED) == "MovesOnlyForBalance"
+
+
 def test_rebalance_that_stops_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody gives up everything first, as in the first protocols."""
     split = reconcile._split
@@ -278,6 +303,38 @@ def test_stall_of_the_broker_that_is_held_against_the_members() -> None:
 def test_target_that_nobody_computes() -> None:
     """The timer of the assignment's window is lost."""
     assert law_that_finds(build_shard=without_timers("assignment")) == "EventuallyConverges"
+
+
+# Assignors of the user's own.
+
+
+def test_answer_of_an_assignor_that_is_believed_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every partition goes to some member, whether it wants it or not."""
+
+    def find_no_stranger(group: Assignable, answer: object) -> str:
+        is_complete = isinstance(answer, array) and len(answer) == len(group.space)
+        is_known = is_complete and all(0 <= number < len(group.members) for number in answer)
+        return "" if is_known else "the answer has no form"
+
+    monkeypatch.setattr(offload, "find_fault", find_no_stranger)
+
+    assert law_that_finds(scenario=OWN) == "LegalTargetAssignment"
+
+
+def test_assignor_that_is_asked_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline at which one that failed is asked again is not set."""
+    decide = offload._decide_failure
+    monkeypatch.setattr(offload, "_decide_failure", lambda *a, **o: Decision(decide(*a, **o).records))
+
+    assert law_that_finds(scenario=OWN) == "EventuallyConverges"
+
+
+def test_answer_of_an_assignor_that_knew_another_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives partitions to the predecessors of static members, and leaves out who took their places."""
+    monkeypatch.setattr(offload, "_is_overtaken", always(False))
+    bounced = replace(OWN, weights={"bounce": 6, "join": 1}, static_share=0.9, pause_between_ms=(50, 800))
+
+    assert law_that_finds(scenario=bounced) == "LegalTargetAssignment"
 
 
 # Connections.

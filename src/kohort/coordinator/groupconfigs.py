@@ -263,8 +263,9 @@ def _rearm(
         # Classic members have asked for sessions of their own.
         for member in [member for member in group.members.values() if member.classic is None]:
             deadline_ms = timers.deadline(member.session_key)
-            # Who is disconnected has what grace it has until it is heard of again.
-            if deadline_ms is None or (member.is_disconnected and not is_shorter):
+            # Who is disconnected has what grace it has until it is heard of again; static members have none.
+            is_in_grace = member.is_disconnected and member.instance_id is None
+            if deadline_ms is None or (is_in_grace and not is_shorter):
                 continue
             if (deadline_ms > fair_ms) is is_shorter:
                 effects.append(Arm(member.session_key, fair_ms))

@@ -11,10 +11,10 @@ Source: architecture rules 2 to 4 and 17.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
-from typing import Protocol
 
 from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import (
@@ -24,95 +24,29 @@ from kohort.coordinator.commands import (
     GroupCommand,
     Heartbeat,
     JoinGroup,
+    MemberDisconnected,
     ReplyBody,
     SyncGroup,
+    TargetComputed,
     TopicsChanged,
 )
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.decision import ComputeTarget, Decision
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
 from kohort.ids import CauseId, RequestToken, coordinator_partition
+from kohort.testing.assignors import Computed, SimulatedAssignors
 from kohort.testing.clock import VirtualClock
+from kohort.testing.home import Home, fold
 from kohort.testing.network import Connection, SimulatedNetwork
+from kohort.testing.observer import Observer
 from kohort.testing.story import Story
 
-#: Key and value of a record, as they are stored.
-Entry = tuple[bytes, bytes | None]
 #: What shows which connection of a member is the latest.
 _SIGNS_OF_LIFE = (ConsumerGroupHeartbeat, JoinGroup, SyncGroup, Heartbeat, CommitOffsets)
 #: A loop that stood still longer than this shifts its deadlines.
 GAP_MS = 500
-
-
-class Observer(Protocol):
-    """Who looks at every step of the broker."""
-
-    def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
-        """A decision is made and not applied."""
-        ...
-
-    def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
-        """A request will be answered like that, once the records are on disk."""
-        ...
-
-    def after_step(self, home: Home, decision: Decision) -> None:
-        """It is applied."""
-        ...
-
-    def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
-        """An answer leaves the broker."""
-        ...
-
-    def on_restart(self, home: Home) -> None:
-        """A shard was rebuilt from its log."""
-        ...
-
-    def on_shift(self, home: Home, gap_ms: int) -> None:
-        """Every deadline is later by that, because the loop stood still."""
-        ...
-
-
-class Home:
-    """One shard and its log."""
-
-    def __init__(self, index: int, shard: Shard, mirror: Shard) -> None:
-        self.index = index
-        #: What decides.
-        self.shard = shard
-        #: A shard that only ever saw the bytes of the log: the fold that the living one is compared with.
-        self.mirror = mirror
-        #: One entry per decision that wrote something.
-        self.log: list[list[Entry]] = []
-        #: How many batches are on disk.
-        self.durable = 0
-        #: (batches that have to be on disk, command, answer), in the order of the decisions.
-        self.waiting: deque[tuple[int, GroupCommand, ReplyBody]] = deque()
-        #: Whether a sync is under way.
-        self.is_syncing = False
-
-    def entries(self) -> list[Entry]:
-        """The log without its batches."""
-        return [entry for batch in self.log for entry in batch]
-
-
-def fold(
-    entries: Sequence[Entry], settings: GroupSettings, *, build: Callable[[GroupSettings], Shard] = Shard
-) -> Shard:
-    """A shard that has read a log."""
-    shard = build(settings)
-    for key, value in entries:
-        record = recordcodec.decode(key, value)
-        assert record is not None, "the log has records that nobody knows"
-        shard.apply(record)
-    return shard
-
-
-def compact(entries: Sequence[Entry]) -> list[Entry]:
-    """Only the latest record of each key, as Kafka's cleaner leaves a log."""
-    last = {key: position for position, (key, _) in enumerate(entries)}
-    return [entry for position, entry in enumerate(entries) if last[entry[0]] == position]
 
 
 class SimulatedBroker:
@@ -157,7 +91,9 @@ class SimulatedBroker:
         self._life = 0
         #: Until when the loop stands still, 0 if it does not; what arrives meanwhile waits.
         self._stalled_since_ms = 0
-        self._unread: deque[tuple[Connection, Command]] = deque()
+        self._unread: deque[Callable[[], None]] = deque()
+        #: Those of the user's own.
+        self.assignors = SimulatedAssignors(clock, random)
         #: Token -> connection and command of each request that is not answered.
         self._open: dict[RequestToken, tuple[Connection | None, GroupCommand]] = {}
         #: Connection -> its requests in order, and the answers that have to wait for older ones.
@@ -170,13 +106,30 @@ class SimulatedBroker:
     def on_request(self, connection: Connection, command: Command) -> None:
         """A request has come in; while the loop stands still nobody reads it."""
         if self._stalled_since_ms:
-            self._unread.append((connection, command))
-        elif self.is_up and not self._is_from_before(connection, command):
-            self._handle(connection, command)
+            self._unread.append(partial(self._read, connection, command))
+        elif self.is_up:
+            self._read(connection, command)
 
     def on_disconnected(self, connection: Connection) -> None:
         """Nobody waits for these answers any more; the requests are carried out all the same."""
         self._slots.pop(connection, None)
+
+    def on_gone(self, connection: Connection) -> None:
+        """The coordinators of the members that were heard of last by this connection are told."""
+        if not self.is_up:
+            return
+        if self._stalled_since_ms:
+            self._unread.append(partial(self.on_gone, connection))
+            return
+        heard = [
+            (who[0], who[2]) for who, by in self._heard_on.items() if who[1] == "member" and by == connection.number
+        ]
+        parked = (command for of, command in self._open.values() if of is connection and isinstance(command, JoinGroup))
+        heard += [(command.group_id, command.member_id or command.fresh_member_id) for command in parked]
+        for group_id, member_id in dict.fromkeys(heard):
+            home = self.home_of(group_id)
+            command = MemberDisconnected(cause=CauseId(self._number()), group_id=group_id, member_id=member_id)
+            self._commit(home, command, home.shard.handle(command, now_ms=self.now_ms()))
 
     def topics_changed(self, image: TopicImage) -> None:
         """The topics are now these."""
@@ -260,9 +213,8 @@ class SimulatedBroker:
                 self._tell_topics(home)
         # Every readable socket is read before a deadline fires.
         unread, self._unread = self._unread, deque()
-        for connection, command in unread:
-            if (connection.is_open or connection.is_draining) and not self._is_from_before(connection, command):
-                self._handle(connection, command)
+        for read in unread:
+            read()
         self._wake_ms = None
         self._watch()
 
@@ -290,6 +242,11 @@ class SimulatedBroker:
     def _give_back(self, home: Home, gap_ms: int) -> None:
         """Nobody is fenced for what came in while the loop stood still."""
         home.shard.timers.shift(gap_ms)
+
+    def _read(self, connection: Connection, command: Command) -> None:
+        is_alive = connection.is_open or connection.is_draining
+        if is_alive and not self._is_from_before(connection, command):
+            self._handle(connection, command)
 
     def _handle(self, connection: Connection, command: Command) -> None:
         assert isinstance(command, GroupCommand)
@@ -321,8 +278,28 @@ class SimulatedBroker:
             self._story.tell("broker", "notes", record, group_id=record.group_id)
         for reply in home.shard.commit(decision, now_ms=self.now_ms()):
             self._reply(home, reply.request, reply.body)
+        for order in home.shard.take_computations():
+            self._story.tell("broker", f"asks the assignor {order.assignor}", order.epoch, group_id=order.group_id)
+            self.assignors.compute(order, partial(self._on_computed, self._life, home, order))
         self._observer.after_step(home, decision)
         self._watch()
+
+    def _on_computed(self, life: int, home: Home, order: ComputeTarget, computed: Computed) -> None:
+        if life != self._life:
+            return
+        if self._stalled_since_ms:
+            self._unread.append(partial(self._on_computed, life, home, order, computed))
+            return
+        owner, error = computed
+        self._story.tell("assignor", f"{order.assignor} says", error or list(owner or ()), group_id=order.group_id)
+        command = TargetComputed(
+            cause=CauseId(self._number()),
+            group_id=order.group_id,
+            assignable=order.assignable,
+            owner=owner,
+            error=error,
+        )
+        self._commit(home, command, home.shard.handle(command, now_ms=self.now_ms()))
 
     def _reply(self, home: Home, request: RequestToken, body: ReplyBody) -> None:
         found = self._open.get(request)

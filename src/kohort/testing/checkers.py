@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.commands import Command, GroupCommand, MemberDisconnected, ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
-from kohort.testing.broker import Home
+from kohort.testing.home import Home
 from kohort.testing.laws.generations import GenerationLaws
 from kohort.testing.laws.handovers import HandOvers
+from kohort.testing.laws.moves import MoveLaws
 from kohort.testing.laws.offsets import OffsetLaws
 from kohort.testing.laws.owners import OwnerLaws
 from kohort.testing.laws.sessions import SessionLaws
@@ -49,6 +50,7 @@ class Checkers:
         self._now_ms = now_ms
         self.offsets = OffsetLaws(home_of, label_of, is_clean=is_clean)
         self._owners = OwnerLaws(label_of, members, is_first_of_its_name)
+        self.moves = MoveLaws()
         #: By number of the shard; a restart begins anew.
         self._hand_overs: dict[int, HandOvers] = {}
         self._sessions: dict[int, SessionLaws] = {}
@@ -62,11 +64,14 @@ class Checkers:
         """Remember what the step may not change, and look at what it is about to do."""
         self.steps += 1
         groups = home.shard.groups
+        if isinstance(command, MemberDisconnected):
+            self._sessions_of(home).on_disconnected(command, now_ms=self._now_ms())
         if not decision.records:
             return
         self._touched = tuple(dict.fromkeys(record.group_id for record in decision.records))
         self._epochs = epochs_of(groups, self._touched)
         self._owners.before_step(groups, command, decision)
+        self.moves.before_step(home.shard, command, decision)
         self.offsets.before_step(groups, command, decision)
         self._generations_of(home).before_step(groups, command, decision)
         if command is None:
@@ -86,6 +91,7 @@ class Checkers:
             return
         check_step(self._epochs, groups)
         check_assignment_is_due(groups, home.shard.timers, self._touched)
+        self.moves.after_step(home.shard)
         stored = {record.group_id for record in decision.records if isinstance(record, facts.ClassicGroupStored)}
         for group_id in self._touched:
             check_group_id(groups, group_id)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.consumer.describe import state_of
+from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.testing.members.classic import ClassicMember
 from kohort.testing.members.consumer import ConsumerMember
@@ -63,7 +64,8 @@ def _why_member_is_not(
         return f"{process.name} does not know its epoch"
     if isinstance(process, ClassicMember) and process.is_rejoining:
         return f"{process.name} is rejoining"
-    if member.subscribed_topic_names != tuple(sorted(process.topics)):
+    existing = topics.image.by_name.keys()
+    if existing & set(topics_of(consumer, member)) != existing & set(process.wanted_topics):
         return f"the coordinator does not know what {process.name} subscribes to"
     labels = ((topics.label_of(topic_id), grants) for topic_id, grants in member.assigned.items())
     assigned = {(label, number) for label, grants in labels for number in grants}
@@ -82,7 +84,7 @@ def _why_not_shared_out(processes: Sequence[MemberProcess], topics: TopicShelf) 
         unknown = process.owned - process.positions.keys()
         if unknown:
             return f"{process.name} does not know where to begin with {sorted(unknown)}"
-    wanted = topics.partitions_of(tuple(dict.fromkeys(name for process in processes for name in process.topics)))
+    wanted = topics.partitions_of(tuple(dict.fromkeys(name for process in processes for name in process.wanted_topics)))
     if sorted(owners) != sorted(wanted):
         return f"owned are {sorted(owners)}, and there are {sorted(wanted)}"
     double = {partition: names for partition, names in owners.items() if len(names) > 1}

@@ -46,7 +46,11 @@ class Server(Protocol):
         ...
 
     def on_disconnected(self, connection: Connection) -> None:
-        """Nothing more will come on this connection, and nothing more arrives there."""
+        """Nothing more arrives at the client."""
+        ...
+
+    def on_gone(self, connection: Connection) -> None:
+        """The server sees that nothing more will come; of a connection that went silent it never does."""
         ...
 
 
@@ -103,8 +107,16 @@ class Connection:
         """The client gives the connection up; what is under way to it is gone, what it sent may arrive yet."""
         if self.is_open:
             self.is_open = False
-            self.is_draining = not self.is_silent and self._network.draws_late()
-            self._network.server.on_disconnected(self)
+            network = self._network
+            self.is_draining = not self.is_silent and network.draws_late()
+            network.server.on_disconnected(self)
+            if not self.is_silent:
+                network.clock.at(self._arrival_ms(0), self._end)
+
+    def _end(self) -> None:
+        """The end of the connection has arrived, after all that was sent before."""
+        if self.server_life == self._network.server_life:
+            self._network.server.on_gone(self)
 
     def _arrival_ms(self, direction: int) -> int:
         arrival_ms = max(self._network.clock.now_ms() + self._network.draw_delay_ms(), self._last_ms[direction])
@@ -168,6 +180,7 @@ class SimulatedNetwork:
             return
         connection.is_open = False
         self.server.on_disconnected(connection)
+        self.server.on_gone(connection)
         self.clock.after(self._random.randint(0, 200), lambda: connection.client.on_broken(connection))
 
     def passes(self, connection: Connection) -> bool:

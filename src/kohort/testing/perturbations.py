@@ -6,6 +6,7 @@ Laws: every perturbation can be healed, and `heal` heals all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.testing.members.consumer import ConsumerMember
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: A group does not get more members than this.
 MEMBERS_AT_MOST = 6
+#: And not more than this if some of them are about to go.
+VISITORS_AT_MOST = 12
 #: A topic does not get more partitions than this.
 PARTITIONS_AT_MOST = 8
 #: How long a callback takes that outlasts the rebalance timeout, or nearly does.
@@ -55,6 +58,7 @@ class Perturbations:
         world.story.tell("world", "is healed")
         world.network.heal()
         world.broker.sync_ms = USUAL_SYNC_MS
+        world.broker.assignors.heal()
         for process in world.members.values():
             process.slow_callback_ms = 0
             if process.is_alive and world.has_younger_process(process):
@@ -98,6 +102,16 @@ class Perturbations:
         alive = [p for p in self._world.members.values() if p.group_id == plan.group_id and p.is_alive]
         if len(alive) < MEMBERS_AT_MOST:
             self._world.start_member(plan)
+
+    def visit(self) -> None:
+        """Some members come for a few seconds: they close, or vanish without a word."""
+        world, random = self._world, self._random
+        plan = random.choice(world.scenario.groups)
+        alive = [p for p in world.members.values() if p.group_id == plan.group_id and p.is_alive]
+        for _ in range(min(random.randint(1, 4), VISITORS_AT_MOST - len(alive))):
+            visitor = world.start_member(plan, instance_id=None, is_static_allowed=False)
+            end = visitor.leave if random.random() < 0.5 else visitor.die
+            self._later(random.randint(300, 5_000), partial(_end_visit, visitor, end))
 
     def leave(self) -> None:
         """A member closes."""
@@ -249,7 +263,7 @@ class Perturbations:
             self._world.topics.delete(name)
             self._world.announce_topics(f"topic {name} is deleted")
 
-    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
         """The end of a perturbation; `heal` comes first to all that are still on."""
 
         def act() -> None:
@@ -261,3 +275,11 @@ class Perturbations:
 
 def _is_at_work(member: MemberProcess) -> bool:
     return member.is_alive and not member.is_paused and not member.is_leaving
+
+
+def _end_visit(visitor: MemberProcess, end: Callable[[], None]) -> None:
+    """The end of a short life, unless it has come to one already, or cannot: who stands still dies."""
+    if visitor.is_paused:
+        visitor.die()
+    elif visitor.is_alive and not visitor.is_leaving:
+        end()

@@ -6,10 +6,14 @@ Laws: everything is drawn from the seed and from nothing else, in one order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from random import Random
 from typing import Literal
 
+from kohort.assign.interface import UNLIMITED
+from kohort.assign.registry import built_in
 from kohort.coordinator.settings import GroupSettings
+from kohort.testing.assignors import OWN_ASSIGNOR
 from kohort.testing.members.process import MemberSettings
 from kohort.testing.network import GOOD, NetworkQuality
 
@@ -20,6 +24,9 @@ Kind = Literal["consumer", "eager", "cooperative", "rolling eager", "rolling coo
 
 #: Topics that a world knows; some exist from the beginning.
 TOPIC_NAMES = ("t", "u", "v")
+
+#: What members may subscribe to besides names; all of it means the same to RE2 and to Python.
+PATTERNS = ("[tu]", "u|v", ".*", "t")
 
 QUALITIES = (
     GOOD,
@@ -49,6 +56,7 @@ WEIGHTS = {
     "bounce": 3,
     "roll": 2,
     "administrate": 2,
+    "visit": 1,
 }
 
 
@@ -59,6 +67,10 @@ def build_settings(
     window_ms: int = 0,
     rebalance_interval_ms: int = 0,
     assignors: tuple[str, ...] = ("uniform", "range", "roundrobin", "sticky"),
+    max_moves: int = UNLIMITED,
+    incremental_from_partitions: int = 500,
+    is_offloaded: bool = True,
+    disconnect_grace_ms: int = -1,
 ) -> GroupSettings:
     """Limits that let groups react within seconds."""
     return GroupSettings(
@@ -70,6 +82,12 @@ def build_settings(
         group_consumer_assignment_window_ms=window_ms,
         group_consumer_rebalance_heartbeat_interval_ms=rebalance_interval_ms,
         group_consumer_assignors=assignors,
+        own_assignors=tuple(name for name in assignors if built_in(name) is None),
+        group_consumer_assignor_timeout_ms=2_000,
+        group_consumer_assignor_offload_enable=is_offloaded,
+        group_assignor_max_moves=max_moves,
+        group_disconnect_grace_ms=disconnect_grace_ms,
+        incremental_from_partitions=incremental_from_partitions,
     )
 
 
@@ -107,11 +125,15 @@ class Scenario:
     perturbed_ms: int = 40_000
     pause_between_ms: tuple[int, int] = (100, 3_500)
     weights: dict[str, int] = field(default_factory=lambda: dict(WEIGHTS))
+    #: What everybody subscribes to; empty: it is drawn for each.
+    same_topics: tuple[str, ...] = ()
     shard_count: int = 2
     settings: GroupSettings = field(default_factory=build_settings)
     members: MemberSettings = field(default_factory=MemberSettings)
     #: How many of the members have an instance id.
     static_share: float = 0.0
+    #: How many of the KIP-848 members have a pattern; that needs google-re2.
+    pattern_share: float = 0.0
     #: By how much the broker's clock may be wrong after a restart.
     clock_jumps_ms: int = 0
     #: Nothing goes wrong that could end a hand-over without a commit.
@@ -141,9 +163,21 @@ def draw_scenario(random: Random) -> Scenario:
             window_ms=random.choice((0, 50, 50, 400)),
             rebalance_interval_ms=random.choice((0, 100, 100)),
             assignors=random.choice(
-                (("uniform", "range"), ("range", "uniform"), ("roundrobin",), ("sticky", "uniform"))
+                (
+                    ("uniform", "range"),
+                    ("range", "uniform"),
+                    ("roundrobin",),
+                    ("sticky", "uniform"),
+                    (OWN_ASSIGNOR, "uniform"),
+                )
             ),
+            max_moves=random.choice((UNLIMITED, UNLIMITED, UNLIMITED, 1)),
+            # Small groups have their balance kept as large ones have it, or computed anew each time.
+            incremental_from_partitions=random.choice((1, 500)),
+            is_offloaded=random.random() < 0.8,
+            disconnect_grace_ms=random.choice((-1, -1, 1_500, 3_000)),
         ),
+        pattern_share=random.choice((0.0, 0.3)) if find_spec("re2") else 0.0,
         static_share=random.choice((0.0, 0.0, 0.3, 0.7)),
         clock_jumps_ms=random.choice((0, 0, 5_000, 3_600_000)),
         members=MemberSettings(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Final
 
+from kohort.coordinator.decision import ComputeTarget
 from kohort.errors import InvariantViolation
 from kohort.testing.clock import VirtualClock
 
@@ -77,6 +78,8 @@ class Story:
 
     def _describe(self, value: object) -> str:
         if is_dataclass(value) and not isinstance(value, type):
+            if isinstance(value, ComputeTarget):
+                return f"{value.assignor} for epoch {value.epoch}"
             told = ((field.name, getattr(value, field.name)) for field in fields(value))
             words = ", ".join(f"{name}={self._describe(said)}" for name, said in told if _is_told(name, said))
             return f"{type(value).__name__}({words})"

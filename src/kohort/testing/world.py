@@ -19,17 +19,18 @@ from kohort.coordinator.invariants import check_shared
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import InvariantViolation
-from kohort.testing.broker import SimulatedBroker, compact, fold
+from kohort.testing.broker import SimulatedBroker
 from kohort.testing.checkers import Checkers
 from kohort.testing.clock import VirtualClock
 from kohort.testing.convergence import progress_of, why_not_at_rest
+from kohort.testing.home import compact, fold
 from kohort.testing.members.administrator import Administrator
 from kohort.testing.members.classic import ClassicMember
-from kohort.testing.members.consumer import ConsumerMember
+from kohort.testing.members.consumer import ConsumerMember, Wishes
 from kohort.testing.members.process import MemberProcess
 from kohort.testing.network import SimulatedNetwork
 from kohort.testing.perturbations import Perturbations
-from kohort.testing.scenario import TOPIC_NAMES, GroupPlan, Protocol, Scenario, draw_scenario
+from kohort.testing.scenario import PATTERNS, TOPIC_NAMES, GroupPlan, Protocol, Scenario, draw_scenario
 from kohort.testing.story import LawBroken, Story
 from kohort.testing.topics import TopicShelf
 
@@ -134,18 +135,29 @@ class World:
         self.broker.topics_changed(self.topics.image)
 
     def start_member(
-        self, plan: GroupPlan, *, instance_id: str | None = None, protocol: Protocol | None = None
-    ) -> None:
+        self,
+        plan: GroupPlan,
+        *,
+        instance_id: str | None = None,
+        protocol: Protocol | None = None,
+        is_static_allowed: bool = True,
+    ) -> MemberProcess:
         """One more process in a group; by an instance id it follows the processes that bore it before."""
         number = self._member_counts[plan.group_id] = self._member_counts.get(plan.group_id, 0) + 1
         name = f"{plan.group_id}-{number}"
         topics, settings = self.draw_topics(), self.scenario.members
-        if instance_id is None and self.random.random() < self.scenario.static_share:
+        if instance_id is None and is_static_allowed and self.random.random() < self.scenario.static_share:
             instance_id = f"{plan.group_id}-static-{number}"
         protocol = plan.draw_protocol(self.random) if protocol is None else protocol
         if protocol == "consumer":
             member: MemberProcess = ConsumerMember(
-                self, name, plan.group_id, topics=topics, settings=settings, instance_id=instance_id
+                self,
+                name,
+                plan.group_id,
+                topics=topics,
+                settings=settings,
+                instance_id=instance_id,
+                wishes=self._draw_wishes(),
             )
         else:
             member = ClassicMember(
@@ -160,6 +172,15 @@ class World:
             )
         self.members[name] = member
         member.start()
+        return member
+
+    def start_member_later(self, delay_ms: int, plan: GroupPlan) -> None:
+        """The same after a while."""
+
+        def start() -> None:
+            self.start_member(plan)
+
+        self.clock.after(delay_ms, start)
 
     def has_younger_process(self, process: MemberProcess) -> bool:
         """Whether somebody bears the same instance id who started later."""
@@ -175,9 +196,24 @@ class World:
 
     def draw_topics(self) -> tuple[str, ...]:
         """What a member subscribes to: mostly what the others do."""
+        if self.scenario.same_topics:
+            return self.scenario.same_topics
         if self.random.random() < 0.6:
             return ("t", "u")
         return tuple(sorted(self.random.sample(TOPIC_NAMES, self.random.randint(1, 3))))
+
+    def draw_pattern(self) -> str | None:
+        """What a KIP-848 member subscribes to besides names: mostly nothing."""
+        is_drawn = self.random.random() < self.scenario.pattern_share
+        return self.random.choice(PATTERNS) if is_drawn else None
+
+    def _draw_wishes(self) -> Wishes:
+        random, assignors = self.random, self.scenario.settings.group_consumer_assignors
+        return Wishes(
+            pattern=self.draw_pattern(),
+            server_assignor=random.choice((None, None, None, *assignors)),
+            proposed_interval_ms=random.choice((-1, -1, 300, 2_500)),
+        )
 
     def restart_broker(self) -> None:
         """A new process; nobody believes more than its log says.
@@ -206,7 +242,7 @@ class World:
             self.create_topic(name, count)
         for plan in scenario.groups:
             for _ in range(plan.member_count):
-                self.clock.after(self.random.randint(0, 3_000), lambda plan=plan: self.start_member(plan))  # type: ignore[misc]
+                self.start_member_later(self.random.randint(0, 3_000), plan)
         self._perturbations.begin()
         self.clock.run_until(self.clock.now_ms() + scenario.perturbed_ms)
         self._perturbations.heal()

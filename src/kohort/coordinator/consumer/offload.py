@@ -132,8 +132,10 @@ def _is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
     if order.is_step:
         # The group has changed, and the next target needs an epoch of its own.
         return group.epoch >= order.epoch
-    # A static member took over the target of one that the assignor knew under another id.
-    return not group.targets.keys() <= {member.member_id for member in order.assignable.members}
+    # A static member took the place of one that the assignor knew under another id: its target, if that one had any,
+    # or what this result gives to an id that is gone, which no other computation would mend.
+    known = {member.member_id for member in order.assignable.members}
+    return not group.targets.keys() <= known or (order.epoch == group.epoch and not known <= group.members.keys())
 
 
 def _target_epoch(group: ConsumerGroup, epoch: int, now_ms: int) -> Record:

@@ -35,6 +35,7 @@ LAWS: Final[dict[str, str]] = {
     "NothingIsSkipped": "no member begins beyond what the group has processed",
     "ProcessedOnce": "where every hand-over is clean, each record is processed once",
     "NoChangeWithoutMove": "a member without a move sees no change",
+    "MovesOnlyForBalance": "a new target takes from those who stay only what the even shares of all need",
     "HandOverEndsInTime": "nobody holds up the others for longer than the rebalance timeout",
     "NobodyIsFencedEarly": "a member is given up only for its own silence or slowness, never for the broker's",
     "AnsweredOnce": "each request is answered once",

@@ -89,6 +89,8 @@ class OwnerLaws:
                 continue
             owned = process.owned
             if consumer is not None and process.member_id in consumer.members:
+                if _was_left_behind(consumer.members[process.member_id], process):
+                    continue
                 if not process.knows_topic_ids:
                     known = {name for name in groups.image.by_name if self._is_first_of_its_name(name)}
                     owned = {partition for partition in owned if partition[0] in known}
@@ -122,6 +124,15 @@ def _is_in_generation(group: ClassicGroup, process: MemberProcess) -> bool:
         return False
     behind = 0 if member.instance_id is None else group.generation - process.synced_generation
     return behind <= (1 if group.state is ClassicGroupState.COMPLETING_REBALANCE else 0)
+
+
+def _was_left_behind(member: ConsumerMember, process: MemberProcess) -> bool:
+    """Whether a static classic member missed a generation before the group was moved up: its word counts no more."""
+    return (
+        member.classic is not None
+        and member.instance_id is not None
+        and (0 <= process.synced_generation < member.previous_member_epoch)
+    )
 
 
 def _starts_anew(command: Command | None, member: ConsumerMember) -> bool:

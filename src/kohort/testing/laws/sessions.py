@@ -49,6 +49,8 @@ class SessionLaws:
         self._to_rejoin: dict[tuple[str, str], int] = {}
         #: The same -> since when it is to sync.
         self._to_sync: dict[tuple[str, str], int] = {}
+        #: (group, member) -> since when its connection is gone.
+        self._gone: dict[tuple[str, str], int] = {}
         #: group -> (phase and generation, since when).
         self._phases: dict[str, tuple[object, int]] = {}
         self.after_step(groups, (*groups.consumer, *groups.classic), now_ms=now_ms)
@@ -71,6 +73,7 @@ class SessionLaws:
         if not member_id or not (code == ErrorCode.NONE or is_to_rejoin):
             return
         self._heard[who] = now_ms
+        self._gone.pop(who, None)
         if isinstance(command, JoinGroup):
             self._to_rejoin.pop(who, None)
             self._to_sync[who] = now_ms
@@ -81,11 +84,16 @@ class SessionLaws:
         elif isinstance(command, SyncGroup):
             self._to_sync.pop(who, None)
 
+    def on_disconnected(self, command: asked.MemberDisconnected, *, now_ms: int) -> None:
+        """The connection by which a member was heard of last is gone."""
+        self._gone[command.group_id, command.member_id] = now_ms
+
     def on_shift(self, gap_ms: int) -> None:
         """The broker stood still and gives the time back."""
         self._loaded_ms += gap_ms
         self._heard = {who: heard + gap_ms for who, heard in self._heard.items()}
         self._revoking = {who: since + gap_ms for who, since in self._revoking.items()}
+        self._gone = {who: since + gap_ms for who, since in self._gone.items()}
         self._to_rejoin = {who: since + gap_ms for who, since in self._to_rejoin.items()}
         self._to_sync = {who: since + gap_ms for who, since in self._to_sync.items()}
         self._phases = {group_id: (what, since + gap_ms) for group_id, (what, since) in self._phases.items()}
@@ -100,7 +108,7 @@ class SessionLaws:
             if isinstance(record, facts.ConsumerMemberForgotten) and record.member_id not in kept:
                 self._check_consumer(shard, record.group_id, record.member_id, now_ms=now_ms)
             elif isinstance(record, MemberRemoved):
-                self._check_classic(shard.groups, record.group_id, record.member_id, now_ms=now_ms)
+                self._check_classic(shard, record.group_id, record.member_id, now_ms=now_ms)
 
     def after_step(self, groups: GroupsState, group_ids: tuple[str, ...], *, now_ms: int) -> None:
         """Note who begins to give up, and which phase of a rebalance begins."""
@@ -129,21 +137,31 @@ class SessionLaws:
             since_ms = (found.get((group_id, member_id), now_ms) for found in (self._to_rejoin, self._to_sync))
             slow_ms = max(slow_ms, *(now_ms - since for since in since_ms))
         is_slow = bool(member.pending_revocation or member.classic) and slow_ms >= member.rebalance_timeout_ms
+        is_slow = is_slow or self._is_gone(shard, group_id, member_id, now_ms=now_ms)
         if silent_ms < session_ms and not is_slow:
             why = f"{member_id} is fenced after {silent_ms} ms of silence, {session_ms} ms are allowed"
             raise LawBroken("NobodyIsFencedEarly", why, group_id=group_id)
 
-    def _check_classic(self, groups: GroupsState, group_id: str, member_id: str, *, now_ms: int) -> None:
-        group = groups.classic[group_id]
+    def _check_classic(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> None:
+        group = shard.groups.classic[group_id]
         member = group.members.get(member_id)
         if member is None:
             return
         silent_ms = now_ms - self._heard.get((group_id, member_id), self._loaded_ms)
         _, since_ms = self._phases.get(group_id, (None, now_ms))
         is_slow = bool(group.unsynced or group.state in _JOINING) and now_ms - since_ms >= group.rebalance_timeout_ms
+        is_slow = is_slow or self._is_gone(shard, group_id, member_id, now_ms=now_ms)
+        if group.state in _JOINING and shard.settings_for(group_id).group_disconnect_grace_ms >= 0:
+            # Nobody waits with a generation for a member whose connection is gone.
+            is_slow = is_slow or (group_id, member_id) in self._gone
         if silent_ms < member.session_timeout_ms and not is_slow:
             why = f"{member_id} is given up after {silent_ms} ms, {member.session_timeout_ms} ms are allowed"
             raise LawBroken("NobodyIsFencedEarly", why, group_id=group_id)
+
+    def _is_gone(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> bool:
+        """Whether its connection has been gone for as long as the group allows."""
+        grace_ms = shard.settings_for(group_id).group_disconnect_grace_ms
+        return 0 <= grace_ms <= now_ms - self._gone.get((group_id, member_id), now_ms)
 
 
 def session_timeout_ms(shard: Shard, group_id: str) -> int:

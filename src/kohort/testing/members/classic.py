@@ -15,7 +15,6 @@ from kohort.coordinator.commands import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.testing.members.leader import Partition, plan_cooperative, plan_eager
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
-from kohort.testing.story import LawBroken
 from kohort.wire.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
@@ -342,7 +341,7 @@ class ClassicMember(MemberProcess):
             number = self._round
             self.later(self.settings.retry_backoff_ms, lambda: self._again(number))
         else:
-            raise LawBroken("NoFatalAnswer", f"{self.name} gets {code.name}", group_id=self.group_id)
+            self.on_fatal(code)
 
     def _refresh_metadata(self) -> None:
         """The leader rejoins when the topics are not those that it planned with."""

@@ -9,6 +9,8 @@ Source: KIP-848 (client side); Java's `AbstractMembershipManager`, librdkafka's 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from re import fullmatch
 from typing import TYPE_CHECKING
 
 from kohort.coordinator import commands as asked
@@ -16,10 +18,27 @@ from kohort.coordinator.commands import GroupCommand, Partitions, ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
+from kohort.testing.scenario import TOPIC_NAMES
 from kohort.testing.story import LawBroken
 
 if TYPE_CHECKING:
     from kohort.testing.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a member may ask for besides partitions.
+
+    `pattern`: of topics, by RE2. `server_assignor`: its vote. `proposed_interval_ms`: how often it would like to
+    heartbeat, which kohort's own client can say; -1 says nothing, as stock clients do.
+    """
+
+    pattern: str | None = None
+    server_assignor: str | None = None
+    proposed_interval_ms: int = -1
+
+
+NO_WISHES = Wishes()
 
 
 class ConsumerMember(MemberProcess):
@@ -34,9 +53,14 @@ class ConsumerMember(MemberProcess):
         topics: tuple[str, ...],
         settings: MemberSettings,
         instance_id: str | None = None,
+        wishes: Wishes = NO_WISHES,
     ) -> None:
         super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id)
         self.member_id = name
+        self.wishes = wishes
+        #: What it subscribes to besides names.
+        self.pattern = wishes.pattern
+        self._said_pattern: str | None = None
         #: 0 before the first answer; what the coordinator said last.
         self.member_epoch = 0
         #: What the coordinator said last that this member shall have, `None` before that.
@@ -58,6 +82,7 @@ class ConsumerMember(MemberProcess):
         self.target = None
         self._says_everything = True
         self._has_to_acknowledge = False
+        self._said_pattern = None
         self._heartbeat()
 
     def leave(self) -> None:
@@ -77,9 +102,16 @@ class ConsumerMember(MemberProcess):
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """The application wants other topics."""
         self.tell("subscribes to", topics)
-        self.topics = topics
+        self.topics, self.pattern = topics, self.world.draw_pattern()
         self._has_new_topics = True
         self._heartbeat_at_once()
+
+    @property
+    def wanted_topics(self) -> tuple[str, ...]:
+        """By name, and of those that there can be all that the pattern means."""
+        if self.pattern is None:
+            return self.topics
+        return tuple(dict.fromkeys((*self.topics, *(n for n in TOPIC_NAMES if fullmatch(self.pattern, n)))))
 
     @property
     def is_valid(self) -> bool:
@@ -152,6 +184,10 @@ class ConsumerMember(MemberProcess):
         says_owned = is_full or self._acknowledges
         self._acknowledges = False
         self._has_new_topics = False
+        pattern = None
+        if says_topics and (self.pattern or self._said_pattern):
+            # Who has no pattern any more says so, until it joins anew; who never had one says nothing.
+            self._said_pattern, pattern = self.pattern or self._said_pattern, self.pattern or ""
         return asked.ConsumerGroupHeartbeat(
             cause=NO_CAUSE,
             request=NO_REQUEST,
@@ -163,6 +199,9 @@ class ConsumerMember(MemberProcess):
             instance_id=self.instance_id,
             rebalance_timeout_ms=self.settings.rebalance_timeout_ms if is_full else -1,
             subscribed_topic_names=self.topics if says_topics else None,
+            subscribed_topic_regex=pattern,
+            server_assignor=self.wishes.server_assignor if is_full else None,
+            proposed_heartbeat_interval_ms=self.wishes.proposed_interval_ms,
             topic_partitions=self._owned_by_id() if says_owned else None,
         )
 
@@ -223,7 +262,7 @@ class ConsumerMember(MemberProcess):
             self._says_everything = True
             self._plan_heartbeat(self.settings.retry_backoff_ms)
         else:
-            raise LawBroken("NoFatalAnswer", f"{self.name} gets {code.name}", group_id=self.group_id)
+            self.on_fatal(code)
 
     # Reconciliation.
 

@@ -79,6 +79,8 @@ class MemberProcess:
         self.owned: set[Owned] = set()
         #: Partition -> the next offset to process, for partitions whose committed offset is known.
         self.positions: dict[Owned, int] = {}
+        #: How many partitions it had to give up.
+        self.given_up = 0
         self.is_alive = False
         self.is_paused = False
         #: It has said, or is saying, that it leaves; nothing else is begun.
@@ -279,6 +281,7 @@ class MemberProcess:
         """The application is done with these."""
         if partitions & self.owned:
             self.tell("no longer owns", partitions & self.owned)
+            self.given_up += len(partitions & self.owned)
             self._set_owned(self.owned - partitions)
 
     def lose_all(self) -> None:
@@ -369,6 +372,18 @@ class MemberProcess:
     def is_valid(self) -> bool:
         """Whether it has an epoch or generation, so that what it owns counts and can be committed."""
         raise NotImplementedError
+
+    @property
+    def wanted_topics(self) -> tuple[str, ...]:
+        """Names of all topics that it subscribes to, one way or the other."""
+        return self.topics
+
+    def on_fatal(self, code: ErrorCode) -> None:
+        """What ends a stock client: nobody is told that but who comes to an assignor that fails and fails."""
+        is_own = bool(self.world.scenario.settings.own_assignors)
+        if code != ErrorCode.UNKNOWN_SERVER_ERROR or not is_own:
+            raise LawBroken("NoFatalAnswer", f"{self.name} gets {code.name}", group_id=self.group_id)
+        self.start_again()
 
     #: The last generation of which a classic member knows its assignment, -1 for none.
     synced_generation = -1

@@ -1,0 +1,79 @@
+"""Assignors of the user's own, as they work beside a simulated broker: slowly, wrongly, too late, or not at all.
+
+Laws: every order is answered once, unless the broker dies before. Once they are healed they are right and quick.
+Source: requirement G5; `kohort.broker.ownassignors`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Final
+
+from kohort.assign.interface import Assignable
+from kohort.assign.registry import built_in
+from kohort.coordinator.decision import ComputeTarget
+from kohort.testing.clock import VirtualClock
+
+#: The name that groups know it by.
+OWN_ASSIGNOR: Final = "own"
+#: (owners or `None`, what went wrong)
+Computed = tuple["array[int] | None", str]
+#: What it may do, by how often; the names are methods of `SimulatedAssignors`.
+_WEIGHTS: Final = {"_right": 12, "_whimsical": 4, "_failing": 3, "_foreign": 2, "_short": 1, "_late": 2}
+_USUAL_MS: Final = 20
+_SLOW_MS: Final = 3_000
+
+
+class SimulatedAssignors:
+    """Every assignor that is not built in, whatever its name."""
+
+    def __init__(self, clock: VirtualClock, random: Random) -> None:
+        self._clock = clock
+        self._random = random
+        #: How often it was asked.
+        self.asked = 0
+        self._is_healed = False
+
+    def heal(self) -> None:
+        """From now on it does what it shall."""
+        self._is_healed = True
+
+    def compute(self, order: ComputeTarget, on_computed: Callable[[Computed], None]) -> None:
+        """Carry an order out; `on_computed` is called later."""
+        self.asked += 1
+        how = "_right" if self._is_healed else self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        is_slow = order.is_offloaded and not self._is_healed and self._random.random() < 0.3
+        delay_ms = self._random.randint(0, _SLOW_MS if is_slow else _USUAL_MS)
+        if how == "_late" or delay_ms > order.timeout_ms:
+            how, delay_ms = "_late", order.timeout_ms
+        computed: Computed = getattr(self, how)(order.assignable)
+        self._clock.after(delay_ms, partial(on_computed, computed))
+
+    def _right(self, group: Assignable) -> Computed:
+        """Even and sticky."""
+        uniform = built_in("uniform")
+        assert uniform is not None
+        return uniform.assign(group), ""
+
+    def _whimsical(self, group: Assignable) -> Computed:
+        """Legal, and neither even nor sticky."""
+        owner = array("i")
+        for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
+            owner.extend(self._random.choice(subscribers) for _ in range(count))
+        return owner, ""
+
+    def _failing(self, _: Assignable) -> Computed:
+        return None, "ValueError: it cannot cope with that"
+
+    def _late(self, _: Assignable) -> Computed:
+        return None, "it takes longer than group.consumer.assignor.timeout.ms"
+
+    def _foreign(self, group: Assignable) -> Computed:
+        """Partitions of nobody, and of members that there are not or that want others."""
+        return array("i", (self._random.randint(-1, len(group.members)) for _ in range(len(group.space)))), ""
+
+    def _short(self, group: Assignable) -> Computed:
+        return array("i", [0] * max(len(group.space) - 1, 0)), ""

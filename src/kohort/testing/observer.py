@@ -1,0 +1,37 @@
+"""Who looks at every step of a simulated broker."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.decision import Decision
+from kohort.testing.home import Home
+
+
+class Observer(Protocol):
+    """Who looks at every step of the broker."""
+
+    def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
+        """A decision is made and not applied."""
+        ...
+
+    def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
+        """A request will be answered like that, once the records are on disk."""
+        ...
+
+    def after_step(self, home: Home, decision: Decision) -> None:
+        """It is applied."""
+        ...
+
+    def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
+        """An answer leaves the broker."""
+        ...
+
+    def on_restart(self, home: Home) -> None:
+        """A shard was rebuilt from its log."""
+        ...
+
+    def on_shift(self, home: Home, gap_ms: int) -> None:
+        """Every deadline is later by that, because the loop stood still."""
+        ...
