@@ -56,6 +56,11 @@ class Crowd:
             self._heartbeat(member_id)
             del self.owned[member_id], self._epochs[member_id]
 
+    def kill(self, members: Iterable[str]) -> None:
+        """They are not heard of any more."""
+        for member_id in members:
+            del self.owned[member_id], self._epochs[member_id]
+
     def turn(self) -> None:
         """Windows close, and everybody heartbeats."""
         self.now_ms += TURN_MS
@@ -154,6 +159,23 @@ def test_who_leaves_interrupts_nobody() -> None:
         crowd.leave([member])
         crowd.turn()
     assert {member: crowd.revoked[member] for member in STABLE} == {member: before[member] for member in STABLE}
+
+
+def test_wave_that_falls_silent_interrupts_nobody_and_is_one_assignment() -> None:
+    """Processes that are killed say no goodbye: their sessions end, all at once."""
+    crowd = Crowd(group_consumer_session_timeout_ms=6_000)
+    crowd.join(STABLE)
+    crowd.turn()
+    wave = [f"ephemeral-{number}" for number in range(50)]
+    crowd.join(wave)
+    for _ in range(4):
+        crowd.turn()
+    before, targets = dict(crowd.revoked), crowd.targets
+    crowd.kill(wave)
+    while sum(len(owned) for owned in crowd.owned.values()) < PARTITIONS:
+        crowd.turn()
+    assert {member: crowd.revoked[member] for member in STABLE} == {member: before[member] for member in STABLE}
+    assert crowd.targets - targets <= 2
 
 
 def test_who_is_replaced_within_a_window_interrupts_nobody() -> None:

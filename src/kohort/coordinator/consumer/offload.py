@@ -16,12 +16,11 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.assign.answers import find_fault
-from kohort.assign.interface import Assignable
 from kohort.assign.registry import built_in
 from kohort.coordinator.commands import TargetComputed
-from kohort.coordinator.consumer.assignable import build_target
+from kohort.coordinator.consumer.assignable import build_assignable, build_target
 from kohort.coordinator.consumer.assignorchoice import chosen_assignor
-from kohort.coordinator.consumer.change import MembershipChange
+from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange
 from kohort.coordinator.consumer.steps import decide_next_step
 from kohort.coordinator.consumer.volatile import ComputationNoted
 from kohort.coordinator.consumer.window import assignment_key, window_close_ms
@@ -29,6 +28,7 @@ from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Ef
 from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 
 #: Pause before an assignor that failed is asked again; it doubles with each failure up to the second number.
@@ -47,8 +47,9 @@ def is_own(assignor: str) -> bool:
 
 def decide_computation(
     group: ConsumerGroup,
+    image: TopicImage,
     settings: GroupSettings,
-    assignable: Assignable,
+    change: MembershipChange = NO_CHANGE,
     *,
     assignor: str,
     epoch: int,
@@ -57,7 +58,15 @@ def decide_computation(
 ) -> tuple[list[Record], list[Effect]]:
     """Have the target of `epoch` computed, unless something is under way or it is too early after a failure.
 
-    `is_step`: the group has not changed; the epoch is raised only if something comes of it.
+    Args:
+        group: as it is before the change.
+        image: the topics as they are.
+        settings: of the group.
+        change: what happens to its members.
+        assignor: one of the user's own.
+        epoch: of the target.
+        now_ms: coordinator time.
+        is_step: the group has not changed; the epoch is raised only if something comes of it.
     """
     key = assignment_key(group.group_id)
     if group.computing is not None:
@@ -70,7 +79,7 @@ def decide_computation(
         group_id=group.group_id,
         epoch=epoch,
         assignor=assignor,
-        assignable=assignable,
+        assignable=build_assignable(group, image, settings, change),
         is_step=is_step,
         timeout_ms=settings.group_consumer_assignor_timeout_ms,
         is_offloaded=settings.group_consumer_assignor_offload_enable,
@@ -87,7 +96,8 @@ def decide_computed(groups: GroupsState, command: TargetComputed, settings: Grou
         return Decision()
     if _is_overtaken(group, order):
         noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
-        return Decision((noted,), (Arm(assignment_key(group.group_id), now_ms),))
+        due_ms = window_close_ms(group, settings, now_ms=now_ms)
+        return Decision((noted,), (Arm(assignment_key(group.group_id), due_ms),))
     error = command.error or find_fault(order.assignable, command.owner)
     if command.owner is None or error:
         return _decide_failure(group, order.assignor, error, now_ms=now_ms)

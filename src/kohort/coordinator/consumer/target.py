@@ -117,8 +117,7 @@ def decide_due(
     epoch = group.epoch + 1
     name = chosen_assignor(group, settings)
     if is_own(name):
-        assignable = build_assignable(group, image, settings)
-        return decide_computation(group, settings, assignable, assignor=name, epoch=epoch, now_ms=now_ms, is_step=True)
+        return decide_computation(group, image, settings, assignor=name, epoch=epoch, now_ms=now_ms, is_step=True)
     records, effects = decide_target(group, image, settings, epoch=epoch, now_ms=now_ms)
     if not any(isinstance(record, MemberTargetSet) for record in records):
         return [], []
@@ -139,10 +138,10 @@ def decide_target(
     name = chosen_assignor(group, settings, change)
     records = plan_few_moves(group, image, settings, change, assignor=name)
     if records is None:
-        assignable = build_assignable(group, image, settings, change)
         assignor = built_in(name)
         if assignor is None:
-            return decide_computation(group, settings, assignable, assignor=name, epoch=epoch, now_ms=now_ms)
+            return decide_computation(group, image, settings, change, assignor=name, epoch=epoch, now_ms=now_ms)
+        assignable = build_assignable(group, image, settings, change)
         records = build_target(group, assignable, assignor.assign(assignable))
     more = decide_next_step(group, settings, records, now_ms=now_ms)
     records.append(
