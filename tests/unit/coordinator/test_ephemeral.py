@@ -107,6 +107,8 @@ class Crowd:
         }
 
     def _compare(self, before: dict[str, set[int]], after: dict[str, set[int]]) -> None:
+        # Who is fenced by the same decision gives nothing away.
+        before = {member_id: held for member_id, held in before.items() if member_id in after}
         if before == after:
             return
         self.targets += 1
