@@ -95,6 +95,8 @@ def test_no_live_member_is_told_that_there_is_no_group(ours: Answers) -> None:
         "not a classic group",
         "classic again",
         "of another kind now",
+        "delete of a group without a name",
+        "description of a classic group without a name",
     }
 
 

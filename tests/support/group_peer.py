@@ -266,7 +266,9 @@ class GroupPeer:
         )
         answer = self._ask(request, version)
         codes = {
-            (row.name or self._names.get(row.topic_id, "none"), cell.partition_index): ErrorCode(cell.error_code).name
+            (self._names.get(row.topic_id, "none") if version >= 10 else row.name, cell.partition_index): ErrorCode(
+                cell.error_code
+            ).name
             for row in answer.topics
             for cell in row.partitions
         }

@@ -347,6 +347,48 @@ def lists(peer: GroupPeer) -> Steps:
     yield "by a type that is none", peer.listed("lists", types=["sleepy"])
 
 
+def odd(peer: GroupPeer) -> Steps:
+    """Numbers and names that no client sends."""
+    lowest, highest = -(2**31), 2**31 - 1
+    peer.beat("odd", "a", 0)
+    yield "lowest epoch", peer.beat("odd", "a", lowest)
+    yield "highest epoch", peer.beat("odd", "a", highest)
+    yield "commit at the lowest epoch", peer.commit("odd", "a", lowest)
+    yield "commit at epoch -2", peer.commit("odd", "a", -2)
+    yield "commit at the highest epoch", peer.commit("odd", "a", highest)
+    yield "commit of a negative partition", peer.commit("odd", "a", NOW, ("t", -1))
+    yield "commit of the highest partition", peer.commit("odd", "a", NOW, ("t", highest))
+    yield "commit for a topic without a name", peer.commit("odd", "a", NOW, ("", 0))
+    yield "commit of everything twice", peer.commit("odd", "a", NOW, ("t", 0), ("t", 0))
+    yield "fetch at the lowest epoch", peer.fetch("odd", "a", lowest)
+    yield "fetch of an empty member id", peer.fetch("odd", "", 1)
+    yield "fetch of a negative partition", peer.fetch("odd", places=[("t", -1)])
+    yield "fetch from a group without a name", peer.fetch("")
+    yield "topic that is not there", peer.beat("odd", "b", 0, subscribed_topic_names=["none"])
+    yield "topic that is named twice", peer.beat("odd", "c", 0, subscribed_topic_names=["u", "u"])
+    yield "owned partitions that are not there", peer.beat("odd", "a", NOW, owned={"t": [0, 1, 99]})
+    yield "rebalance timeout of nothing", peer.beat("odd", "d", 0, rebalance_timeout_ms=0)
+    yield "delete of a group without a name", peer.delete("")
+    yield "delete of offsets of a group without a name", peer.delete_offsets("", ("t", 0))
+    yield "description of a classic group without a name", peer.describe_classic("")
+    group = "odd-classic"
+    yield "negative session", peer.join(group, "k", session_timeout_ms=-1)
+    yield "no name of a protocol", peer.join(group, "k", protocols={"": encode_subscription(["t"])}, version=3)
+    yield "its sync", peer.sync(group, "k", protocol_name="", shares={"k": [0]})
+    yield "heartbeat at generation -1", peer.classic_beat(group, "k", -1)
+    yield "heartbeat at the lowest generation", peer.classic_beat(group, "k", lowest)
+    yield "sync at generation -1", peer.sync(group, "k", -1, protocol_name="")
+    yield "commit at generation -1", peer.commit(group, "k", -1)
+    yield "commit at the highest generation", peer.commit(group, "k", highest)
+    yield "heartbeat without a group", peer.classic_beat("", "k", 1)
+    yield "sync without a group", peer.sync("", "k", 1)
+    yield "leave without a group", peer.leave("", ("k", None))
+    yield "heartbeat without an id", peer.classic_beat(group, "", 1)
+    yield "nobody leaves", peer.leave(group)
+    yield "somebody without an id leaves", peer.leave(group, ("", None))
+    yield "the same leaves twice", peer.leave(group, ("k", None), ("k", None))
+
+
 def upward(peer: GroupPeer) -> Steps:
     """A classic group is moved by a member of the consumer protocol, and becomes classic again."""
     group = "upward"
@@ -384,7 +426,20 @@ def upward(peer: GroupPeer) -> Steps:
 
 SCENARIOS: dict[str, Callable[[GroupPeer], Steps]] = {
     each.__name__: each
-    for each in (form, members, statics, patterns, classic, classic_statics, offsets, full, downward, lists, upward)
+    for each in (
+        form,
+        members,
+        statics,
+        patterns,
+        classic,
+        classic_statics,
+        offsets,
+        full,
+        downward,
+        lists,
+        odd,
+        upward,
+    )
 }
 
 

@@ -8,9 +8,11 @@ import pytest
 
 from kohort.broker.embedded import Broker
 from kohort.broker.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS
+from kohort.wire.codec import encode
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
+from kohort.wire.messages.header import RequestHeader
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.messages.offset_commit import (
@@ -30,6 +32,7 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kohort.wire.primitives import encode_uvarint
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient
 
@@ -129,3 +132,14 @@ def test_group_that_is_asked_for_again_and_again_is_answered_once(client: RawCli
     described = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=groups))
     assert len(described.groups) == 1
     assert len(client.ask(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=groups)).results) == 1
+
+
+def test_group_id_of_a_megabyte_closes_the_connection(client: RawClient) -> None:
+    """No string on the wire is longer than Kafka's; here it is the compact form, whose length could say so."""
+    body = encode_uvarint((1 << 20) + 1) + b"x" * (1 << 20) + bytes(40)
+    header = RequestHeader(
+        request_api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, request_api_version=1, correlation_id=1, client_id="raw"
+    )
+    frame = encode(header, 2) + body
+    client.socket.sendall(len(frame).to_bytes(4, "big") + frame)
+    assert client.is_closed_by_broker()

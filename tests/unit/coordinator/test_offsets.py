@@ -164,6 +164,7 @@ def test_offsets_in_use_are_not_deleted(group: GroupDialogue) -> None:
 
 
 def test_deleting_offsets_of_an_unknown_group_is_refused(group: GroupDialogue) -> None:
+    group.delete_offsets([0], group_id="").is_refused(ErrorCode.INVALID_GROUP_ID)
     group.delete_offsets([0]).is_refused(ErrorCode.GROUP_ID_NOT_FOUND)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from kohort.coordinator.classic.checks import check_group_id
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.commands import DeleteGroup, DeleteOffsets, DeleteOffsetsReply, Done
@@ -19,7 +20,8 @@ from kohort.errors import ErrorCode, Refused
 
 
 def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decision:
-    """Forget offsets of partitions that nobody in the group subscribes to."""
+    """Forget offsets of partitions that nobody in the group subscribes to; raises `Refused` for all of them."""
+    check_group_id(command.group_id)
     is_subscribed = _subscription_test(groups, command.group_id)
     known = set(_partitions_of(groups, command.group_id))
     image = groups.image

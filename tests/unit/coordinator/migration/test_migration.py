@@ -869,6 +869,22 @@ def test_downgrade_writes_one_batch_and_starts_a_rebalance(mixed: MixedDialogue)
     assert [client.is_leader for client in clients.values()].count(True) == 1
 
 
+def test_members_have_their_own_timeouts_after_a_downgrade(mixed: MixedDialogue) -> None:
+    """The session that each asked for, 10 s, and its time to rejoin, 60 s."""
+    clients = upgraded(mixed, x=[0], y=[1], z=[2, 3])
+    x, y, _ = clients.values()
+    mixed.leave("a")
+    waiting = x.send_join()
+    for _ in range(6):
+        mixed.advance(ms=9_000)
+        assert y.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert mixed.shard.groups.classic["g"].members.keys() == {"x", "y"}, "z was silent for its session"
+    assert waiting.is_parked
+    mixed.advance(ms=6_000)
+    assert mixed.shard.groups.classic["g"].members.keys() == {"x"}, "y was alive, and did not rejoin in time"
+    assert x.receive_join().leader == "x"
+
+
 def test_downgrade_when_the_last_consumer_member_is_silent() -> None:
     mixed = MixedDialogue({"t": 4}, group_consumer_session_timeout_ms=8_000)
     x = upgraded(mixed, x=[0, 1, 2, 3])["x"]
