@@ -16,6 +16,7 @@ from typing import Final
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
+from kohort.coordinator.classic.state import NOT_REBALANCED
 from kohort.coordinator.consumer.volatile import ComputationNoted
 from kohort.coordinator.decision import Decision, Reply, TimerKey
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
@@ -87,7 +88,8 @@ def _refusal(decision: Decision) -> asked.Refusal | None:
 
 
 def _refused(stimulus: Stimulus, refusal: asked.Refusal) -> list[Entry]:
-    if not isinstance(stimulus, asked.GroupCommand):
+    # Whoever describes a group asks for each kind in turn; that it is of the other kind is no event of the group.
+    if not isinstance(stimulus, asked.GroupCommand) or isinstance(stimulus, asked.DescribeConsumerGroup):
         return []
     details = [("api", type(stimulus).__name__), ("error", refusal.code.name)]
     if refusal.message:
@@ -139,6 +141,8 @@ class _Teller:
         self._classic = groups.classic.get(group_id)
         members = self._consumer.members if self._consumer is not None else {}
         self._members: Mapping[str, ConsumerMember] = members
+        #: Members whose group changes its protocol under them: they neither come nor go.
+        self._kept = self._find_kept()
         self._trigger = self._find_trigger()
 
     def entries(self) -> Iterator[Entry]:
@@ -153,13 +157,27 @@ class _Teller:
             elif isinstance(record, facts.TargetAssignmentEpochSet):
                 epoch = str(record.assignment_epoch)
                 yield self._decision("target_computed", epoch=epoch, members_changed=str(targets))
-            else:
+            elif not self._is_kept(record):
                 teller = _TELL.get(type(record))
                 found = None if teller is None else teller(self, record)
                 if found is not None:
                     yield found
         if forgotten:
             yield self._transition("offsets_forgotten", partitions=str(forgotten))
+
+    def _find_kept(self) -> set[str]:
+        if self._classic is not None and self._continues_as(facts.ClassicGroupForgotten):
+            moved = {record.member_id for record in self._records if isinstance(record, facts.ConsumerMemberSubscribed)}
+            return self._classic.members.keys() & moved
+        if self._continues_as(facts.ConsumerGroupForgotten):
+            put = [record.member.member_id for record in self._records if isinstance(record, classic.MemberPut)]
+            return self._members.keys() & put
+        return set()
+
+    def _is_kept(self, record: facts.Record) -> bool:
+        if isinstance(record, facts.ConsumerMemberForgotten | facts.CurrentAssignmentForgotten):
+            return record.member_id in self._kept
+        return False
 
     def _find_trigger(self) -> str:
         stimulus = self._stimulus
@@ -176,9 +194,10 @@ class _Teller:
                 return "static member left for a while"
             if stimulus.member_epoch < 0:
                 return "member left"
-            if stimulus.member_id not in self._members:
-                return "member joined"
-            return "subscription changed"
+            if stimulus.member_id in self._members:
+                return "subscription changed"
+            borne = self._consumer.instance_ids if self._consumer is not None else {}
+            return "static member returned" if stimulus.instance_id in borne else "member joined"
         if isinstance(stimulus, asked.JoinGroup):
             known = self._members if self._classic is None else self._classic.members
             return "member rejoined" if stimulus.member_id in known else "member joined"
@@ -210,8 +229,9 @@ class _Teller:
             "assignor": record.server_assignor or "",
         }
         if before is None:
+            is_kept = record.classic is not None and record.member_id in self._kept
             return self._transition(
-                "member_joined",
+                "member_kept" if is_kept else "member_joined",
                 record.member_id,
                 instance=record.instance_id or "",
                 client=record.client_id,
@@ -237,14 +257,24 @@ class _Teller:
         old = _flat(before.assigned) if before is not None else set()
         old_pending = _flat(before.pending_revocation) if before is not None else set()
         new, pending = _flat(record.assigned), _flat(record.pending_revocation)
+        released = self._show((old | old_pending) - new - pending)
+        if before is not None and record.member_epoch < 0 <= before.member_epoch:
+            return self._transition(
+                "member_away",
+                record.member_id,
+                instance=before.instance_id or "",
+                held=self._show(new),
+                released=released,
+            )
+        is_new = before is not None or record.member_id not in self._kept
         return self._transition(
             "assignment_changed",
             record.member_id,
             epoch=str(record.member_epoch),
             state=record.state.name,
-            gained=self._show(new - old),
+            **{"gained" if is_new else "held": self._show(new - old)},
             asked_back=self._show(pending - old_pending),
-            released=self._show((old | old_pending) - new - pending),
+            released=released,
         )
 
     def assignment_forgotten(self, record: facts.CurrentAssignmentForgotten) -> Entry | None:
@@ -287,8 +317,9 @@ class _Teller:
     def member_put(self, record: classic.MemberPut) -> Entry:
         member = record.member
         is_known = self._classic is not None and member.member_id in self._classic.members
+        event = "member_rejoined" if is_known else "member_joined"
         return self._transition(
-            "member_rejoined" if is_known else "member_joined",
+            "member_kept" if member.member_id in self._kept else event,
             member.member_id,
             instance=member.instance_id or "",
             client=member.client_id,
@@ -299,6 +330,10 @@ class _Teller:
     def classic_member_removed(self, record: classic.MemberRemoved) -> Entry:
         return self._transition("member_removed", record.member_id, reason=self._trigger)
 
+    def member_replaced(self, record: classic.StaticMemberReplaced) -> Entry:
+        member, former = record.member, record.replaced_id
+        return self._transition("member_replaced", member.member_id, instance=member.instance_id or "", former=former)
+
     def rebalance_begun(self, record: classic.RebalanceBegun) -> Entry:
         return self._decision("rebalance_began", trigger=self._trigger, why=record.reason)
 
@@ -307,7 +342,9 @@ class _Teller:
             "generation_began", record.leader, generation=str(record.generation), protocol=record.protocol_name
         )
 
-    def classic_stored(self, record: facts.ClassicGroupStored) -> Entry:
+    def classic_stored(self, record: facts.ClassicGroupStored) -> Entry | None:
+        if record.state_timestamp_ms == NOT_REBALANCED:
+            return None
         state = "Stable" if record.members else "Empty"
         return self._transition(
             "group_at_rest", state=state, generation=str(record.generation), members=str(len(record.members))
@@ -353,6 +390,7 @@ _TELL: Final[dict[type[facts.Record], Callable[..., Entry | None]]] = {
     classic.ClassicGroupDropped: _Teller.group_forgotten,
     classic.MemberPut: _Teller.member_put,
     classic.MemberRemoved: _Teller.classic_member_removed,
+    classic.StaticMemberReplaced: _Teller.member_replaced,
     classic.MemberIdHandedOut: _Teller.id_handed_out,
     classic.ClassicConnectionLost: _Teller.classic_connection_lost,
     facts.MemberConnectionSeen: _Teller.connection_seen,

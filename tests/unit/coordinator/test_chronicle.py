@@ -157,6 +157,66 @@ def test_classic_rebalance_from_the_first_join_to_rest(group: MixedDialogue) -> 
     assert find(new(group), "group_at_rest") == {"state": "Stable", "generation": "1", "members": "1"}
 
 
+def test_static_member_that_goes_for_a_while_and_returns(group: GroupDialogue) -> None:
+    group.heartbeat("a", epoch=0, instance_id="one")
+    new(group)
+
+    group.heartbeat("a", epoch=-2, instance_id="one")
+    assert find(new(group), "member_away") == {"instance": "one", "held": "t-0 t-1"}
+    group.heartbeat("b", epoch=0, instance_id="one")
+    told = new(group)
+    assert find(told, "member_removed") == {"instance": "one", "reason": "static member returned"}
+    assert find(told, "assignment_changed")["gained"] == "t-0 t-1"
+
+
+def test_static_member_of_a_classic_group_returns() -> None:
+    group = MixedDialogue()
+    group.join(fresh="a-1", instance_id="one")
+    group.sync("a-1", 1, {"a-1": b"mine"})
+    new(group)
+
+    group.join(fresh="a-2", instance_id="one")
+
+    told = new(group)
+    assert find(told, "member_replaced") == {"instance": "one", "former": "a-1"}
+    assert "rebalance_began" not in events(told)
+
+
+def test_members_whose_group_changes_its_protocol_neither_come_nor_go() -> None:
+    group = MixedDialogue({"t": 4})
+    clients = group.classic_group(x=[0, 1], y=[2, 3])
+    new(group)
+
+    group.heartbeat("a", epoch=0)
+
+    told = new(group)
+    assert [entry.member_id for entry in told if entry.event == "member_kept"] == ["x", "y"]
+    assert [entry.member_id for entry in told if entry.event == "member_joined"] == ["a"]
+    held = [dict(entry.details).get("held") for entry in told if entry.event == "assignment_changed"]
+    assert held == ["t-0 t-1", "t-2 t-3", None]
+
+    group.settle_all(*clients.values())
+    new(group)
+    group.leave("a")
+
+    told = new(group)
+    assert [entry.member_id for entry in told if entry.event == "member_kept"] == ["x", "y"]
+    assert [entry.member_id for entry in told if entry.event == "member_removed"] == ["a"]
+    assert find(told, "group_converted") == {"to": "classic"}
+    assert "group_at_rest" not in events(told)
+
+
+def test_who_asks_for_the_wrong_kind_of_group_is_no_event() -> None:
+    """Tools describe a group as one kind, and then as the other."""
+    group = MixedDialogue()
+    group.join(fresh="a-1")
+    new(group)
+
+    group.describe().is_refused(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    assert new(group) == []
+
+
 def test_what_is_counted_has_a_name() -> None:
     group = GroupDialogue()
     group.heartbeat("a", epoch=0)
