@@ -34,6 +34,15 @@ def test_every_code_that_the_coordinator_gives_is_explained_and_no_other() -> No
     assert sorted(explained) == sorted(given - {ErrorCode.NONE.name})
 
 
+def test_events_of_the_history_are_those_that_are_told() -> None:
+    (heading,) = [line for line in TEXT.splitlines() if line.startswith("| event |")]
+    rows = TEXT.partition(heading)[2].split("\n\n", 1)[0].splitlines()[2:]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    told = (ROOT / "src" / "kohort" / "coordinator" / "chronicle.py").read_text()
+    assert named
+    assert [name for name in named if f'"{name}"' not in told] == []
+
+
 def test_every_option_that_is_named_exists() -> None:
     """Dotted names in code font are options of the broker or the consumer, or configs of groups."""
     known = {option.name for options in (BROKER_OPTIONS, CONSUMER_OPTIONS) for option in options}
