@@ -30,6 +30,14 @@ def test_nothing_heavy_is_loaded(statement: str) -> None:
     assert not modules_after(statement) & set(HEAVY)
 
 
+def test_broker_loads_what_finds_assignors_of_the_users_own_only_for_them() -> None:
+    """To look through the installed packages takes longer than the rest of the start."""
+    loaded = modules_after("import kohort.broker.server")
+    assert "kohort.broker.runtime" in loaded
+    # importlib.metadata loads email.
+    assert not {"kohort.broker.assignorloading", "email", "pickle"} & loaded
+
+
 def test_importing_kohort_loads_neither_broker_nor_client() -> None:
     """The public names are lazy."""
     loaded = modules_after("import kohort")

@@ -15,12 +15,11 @@ import logging
 from array import array
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.deadlines import Deadlines
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.grouplog import GroupLogLoader, without_collections
-from kohort.broker.ownassignors import OwnAssignors
 from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator.chronicle import Stimulus, count_of, tell
@@ -42,6 +41,9 @@ from kohort.ids import CauseId, RequestToken, coordinator_partition
 from kohort.journal.ring import Journal
 from kohort.storage.partition import PartitionLog
 from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.broker.ownassignors import OwnAssignors
 
 log = logging.getLogger("kohort.broker")
 
@@ -80,7 +82,8 @@ class Runtime:
         #: What happened to every group; one that keeps nothing if none is given.
         self.journal: Final = journal or Journal(limit=0)
         self._homes: list[_Home] = []
-        self._assignors = OwnAssignors(loop, ())
+        #: `None` where all are built in.
+        self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
         self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
         #: Token -> who is told the reply: a request with its translation, or a function.
@@ -93,8 +96,12 @@ class Runtime:
         """Rebuild the state of every shard from its log; then commands may come."""
         count = len(partitions)
         own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
-        self._assignors = OwnAssignors(self._loop, own)
-        self._assignors.start()
+        if own:
+            # A start without them does not pay for what they need.
+            from kohort.broker.ownassignors import OwnAssignors
+
+            self._assignors = OwnAssignors(self._loop, own)
+            self._assignors.start()
         self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(_index_of, partition_count=count))
         loader = GroupLogLoader()
         with without_collections():
@@ -123,7 +130,8 @@ class Runtime:
         """Nothing is decided any more."""
         self._is_stopped = True
         self._deadlines.stop()
-        self._assignors.stop()
+        if self._assignors is not None:
+            self._assignors.stop()
 
     @property
     def shard_count(self) -> int:
@@ -190,6 +198,7 @@ class Runtime:
         for reply in shard.commit(decision, now_ms=now_ms):
             self._reply(home.log, reply.request, reply.body)
         for order in shard.take_computations():
+            assert self._assignors is not None, "nothing else is computed beside the loop"
             self._assignors.compute(order, partial(self._computed, home, order))
         self._deadlines.watch(shard.next_deadline(), now_ms)
 
