@@ -72,7 +72,7 @@ GROUP_TRANSITIONS: Final = {
     ("Reconciling", "Empty"): "the last member is gone",
     ("Reconciling", CLASSIC): "only classic members are left, and the policy lets the group become classic",
     ("Stable", "Assigning"): "members, subscriptions or topics change",
-    ("Stable", "Reconciling"): "the same, and the target is computed at once",
+    ("Stable", "Reconciling"): "the same, and the target is computed at once; or the next of limited moves are due",
     ("Stable", "Empty"): "the last member is gone",
     ("Stable", CLASSIC): "only classic members are left, and the policy lets the group become classic",
     (CLASSIC, "Assigning"): "a member joins by the consumer protocol, and the policy lets the group move",

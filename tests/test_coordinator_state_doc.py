@@ -1,0 +1,65 @@
+"""docs/internals/coordinator-state.md names what the coordinator has: modules, effects, deadlines, records."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from kohort.coordinator import recorddecode, records
+from kohort.coordinator.classic import volatile as classic_volatile
+from kohort.coordinator.consumer import volatile as consumer_volatile
+from kohort.coordinator.decision import Effect, TimerKind
+from kohort.coordinator.records import VolatileRecord
+
+ROOT = Path(__file__).resolve().parents[1]
+COORDINATOR = ROOT / "src" / "kohort" / "coordinator"
+TEXT = (ROOT / "docs" / "internals" / "coordinator-state.md").read_text()
+
+
+def rows_under(heading: str) -> list[list[str]]:
+    """The cells of the rows of the table with that first line."""
+    (table,) = re.findall(rf"^{re.escape(heading)}\n\|[ |-]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def test_the_map_names_modules_that_are_there() -> None:
+    """A room is named once in a cell; the names after it are of its modules."""
+    named: list[str] = []
+    for cell, _ in rows_under("| modules in `coordinator/` | what |"):
+        room = ""
+        for name in quoted(cell):
+            room = f"{name.rpartition('/')[0]}/" if "/" in name else room
+            named.append(f"{room}{name.rpartition('/')[2]}")
+    assert len(named) == len(set(named))
+    assert [name for name in named if not (COORDINATOR / name).is_file()] == []
+
+
+def test_every_effect_is_explained() -> None:
+    named = [name for cell, _ in rows_under("| effect | carried out by |") for name in quoted(cell)]
+    assert sorted(named) == sorted(effect.__name__ for effect in get_args(Effect))
+
+
+def test_every_volatile_record_is_explained() -> None:
+    cells = rows_under("| of | records | why a restart may forget it |")
+    named = [name for cell in cells for name in quoted(cell[1])]
+    modules = (records, classic_volatile, consumer_volatile)
+    ours = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    volatile = {each.__name__ for each in ours if issubclass(each, VolatileRecord) and each is not VolatileRecord}
+    assert sorted(named) == sorted(volatile)
+
+
+def test_every_kind_of_deadline_is_explained() -> None:
+    named = {kind for kinds, *_ in rows_under("| kind | of | set by | after a restart |") for kind in kinds.split(", ")}
+    assert named == set(get_args(TimerKind))
+
+
+def test_every_type_of_record_is_listed() -> None:
+    """Type 0 is read and never written."""
+    rows = rows_under("| type | fact | key | value version written |")
+    listed = {int(kind.replace(" ", "")) for kind, *_ in rows}
+    assert listed == recorddecode._DECODERS.keys() - {0}
