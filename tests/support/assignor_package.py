@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ class Moody(Dealt):
     name = "moody"
 
     def assign(self, group):
-        (MOOD.parent / "process").write_text(str(os.getpid()))
+        write(MOOD.parent / "process", str(os.getpid()))
         good = super().assign(group)
         return MOODS[MOOD.read_text().strip()](group, good)
 
@@ -54,6 +55,12 @@ class Nameless(Dealt):
 
 class Disguised(Dealt):
     name = "somebody else"
+
+
+def write(path, text):
+    """All or nothing, for whoever reads at this moment."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").replace(path)
 
 
 def fail(text):
@@ -88,7 +95,7 @@ MOODS = {
     "wide": lambda group, good: array("q", good),
     "big": lambda group, good: bytearray(8 * 2**30) and good,
     "slow": lambda group, good: wait(0.3, good),
-    "asleep": lambda group, good: wait(60, good),
+    "asleep": lambda group, good: wait(600, good),
     # One call into C that keeps the interpreter to itself.
     "busy": lambda group, good: sum(range(10**12)) and good,
     "scribbles": scribble,
@@ -118,6 +125,8 @@ class AssignorPackage:
         self._process = folder / "process"
         self.is_in("good")
         patch.syspath_prepend(folder)
+        # The one of an earlier test knows another folder.
+        patch.delitem(sys.modules, "own_assignors", raising=False)
         known = os.environ.get("PYTHONPATH")
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *([known] if known else [])]))
 
@@ -128,7 +137,10 @@ class AssignorPackage:
 
     def is_in(self, mood: str) -> None:
         """What `moody` does from now on."""
-        self._mood.write_text(mood)
+        # All or nothing, for the process that reads at this moment.
+        fresh = self._mood.with_suffix(".next")
+        fresh.write_text(mood)
+        fresh.replace(self._mood)
 
 
 def is_gone(process_id: int) -> bool:
