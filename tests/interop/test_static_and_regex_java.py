@@ -50,8 +50,10 @@ def test_java_pattern_follows_topics(broker: Broker, admin: Admin) -> None:
         member.wait_for("held orders-eu-0")
         admin.create_topic("orders-us", partitions=2)
         member.wait_for("held orders-eu-0 orders-us-0 orders-us-1")
+        admin.create_partitions("orders-us", 3)
+        member.wait_for("held orders-eu-0 orders-us-0 orders-us-1 orders-us-2")
         admin.delete_topics(["orders-eu"])
-        member.wait_for("held orders-us-0 orders-us-1")
+        member.wait_for("held orders-us-0 orders-us-1 orders-us-2")
     with JavaMember(broker.bootstrap_servers, topic="~orders-[") as refused:
         (said,) = [line for line in refused.wait_for("error") if line.startswith("error")]
         assert "InvalidRegularExpression" in said and "does not compile" in said

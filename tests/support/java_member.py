@@ -1,4 +1,4 @@
-"""A stock Java member of a group in a process of its own: Apache Kafka's consumer with the consumer protocol."""
+"""A stock Java member of a group in a process of its own: Apache Kafka's consumer, by default of the new protocol."""
 
 from __future__ import annotations
 
@@ -22,14 +22,27 @@ PROGRAM = Path(__file__).with_name("KafkaMember.java")
 class JavaMember:
     """A context manager; leaving it closes the consumer, which with an instance id says that it comes back."""
 
-    def __init__(self, address: str, *, topic: str = "t", group_id: str = "g", instance_id: str | None = None) -> None:
+    def __init__(
+        self, address: str, *, topic: str = "t", group_id: str = "g", instance_id: str | None = None, **config: str
+    ) -> None:
+        """`config`: of the consumer, with underscores for the dots."""
         libs = kafka_libs()
         if shutil.which("javac") is None:
             pytest.skip("a member in Java needs a JDK (javac), which is not installed")
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-        command = ["java", "-Xmx128m", quiet, "-cp", f"{libs}{os.sep}*", str(PROGRAM), address, group_id]
+        # A process that lives for seconds is not worth much compiling.
+        quick = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        command = ["java", *quick, quiet, "-cp", f"{libs}{os.sep}*", str(PROGRAM), address, group_id]
         self._process = subprocess.Popen(
-            [*command, instance_id or "-", topic], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [
+                *command,
+                instance_id or "-",
+                topic,
+                *(f"{key.replace('_', '.')}={value}" for key, value in config.items()),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
