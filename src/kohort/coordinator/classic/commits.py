@@ -11,6 +11,7 @@ from kohort.coordinator.classic.checks import check_generation, check_member
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands import CommitOffsets
 from kohort.coordinator.decision import Arm, Effect, TimerKey
+from kohort.coordinator.embeddedcodec import NamedPartitions, read_assignment
 from kohort.errors import ErrorCode, Refused
 
 
@@ -33,6 +34,19 @@ def check_commit(group: ClassicGroup | None, command: CommitOffsets) -> None:
         return
     check_member(group, command.member_id, command.instance_id)
     check_generation(group, generation_id)
+
+
+def former_share(group: ClassicGroup, command: CommitOffsets) -> NamedPartitions | None:
+    """What a member may commit by an epoch of the KIP-848 group that this one was: what it held in the end.
+
+    What it had given up by then others may have committed for since. `None` is no limit: there was no such group, or
+    the member speaks in the name of its last epoch.
+    """
+    member = group.members.get(command.member_id)
+    if not group.was_consumer_group or member is None or command.generation_or_member_epoch == group.generation:
+        return None
+    held = read_assignment(member.assignment)
+    return {} if held is None else held.partitions
 
 
 def commit_effects(group: ClassicGroup | None, command: CommitOffsets, *, now_ms: int) -> tuple[Effect, ...]:

@@ -5,7 +5,7 @@ Laws: `decide_*` and `check_*` look at a group and never change it; a refusal is
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.commits import check_commit, commit_effects
+from kohort.coordinator.classic.commits import check_commit, commit_effects, former_share
 from kohort.coordinator.classic.describe import describe
 from kohort.coordinator.classic.expiry import decide_expiry, decide_loaded
 from kohort.coordinator.classic.heartbeat import decide_heartbeat
@@ -23,4 +23,5 @@ __all__ = [
     "describe",
     "check_commit",
     "commit_effects",
+    "former_share",
 ]

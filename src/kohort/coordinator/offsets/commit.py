@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.coordinator.classic.requests import check_commit, commit_effects
+from kohort.coordinator.classic.requests import check_commit, commit_effects, former_share
 from kohort.coordinator.commands import CommitOffsets, CommitOffsetsReply, OffsetToCommit
 from kohort.coordinator.consumer.classicmembers import check_generation
 from kohort.coordinator.consumer.static import bearer_of
@@ -46,7 +46,8 @@ def examine_partitions(
     groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, member: ConsumerMember | None, now_ms: int
 ) -> tuple[list[OffsetCommitted], list[ErrorCode]]:
     """What is to be stored, and one code per partition of the request; `member`: whose grants are asked for."""
-    group = groups.consumer.get(command.group_id)
+    group, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
+    share = None if classic is None else former_share(classic, command)
     expire_ms = _expire_timestamp_ms(command, now_ms=now_ms)
     records: list[OffsetCommitted] = []
     errors: list[ErrorCode] = []
@@ -57,6 +58,8 @@ def examine_partitions(
         topic_id, error = _check_partition(groups.image, offset, settings)
         if error == ErrorCode.NONE and group is not None and member is not None:
             error = _check_grant(group, member, topic_id, offset.partition, command.generation_or_member_epoch)
+        elif error == ErrorCode.NONE and share is not None and offset.partition not in share.get(offset.topic, ()):
+            error = ErrorCode.REBALANCE_IN_PROGRESS
         errors.append(error)
         if error == ErrorCode.NONE:
             records.append(

@@ -684,6 +684,21 @@ def test_late_commit_of_a_classic_member_does_not_count_for_what_it_has_got_sinc
     assert mixed.committed([mine, others]) == {mine: 6, others: 100}
 
 
+def test_late_commit_does_not_count_for_what_was_given_up_before_the_group_became_classic(mixed: MixedDialogue) -> None:
+    """A clean hand-over loses no commit, and none that was long on its way overwrites a younger one."""
+    x = upgraded(mixed, x=[0, 1, 2, 3])["x"]
+    mine, others, before = x.partitions[0], next(iter(held(mixed)["a"])), x.generation
+    mixed.heartbeat("b", epoch=0)
+    mixed.settle_all(x)
+    mixed.commit({others: 100}, member_id="a", epoch=mixed.member("a").member_epoch)
+    mixed.leave("b")
+    mixed.leave("a")
+    assert mixed.shard.groups.classic["g"].generation > before
+    late = mixed.commit({others: 5, mine: 6}, member_id="x", epoch=before, is_member_epoch_aware=False)
+    assert late.errors() == (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NONE)
+    assert mixed.committed([mine, others]) == {mine: 6, others: 100}
+
+
 def test_both_kinds_are_told_apart_in_descriptions(mixed: MixedDialogue) -> None:
     """ConsumerGroupDescribe v1: 0 is classic, 1 speaks the consumer protocol."""
     upgraded(mixed, x=[0, 1, 2, 3])
