@@ -86,7 +86,7 @@ class SessionLaws:
 
     def on_disconnected(self, command: asked.MemberDisconnected, *, now_ms: int) -> None:
         """The connection by which a member was heard of last is gone."""
-        self._gone[command.group_id, command.member_id] = now_ms
+        self._gone.setdefault((command.group_id, command.member_id), now_ms)
 
     def on_shift(self, gap_ms: int) -> None:
         """The broker stood still and gives the time back."""
