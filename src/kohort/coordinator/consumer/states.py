@@ -45,6 +45,8 @@ MEMBER_TRANSITIONS: Final = {
     (_UNRELEASED, _STABLE): "others have released all that it waits for, or it shall not have it any more",
     (_UNRELEASED, _UNREVOKED): "a newer target takes something from it",
     (_UNRELEASED, AWAY): "a static member leaves with epoch -2",
+    (AWAY, _STABLE): "it comes back under the id that it had, and all of its target is free",
+    (AWAY, _UNRELEASED): "the same, and others still have something of its target",
     (AWAY, AWAY): "what a new target takes from it is free at once",
     (_UNKNOWN, _STABLE): "a newer broker stored its state; it says that it owns nothing",
     (_UNKNOWN, _UNRELEASED): "the same, and others still have something of its target",
