@@ -22,9 +22,13 @@ INSTANCES = {"a": "one", "b": "one", "c": "two", "d": None}
 
 
 class Chaos:
-    """Sends one random thing after the other; half of it makes sense."""
+    """Sends one random thing after the other; half of it makes sense.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        has_transactions: with them the dialogue's log is batches, and no longer keys and values.
+    """
+
+    def __init__(self, seed: int, *, has_transactions: bool = True) -> None:
         self.random = Random(seed)
         self.dialogue = GroupDialogue(
             {"t": 3, "u": 2},
@@ -49,8 +53,9 @@ class Chaos:
             + [self.classic_heartbeat] * 4
             + [self.classic_leave]
             + [self.fetch, self.advance, self.advance, self.leave, self.lose_connection, self.look, self.delete]
-            + [self.topics, self.restart, self.configs, self.transact, self.transact, self.complete, self.expire]
+            + [self.topics, self.restart, self.configs, self.expire]
             + [self.compute] * 3
+            + ([self.transact, self.transact, self.complete] if has_transactions else [])
         )
 
     def run(self, count: int) -> None:

@@ -1,6 +1,6 @@
 """A log that compaction has worked on, at any moment, says the same as the whole one.
 
-The histories are those of `test_random_sequences`: both kinds of groups, conversions, offsets, deletions, restarts.
+The histories are those of `support.chaos`: both kinds of groups, conversions, offsets, deletions, restarts.
 Source: requirement G1; KAFKA-19862 (records whose predecessors compaction took).
 """
 
@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from kohort.coordinator import recordcodec
+from support.chaos import Chaos
 from support.coordinator_dialogue import GroupDialogue
-from unit.coordinator.test_random_sequences import Chaos
 
 Entry = tuple[bytes, bytes | None]
 
@@ -36,7 +36,7 @@ def compacted(log: list[Entry], random: Random, *, superseded_kept: float, tombs
 
 
 def history(seed: int) -> GroupDialogue:
-    chaos = Chaos(seed)
+    chaos = Chaos(seed, has_transactions=False)
     chaos.run(100)
     return chaos.dialogue
 
