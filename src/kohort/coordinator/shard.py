@@ -244,10 +244,10 @@ class Shard:
         if isinstance(command, asked.SyncGroup):
             if consumer is not None:
                 return classicmembers.decide_sync(consumer, command, image, now_ms=now_ms)
-            return classic.decide_sync(group, command, settings, now_ms=now_ms)
+            return classic.decide_sync(group, command, now_ms=now_ms)
         if consumer is not None:
             return classicmembers.decide_heartbeat(consumer, command, image, now_ms=now_ms)
-        return classic.decide_heartbeat(group, command, settings, now_ms=now_ms)
+        return classic.decide_heartbeat(group, command, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
         settings = self.settings_for(key.group_id)

@@ -50,7 +50,7 @@ def check_generation(group: ClassicGroup, generation_id: int) -> None:
 
     Members of what was a KIP-848 group until now know the epochs that they had reached, up to its last one.
     """
-    if generation_id != group.generation and not (group.was_consumer_group and 0 <= generation_id < group.generation):
+    if generation_id != group.generation and not (group.was_consumer_group and 0 < generation_id < group.generation):
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
 
 

@@ -9,17 +9,10 @@ from kohort.coordinator.classic.checks import check_generation, check_group_id, 
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands import Done, Heartbeat, Refusal
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
-from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 
 
-def decide_heartbeat(
-    group: ClassicGroup | None,
-    command: Heartbeat,
-    settings: GroupSettings,  # noqa: ARG001
-    *,
-    now_ms: int,
-) -> Decision:
+def decide_heartbeat(group: ClassicGroup | None, command: Heartbeat, *, now_ms: int) -> Decision:
     """Prolong the member's session; REBALANCE_IN_PROGRESS tells it to rejoin.
 
     Raises:

@@ -20,12 +20,11 @@ from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, bu
 from kohort.coordinator.classic.volatile import SyncReceived
 from kohort.coordinator.commands import SyncGroup
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import RequestToken
 
 
-def decide_sync(group: ClassicGroup | None, command: SyncGroup, settings: GroupSettings, *, now_ms: int) -> Decision:  # noqa: ARG001
+def decide_sync(group: ClassicGroup | None, command: SyncGroup, *, now_ms: int) -> Decision:
     """Park a follower until the leader has spoken; the leader's word makes the group Stable.
 
     Raises:

@@ -120,7 +120,7 @@ class ClassicDialogue:
             protocol_name=protocol_name,
             assignments=assignments or {},
         )
-        self._decide(command, lambda: requests.decide_sync(self.group, command, self.settings, now_ms=self.now_ms))
+        self._decide(command, lambda: requests.decide_sync(self.group, command, now_ms=self.now_ms))
         return command.request
 
     def heartbeat(
@@ -135,7 +135,7 @@ class ClassicDialogue:
             member_id=member_id,
             instance_id=instance_id,
         )
-        self._decide(command, lambda: requests.decide_heartbeat(self.group, command, self.settings, now_ms=self.now_ms))
+        self._decide(command, lambda: requests.decide_heartbeat(self.group, command, now_ms=self.now_ms))
         return self.error(command.request)
 
     def leave(self, *members: str | LeavingMember, group_id: str = GROUP) -> list[ErrorCode]:

@@ -682,6 +682,8 @@ def test_late_commit_of_a_classic_member_does_not_count_for_what_it_has_got_sinc
     late = mixed.commit({others: 5, mine: 6}, member_id="x", epoch=before, is_member_epoch_aware=False)
     assert late.errors() == (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NONE)
     assert mixed.committed([mine, others]) == {mine: 6, others: 100}
+    never_told = mixed.commit({mine: 7}, member_id="x", epoch=0, is_member_epoch_aware=False)
+    never_told.is_refused(ErrorCode.ILLEGAL_GENERATION)
 
 
 def test_late_commit_does_not_count_for_what_was_given_up_before_the_group_became_classic(mixed: MixedDialogue) -> None:
