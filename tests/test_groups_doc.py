@@ -10,6 +10,13 @@ import pytest
 
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.client.options import CONSUMER_OPTIONS
+from kohort.coordinator.classic.checks import (
+    ASSIGNMENTS_LIMIT_BYTES,
+    GROUP_METADATA_LIMIT_BYTES,
+    MEMBER_METADATA_LIMIT_BYTES,
+)
+from kohort.coordinator.consumer.bounds import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
+from kohort.coordinator.consumer.regex import MAX_REGEX
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
@@ -49,6 +56,22 @@ def test_every_option_that_is_named_exists() -> None:
     named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - {"server.properties"}
     assert named
     assert named <= known | GROUP_CONFIGS.keys() | OF_OTHER_CLIENTS
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        f"{MAX_SUBSCRIBED_TOPICS:,} topics",
+        f"{MAX_OWNED_PARTITIONS:,} partitions",
+        f"{MAX_NAME:,} characters",
+        f"{MAX_REGEX:,} bytes",
+        f"{MEMBER_METADATA_LIMIT_BYTES >> 20} MiB (classic)",
+        f"{GROUP_METADATA_LIMIT_BYTES >> 20} MiB in all",
+        f"{ASSIGNMENTS_LIMIT_BYTES >> 20} MiB",
+    ],
+)
+def test_limits_are_those_of_the_code(limit: str) -> None:
+    assert limit in TEXT
 
 
 def test_the_table_of_policies_is_whole() -> None:
