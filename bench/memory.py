@@ -1,7 +1,9 @@
 """What an idle group of five settled KIP-848 members takes in the broker's memory: as it grew, and after a restart.
 
-Resident memory of the process, before and after 10,000 groups came; the restarted one has only their log to make them
-from. Peer: what lives on the heap of Apache Kafka 4.3 after a full collection (jcmd), which leaves out the rest of it.
+Resident memory of the process: what 8,000 groups add to 2,000 that are there before, which have filled what is bounded
+(the journal's ring, caches, the members that one connection is watched for); and what a restarted broker takes for all
+of them more than an empty one. Peer: what lives on the heap of Apache Kafka 4.3 after a full collection (jcmd), which
+leaves out the rest of it.
 """
 
 from __future__ import annotations
@@ -12,9 +14,21 @@ from typing import Any
 
 from load import RawConnection
 from report import Row, compare, show
-from restart import GROUPS, MEMBERS, OURS, PROPERTIES, THEIRS, TOPIC, settle_members
+from restart import (
+    GROUPS,
+    MEMBERS,
+    OURS,
+    PROPERTIES,
+    THEIRS,
+    TOPIC,
+    await_groups,
+    settle_members,
+)
 from servers import KohortServer, apache_server, resident_mb
 from topics import create_topic
+
+#: Groups that are there before, so that the journal's ring and the other bounded tables are full.
+EARLIER = 2_000
 
 
 def live_mb(server: Any) -> float:
@@ -33,9 +47,12 @@ def measure(server: Any) -> list[float]:
     try:
         connection = RawConnection(server.port)
         create_topic(connection, TOPIC, 10)
+        await_groups(server, connection)
+        fresh = live_mb(server)
+        settle_members(connection, end=EARLIER)
         before = live_mb(server)
-        settle_members(connection)
-        took = [live_mb(server) - before]
+        settle_members(connection, first=EARLIER)
+        took = [(live_mb(server) - before) / (GROUPS - EARLIER)]
         connection.close()
         if isinstance(server, KohortServer):
             server.process.kill()
@@ -43,8 +60,8 @@ def measure(server: Any) -> list[float]:
             server.start()
             connection = RawConnection(server.port)
             create_topic(connection, "ready", 1)
-            took.append(live_mb(server) - before)
-        return [megabytes * 1e6 / (GROUPS * MEMBERS) for megabytes in took]
+            took.append((live_mb(server) - fresh) / GROUPS)
+        return [megabytes * 1e6 / MEMBERS for megabytes in took]
     finally:
         server.stop()
 

@@ -125,9 +125,9 @@ def commit_offsets(connection: RawConnection, members: list[Member]) -> None:
         assert {row.error_code for row in answer.topics[0].partitions} == {0}, answer
 
 
-def settle_members(connection: RawConnection) -> list[Member]:
+def settle_members(connection: RawConnection, *, first: int = 0, end: int = GROUPS) -> list[Member]:
     """Let five members join each group and share its partitions."""
-    members = [Member(number) for number in range(GROUPS * MEMBERS)]
+    members = [Member(number) for number in range(first * MEMBERS, end * MEMBERS)]
     for _ in range(ROUNDS):
         requests = [member.request() for member in members]
         found = answers(connection, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, requests)
@@ -137,11 +137,16 @@ def settle_members(connection: RawConnection) -> list[Member]:
     raise AssertionError("the members did not settle")
 
 
+def await_groups(server: Any, connection: RawConnection) -> None:
+    """Until every group is served; Apache Kafka names a coordinator before that."""
+    wait_for_coordinators(connection, [group_name(number) for number in range(100)])
+    time.sleep(0 if isinstance(server, KohortServer) else 3)
+
+
 def load(server: Any, *, with_members: bool) -> list[Member]:
     connection = RawConnection(server.port)
     create_topic(connection, TOPIC, PARTITIONS)
-    wait_for_coordinators(connection, [group_name(number) for number in range(100)])
-    time.sleep(0 if isinstance(server, KohortServer) else 3)
+    await_groups(server, connection)
     members = settle_members(connection) if with_members else []
     commit_offsets(connection, members)
     connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
 from typing import Final, NamedTuple, NewType
 
 GroupId = NewType("GroupId", str)
@@ -51,9 +52,13 @@ def parse_topic_id(text: str) -> TopicId:
 def java_string_hash(text: str) -> int:
     """Java's `String.hashCode` as a signed 32-bit number, over UTF-16 code units."""
     value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if text.isascii():
+        units: Iterable[int] = text.encode("ascii")
+    else:
+        encoded = text.encode("utf-16-be", "surrogatepass")
+        units = (high << 8 | low for high, low in zip(encoded[::2], encoded[1::2], strict=True))
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
