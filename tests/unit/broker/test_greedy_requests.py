@@ -134,6 +134,22 @@ def test_group_that_is_asked_for_again_and_again_is_answered_once(client: RawCli
     assert len(client.ask(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=groups)).results) == 1
 
 
+def test_offsets_that_are_asked_for_again_and_again_are_answered_once(client: RawClient) -> None:
+    """A text of 4 KB may be committed with each: a few bytes must not become gigabytes."""
+    client.create_topic("t")
+    row = OffsetCommitRequestPartition(committed_offset=3, committed_metadata="x" * 4096)
+    commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[row])])
+    client.ask(ApiKey.OFFSET_COMMIT, 9, commit)
+    again = fetch_of([OffsetFetchRequestTopics(name="t", partition_indexes=[0] * 1_000)] * 100)
+    (group,) = client.ask(ApiKey.OFFSET_FETCH, 9, again).groups
+    assert [[cell.committed_offset for cell in topic.partitions] for topic in group.topics] == [[3]]
+    everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 1_000)
+    assert len(client.ask(ApiKey.OFFSET_FETCH, 9, everything).groups) == 1
+    old = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0] * 1_000)])
+    (topic,) = client.ask(ApiKey.OFFSET_FETCH, 7, old).topics
+    assert len(topic.partitions) == 1
+
+
 def test_group_id_of_a_megabyte_closes_the_connection(client: RawClient) -> None:
     """No string on the wire is longer than Kafka's; here it is the compact form, whose length could say so."""
     body = encode_uvarint((1 << 20) + 1) + b"x" * (1 << 20) + bytes(40)

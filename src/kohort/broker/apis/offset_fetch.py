@@ -33,7 +33,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest
     if request.version < 8:
         _ask_one(context, request, message)
         return None
-    groups = message.groups
+    groups = list(_each_once(message.groups))
     if not groups:
         return OffsetFetchResponse()
     check_rows(len(groups), MOST_NAMED, "groups")
@@ -52,13 +52,24 @@ def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest
     return None
 
 
+def _each_once(groups: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
+    """Whoever asks for all of a group again and again is answered once: the answer may be large."""
+    whole: set[str] = set()
+    for group in groups:
+        if group.topics is None:
+            if group.group_id in whole:
+                continue
+            whole.add(group.group_id)
+        yield group
+
+
 def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> None:
     topics = message.topics
     check_rows(sum(len(topic.partition_indexes) for topic in topics or ()), MOST_PARTITIONS, "partitions")
     partitions = (
         None
         if topics is None
-        else tuple((topic.name, number) for topic in topics for number in topic.partition_indexes)
+        else tuple(dict.fromkeys((topic.name, number) for topic in topics for number in topic.partition_indexes))
     )
     token = context.runtime.next_token()
     command = commands.FetchOffsets(
@@ -114,10 +125,12 @@ def _command(
     partitions: tuple[tuple[str, int], ...] | None = None
     if group.topics is not None:
         partitions = tuple(
-            (name, number)
-            for topic in group.topics
-            if (name := _name(context, topic.name, topic.topic_id, version)) is not None
-            for number in topic.partition_indexes
+            dict.fromkeys(
+                (name, number)
+                for topic in group.topics
+                if (name := _name(context, topic.name, topic.topic_id, version)) is not None
+                for number in topic.partition_indexes
+            )
         )
     token = context.runtime.next_token()
     return commands.FetchOffsets(
