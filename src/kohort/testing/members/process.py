@@ -178,10 +178,10 @@ class MemberProcess:
         self.start_again()
 
     def start_again(self) -> None:
-        """Whoever runs the process starts it anew."""
+        """Whoever runs the process starts it anew, unless it is told to close before."""
         self.end()
         self.is_alive = True
-        self.later(1_000, self.start)
+        self.later(1_000, lambda: self.end() if self.is_leaving else self.start())
 
     # Talking to the coordinator.
 
