@@ -160,6 +160,20 @@ def test_own_assignor_that_knew_the_predecessor_of_a_static_member_is_asked_agai
     assert group.group.targets.keys() == {"a", "c"}
 
 
+def test_process_that_takes_a_static_name_has_no_wishes_but_its_own() -> None:
+    """Seed 490: a client that has no pattern says nothing of patterns, and nobody would take the old one back."""
+    group = GroupDialogue({"t": 1, "u": 1})
+    group.heartbeat("a", epoch=0, instance_id="i", topics=[], subscribed_topic_regex="[tu]", rack_id="r")
+    group.heartbeat("a", epoch=-2, instance_id="i")
+
+    group.heartbeat("b", epoch=0, instance_id="i", topics=["u"], server_assignor="range")
+
+    member = group.member("b")
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (("u",), None)
+    assert (member.rack_id, member.server_assignor) == (None, "range")
+    assert group.holders() == {"b": {("u", 0)}}
+
+
 def test_static_member_that_is_away_has_the_longer_session_too() -> None:
     """Seed 89: that its connection was closed leaves a static member its session, whatever that is now."""
     group = GroupDialogue({"t": 1}, group_consumer_session_timeout_ms=5_000, group_consumer_heartbeat_interval_ms=1_000)

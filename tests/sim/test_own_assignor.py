@@ -10,8 +10,8 @@ import pytest
 from kohort.testing import World
 from kohort.testing.scenario import GroupPlan, Scenario, draw_scenario
 
-SEEDS = 30
-SEEDS_PER_TEST = 15
+SEEDS = 16
+SEEDS_PER_TEST = 16
 
 
 def scenario_of(seed: int, *, is_own: bool) -> Scenario:

@@ -266,21 +266,30 @@ def _decide_step(
 
 
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
-    """The member's wishes with what the heartbeat says anew."""
+    """The member's wishes with what the heartbeat says anew.
+
+    A join says everything. Apache Kafka lets a static member that subscribes by name now go on with the pattern, the
+    rack and the assignor of the process before it.
+    """
     names = command.subscribed_topic_names
     regex = command.subscribed_topic_regex
     timeout_ms = command.rebalance_timeout_ms
+    is_join = command.member_epoch == JOIN_EPOCH
+    if is_join:
+        names, regex = names or (), regex or ""
     return ConsumerMemberSubscribed(
         group_id=group_id,
         member_id=member.member_id,
         instance_id=member.instance_id if command.instance_id is None else command.instance_id,
-        rack_id=member.rack_id if command.rack_id is None else command.rack_id,
+        rack_id=member.rack_id if command.rack_id is None and not is_join else command.rack_id,
         client_id=command.client_id,
         client_host=command.client_host,
         subscribed_topic_names=member.subscribed_topic_names if names is None else tuple(sorted(set(names))),
         subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex or None,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-        server_assignor=member.server_assignor if command.server_assignor is None else command.server_assignor,
+        server_assignor=(
+            member.server_assignor if command.server_assignor is None and not is_join else command.server_assignor
+        ),
         classic=command.classic,
     )
 
