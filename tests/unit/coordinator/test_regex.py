@@ -289,6 +289,27 @@ def test_offsets_of_topics_that_a_pattern_means_are_in_use(shop: GroupDialogue) 
     )
 
 
+def test_who_joins_without_a_pattern_has_none(group: GroupDialogue) -> None:
+    """A join says everything, and what it leaves out is nobody's wish: neither its own of before nor that of the
+    process whose name it takes. Kafka hands the pattern on; then it reads topics that it never asked for."""
+    group.set_topics({"t": 1, "orders": 1})
+    pattern = {"subscribed_topic_regex": "ord.*", "server_assignor": "range", "rack_id": "r"}
+    group.heartbeat("a", epoch=0, instance_id="one", **pattern).replies(epoch=1, assigned={"t": [0], "orders": [0]})
+    group.heartbeat("a", epoch=-2, instance_id="one")
+    group.heartbeat("b", epoch=0, instance_id="one")
+    group.settle()
+    member = group.member("b")
+    assert (member.subscribed_topic_regex, member.server_assignor, member.rack_id) == (None, None, None)
+    assert group.holders() == {"b": {("t", 0)}}
+    assert group.group.regexes == {}
+    group.heartbeat("b", epoch=group.group.epoch, subscribed_topic_regex="ord.*")
+    group.settle()
+    assert group.holders() == {"b": {("t", 0), ("orders", 0)}}
+    group.heartbeat("b", epoch=0, instance_id="one")
+    group.settle()
+    assert group.holders() == {"b": {("t", 0)}}
+
+
 def test_static_member_comes_back_with_its_pattern(shop: GroupDialogue) -> None:
     subscribe(shop, "a", ORDERS, instance_id="one")
     shop.heartbeat("a", epoch=-2, instance_id="one")
