@@ -103,8 +103,6 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
         rack_id=subscription.rack_id,
         rebalance_timeout_ms=_rebalance_timeout_ms(command),
         subscribed_topic_names=subscription.topics,
-        # A pattern of a member whose place this one takes is not its own.
-        subscribed_topic_regex="",
         # Nobody owns anything before it is a member, whatever it says.
         topic_partitions={} if member is None else _owned(subscription, member, groups.image),
         classic=ClassicMemberFacts(session_timeout_ms=command.session_timeout_ms, protocols=command.protocols),
