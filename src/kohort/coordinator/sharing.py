@@ -32,13 +32,16 @@ _Nested = TypeVar("_Nested", _Target, _Grants)
 class Sharing:
     """What one coordinator has seen lately; `apply` asks it for every value that it keeps."""
 
-    __slots__ = ("_grants", "_plain", "_targets")
+    __slots__ = ("_grants", "_kept", "_plain", "_targets")
 
     def __init__(self) -> None:
         self._plain: Final[dict[object, object]] = {}
         #: The same value, as a tuple that cannot change -> the value.
         self._targets: Final[dict[object, _Target]] = {}
         self._grants: Final[dict[object, _Grants]] = {}
+        #: id of a target or of grants that are remembered -> that value: the reader of a log hands out the same again
+        #: and again, and knows them sooner.
+        self._kept: Final[dict[int, object]] = {}
 
     def plain(self, value: _Plain) -> _Plain:
         """An equal value, perhaps another member's."""
@@ -53,15 +56,29 @@ class Sharing:
 
     def target(self, target: _Target) -> _Target:
         """An equal target, perhaps another member's."""
+        if self._kept.get(id(target)) is target:
+            return target
         if not 0 < len(target) <= SMALL or any(len(partitions) > SMALL_COUNT for partitions in target.values()):
             return target
-        return _remember(self._targets, _target_key(target), target)
+        return self._remember(self._targets, _target_key(target), target)
 
     def grants(self, grants: _Grants) -> _Grants:
         """Equal grants, perhaps another member's."""
+        if self._kept.get(id(grants)) is grants:
+            return grants
         if not 0 < len(grants) <= SMALL or any(len(partitions) > SMALL_COUNT for partitions in grants.values()):
             return grants
-        return _remember(self._grants, _grants_key(grants), grants)
+        return self._remember(self._grants, _grants_key(grants), grants)
+
+    def _remember(self, known: dict[object, _Nested], key: object, value: _Nested) -> _Nested:
+        found = known.get(key)
+        if found is None:
+            if len(known) >= REMEMBERED:
+                known.clear()
+                self._kept.clear()
+            known[key] = found = value
+            self._kept[id(value)] = value
+        return found
 
 
 def check_sharing(sharing: Sharing) -> None:
@@ -86,12 +103,3 @@ def _target_key(target: _Target) -> object:
 
 def _grants_key(grants: _Grants) -> object:
     return tuple((topic_id, tuple(partitions.items())) for topic_id, partitions in grants.items())
-
-
-def _remember(known: dict[object, _Nested], key: object, value: _Nested) -> _Nested:
-    found = known.get(key)
-    if found is None:
-        if len(known) >= REMEMBERED:
-            known.clear()
-        known[key] = found = value
-    return found
