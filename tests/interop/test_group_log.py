@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import kohort
 from kohort.coordinator import recordcodec
 from kohort.coordinator import records as facts
+from kohort.coordinator.logbatch import build_log_batch
 from kohort.ids import OFFSETS_TOPIC, TopicId, parse_topic_id
 from kohort.records.batch import build_batch
 from kohort.storage.compaction import compact, finish_replacement, plan_compaction
@@ -315,3 +316,37 @@ def test_dump_reads_every_type_of_ours(tmp_path: Path, *, is_compacted: bool) ->
     assert set(kinds) >= {1, 2, 3, 5, 6, 7, 8, 16}, said
     turns = {int(found[1]) for found in re.finditer(r"CreateTime: (\d+) keySize", said)}
     assert max(turns) == 29 and (is_compacted or turns == set(range(30)))
+
+
+def test_dump_reads_offsets_of_our_transactions(tmp_path: Path) -> None:
+    """Committed, aborted and still open ones: batches of their producers, and markers."""
+    store = Store.open(str(tmp_path / "data"))
+    (log,) = store.create_topic(OFFSETS_TOPIC, 1, topic_id=ID, configs={"cleanup.policy": "compact"}).partitions
+    commit = one_of_each()[0]
+    assert isinstance(commit, facts.OffsetCommitted)
+
+    def write(record: facts.Record) -> None:
+        batch = build_log_batch([record], now_ms=3)
+        assert batch is not None
+        log.append(batch, now_ms=3, validate=False)
+
+    for producer_id, is_commit in ((7, True), (8, False), (9, None)):
+        write(
+            facts.TransactionalOffsetCommitted(
+                **GROUP, producer_id=producer_id, producer_epoch=2, commit=replace(commit, offset=producer_id)
+            )
+        )
+        if is_commit is not None:
+            write(
+                facts.TransactionCompleted(group_id="", producer_id=producer_id, producer_epoch=2, is_commit=is_commit)
+            )
+    files = [segment.path for segment in log.segments]
+    store.close()
+
+    said = run_kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", ",".join(files))
+
+    assert "isvalid: false" not in said
+    written = re.findall(r"producerId: (\d+) producerEpoch: 2 .*?isTransactional: true isControl: (\w+)", said)
+    assert written == [("7", "false"), ("7", "true"), ("8", "false"), ("8", "true"), ("9", "false")], said
+    assert re.findall(r"endTxnMarker: (\w+)", said) == ["COMMIT", "ABORT"]
+    assert re.findall(r'"offset":(\d+)', said) == ["7", "8", "9"]
