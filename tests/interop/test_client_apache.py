@@ -25,15 +25,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
 
 @pytest.fixture(scope="module")
-def quick_java() -> Iterator[None]:
-    """A JVM that lives for a minute starts twice as fast if it does not optimise for hours."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        yield
-
-
-@pytest.fixture(scope="module")
-def formatted(quick_java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data directory of a broker that has never run; both brokers start from a copy."""
     blank = ApacheKafka(directory=str(tmp_path_factory.mktemp("blank")))
     blank.format()

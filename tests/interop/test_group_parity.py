@@ -102,6 +102,5 @@ def test_no_live_member_is_told_that_there_is_no_group(ours: Answers) -> None:
 
 @pytest.mark.interop
 @pytest.mark.apache
-def test_what_is_recorded_is_what_kafka_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+def test_what_is_recorded_is_what_kafka_answers() -> None:
     assert answers_of_kafka() == recorded_answers()

@@ -30,9 +30,7 @@ class JavaMember:
         if shutil.which("javac") is None:
             pytest.skip("a member in Java needs a JDK (javac), which is not installed")
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-        # A process that lives for seconds is not worth much compiling.
-        quick = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        command = ["java", *quick, quiet, "-cp", f"{libs}{os.sep}*", str(PROGRAM), address, group_id]
+        command = ["java", "-Xmx128m", quiet, "-cp", f"{libs}{os.sep}*", str(PROGRAM), address, group_id]
         self._process = subprocess.Popen(
             [
                 *command,
