@@ -48,7 +48,7 @@ class Checkers:
         is_clean: bool = False,
     ) -> None:
         self._now_ms = now_ms
-        self.offsets = OffsetLaws(home_of, label_of, is_clean=is_clean)
+        self.offsets = OffsetLaws(home_of, label_of, members, is_clean=is_clean)
         self._owners = OwnerLaws(label_of, members, is_first_of_its_name)
         self.moves = MoveLaws()
         #: By number of the shard; a restart begins anew.

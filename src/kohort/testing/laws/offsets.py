@@ -1,13 +1,15 @@
 """Laws about committed offsets and processed records.
 
 Laws: a place is a partition of a topic of one making: a topic that is made again has other places. Commits by name,
-as the classic protocol has them, may meet a topic of another making, so what was processed is not judged there.
+as the classic protocol has them, may meet a topic of another making, so what was processed is not judged there. A
+static classic member that the others went on without has a generation again before it knows what it has lost; what it
+commits meanwhile is a hole of that protocol, which knows no partitions, and no fault of the coordinator.
 Source: architecture (Determinism); Jepsen's checks of commits; KIP-848 (commits are fenced by the epoch of the grant).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
@@ -16,6 +18,7 @@ from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.testing.members.process import MemberProcess
 from kohort.testing.story import LawBroken
 
 #: (group, topic, partition)
@@ -30,10 +33,19 @@ class OffsetLaws:
     Args:
         home_of: number of the shard that coordinates a group.
         label_of: the label of a topic id, as members call it.
+        members: every process of the world.
         is_clean: nothing goes wrong in this world, so that each record is processed once.
     """
 
-    def __init__(self, home_of: Callable[[str], int], label_of: Callable[[TopicId], str], *, is_clean: bool) -> None:
+    def __init__(
+        self,
+        home_of: Callable[[str], int],
+        label_of: Callable[[TopicId], str],
+        members: Mapping[str, MemberProcess],
+        *,
+        is_clean: bool,
+    ) -> None:
+        self._members = members
         self._label_of = label_of
         self._home_of = home_of
         self._is_clean = is_clean
@@ -106,6 +118,9 @@ class OffsetLaws:
             self._processed[record.group_id, self._label_of(record.topic_id), record.partition] = record.offset
             return
         if before is not None and before[0] == record.topic_id and record.offset < before[1]:
+            if self._was_left_behind(command):
+                self._acknowledged.pop(place, None)
+                return
             why = f"the commit of {place} goes back from {before[1]} to {record.offset}"
             raise LawBroken("CommitNeverGoesBack", why, group_id=record.group_id)
         group = groups.consumer.get(record.group_id)
@@ -115,6 +130,12 @@ class OffsetLaws:
         if holder != command.member_id:
             why = f"{command.member_id} commits {place}, which {holder} holds"
             raise LawBroken("CommitByHolderOnly", why, group_id=record.group_id)
+
+    def _was_left_behind(self, command: asked.CommitOffsets) -> bool:
+        process = next((p for p in self._members.values() if p.member_id == command.member_id), None)
+        if process is None or process.instance_id is None or process.synced_generation < 0:
+            return False
+        return command.generation_or_member_epoch > process.synced_generation + 1
 
     def _on_commit_answered(self, command: asked.CommitOffsets, body: asked.CommitOffsetsReply) -> None:
         for offset, error in zip(command.offsets, body.errors, strict=True):
