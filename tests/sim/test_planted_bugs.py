@@ -18,7 +18,7 @@ from kohort.coordinator.classic.rebalance import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import JoinGroupReply, ReplyBody, SyncGroupReply
 from kohort.coordinator.consumer import assignable, heartbeat, offload, reconcile, static
-from kohort.coordinator.decision import Arm, Decision, Reply
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.offsets import commit
 from kohort.coordinator.records import Record
 from kohort.coordinator.shard import Shard
@@ -459,6 +459,26 @@ def test_fetch_that_skips_records() -> None:
             super()._reply(home, request, body)
 
     assert law_that_finds(broker_class=Eager) == "NothingIsSkipped"
+
+
+def test_commit_that_is_not_noted() -> None:
+    """Where every hand-over is clean, nobody processes a record again."""
+    clean = replace(SLOW, weights={"join": 2, "leave": 1}, is_clean=True)
+
+    assert law_that_finds(build_shard=without_records(facts.OffsetCommitted), scenario=clean) == "ProcessedOnce"
+
+
+def test_deadline_that_nobody_forgets() -> None:
+    """One that is set with each join, and outlasts everybody."""
+
+    class Unforgiving(Tampered):
+        def tamper(self, decision: Decision) -> Decision:
+            sessions = [e for e in decision.effects if isinstance(e, Arm) and e.key.kind == "session"]
+            keys = ((e, TimerKey("pending", e.key.group_id, e.key.member_id)) for e in sessions)
+            extra = (Arm(key, e.deadline_ms + 10_000_000) for e, key in keys)
+            return replace(decision, effects=(*decision.effects, *extra))
+
+    assert law_that_finds(build_shard=Unforgiving) == "DeadlinesEnd"
 
 
 # The log.

@@ -80,6 +80,7 @@ class ClassicMember(MemberProcess):
 
         def done() -> None:
             if self._round == number:
+                self.commit(self.owned)
                 self.give_up(set(self.owned))
                 self._send_join(number)
 
@@ -281,6 +282,7 @@ class ClassicMember(MemberProcess):
 
         def done() -> None:
             if self._round == number:
+                self.commit(revoked)
                 self.give_up(revoked)
                 self.gain(assigned - self.owned)
                 self.join()

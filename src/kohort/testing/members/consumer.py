@@ -284,6 +284,7 @@ class ConsumerMember(MemberProcess):
         def done() -> None:
             if self._callback == number:
                 self._callback = 0
+                self.commit(self.owned - target)
                 self.give_up(self.owned - target)
                 self._finish(target)
 
