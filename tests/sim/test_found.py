@@ -140,6 +140,26 @@ def test_classic_member_learns_that_its_topic_was_gone_when_the_group_was_moved_
     assert group.group.members["x"].pending_revocation == {}
 
 
+def test_classic_member_of_a_group_that_went_down_and_up_again_gives_up_what_was_deleted_meanwhile() -> None:
+    """Seed 5160: the assignment that it takes along names topics, and of one that is gone only the id was known."""
+    group = MixedDialogue({"t": 1, "u": 1, "w": 1})
+    x = group.client("x", topics=["t", "u"])
+    group.rebalance(x, shares={"x": {"t": [0], "u": [0]}})
+    group.heartbeat("a", epoch=0, topics=["w"])
+    group.settle_all(x)
+    assert x.owned == {"t": (0,), "u": (0,)}
+
+    group.set_topics({"t": 1, "w": 1})
+    group.leave("a")
+    group.heartbeat("b", epoch=0, topics=["w"])
+    group.fire_due()
+
+    assert x.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    group.settle_all(x)
+    assert x.owned == {"t": (0,)}
+    assert group.member("x").pending_revocation == {}
+
+
 def test_own_assignor_that_knew_the_predecessor_of_a_static_member_is_asked_again() -> None:
     """Found beside test_planted_bugs: who had no target leaves none behind that would show it, and no new epoch.
 

@@ -180,7 +180,7 @@ def _id_of_gone(name: str) -> TopicId:
     return TopicId(blake2b(f"gone {name}".encode(), digest_size=16).digest())
 
 
-def _giving_up(moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
+def _giving_up(classic: ClassicGroup, moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
     """member id -> what it may still be at work on, and has to join again without.
 
     What does not exist any more: by name, it would be taken for a topic that is made again. What its leader took from
@@ -195,6 +195,12 @@ def _giving_up(moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
                 if (topic_id, number) not in taken:
                     taken.add((topic_id, number))
                     found.setdefault(each.member.member_id, {}).setdefault(topic_id, []).append(number)
+    for each in moved if classic.was_consumer_group else ():
+        member_id = each.member.member_id
+        if member_id not in classic.awaiting_join and member_id not in found:
+            # Up again before it has joined: of a topic that was deleted just before the group was moved down only the
+            # id was known, which no assignment says. Whatever that is, it is none of its own any more.
+            found[member_id] = {_id_of_gone(f"member {member_id}"): [0]}
     return found
 
 
@@ -238,7 +244,7 @@ def _build_records(
         if each.assigned
     )
     records.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
-    pending = _giving_up(moved)
+    pending = _giving_up(classic, moved)
     records.extend(
         CurrentAssignmentSet(
             group_id=group_id,
