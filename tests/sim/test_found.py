@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.commands import JoinGroup, JoinGroupReply, SyncGroup
+from kohort.coordinator.decision import TimerKey
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import encode_assignment, encode_subscription
 from support.coordinator_dialogue import GroupDialogue
@@ -158,6 +160,27 @@ def test_classic_member_of_a_group_that_went_down_and_up_again_gives_up_what_was
     group.settle_all(x)
     assert x.owned == {"t": (0,)}
     assert group.member("x").pending_revocation == {}
+
+
+def test_successor_of_a_static_classic_member_is_rid_of_its_deadlines() -> None:
+    """Seed 10958: one that was left ended the first rebalance of the group, once it was classic, before anybody came."""
+    group = MixedDialogue({"t": 2})
+    x = group.client("x", instance_id="i")
+    group.rebalance(x, shares={"x": [0, 1]})
+    group.heartbeat("a", epoch=0)
+    assert x.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    key = TimerKey("join", "g", "x")
+    deadline_ms = group.shard.timers.deadline(key)
+    assert deadline_ms is not None
+
+    group.join(fresh="y", instance_id="i")
+    assert group.shard.timers.deadline(key) is None
+    group.leave("a")
+    group.shard.timers.arm(key, group.now_ms)
+    group.fire_due()
+
+    assert group.shard.groups.classic["g"].members.keys() == {"y"}
+    assert group.shard.groups.classic["g"].state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_own_assignor_that_knew_the_predecessor_of_a_static_member_is_asked_again() -> None:

@@ -39,6 +39,9 @@ def decide_expiry(group: ClassicGroup | None, key: TimerKey, settings: GroupSett
             _expire_session(draft, key.member_id, settings)
         case "pending":
             _expire_pending(draft, key.member_id)
+        case "join" | "sync" if key.member_id:
+            # Of somebody who was a classic member of the KIP-848 group that this one was: the phases here are others.
+            pass
         case "join" if group.state is ClassicGroupState.PREPARING_REBALANCE:
             complete_join(draft)
         case "initial_delay" if group.initial_remaining_ms is not None:

@@ -21,7 +21,7 @@ from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.reconcile import Goal
 from kohort.coordinator.consumer.target import target_in
 from kohort.coordinator.consumer.tombstones import build_member_tombstones
-from kohort.coordinator.decision import Disarm, Effect, TimerKey
+from kohort.coordinator.decision import Disarm, Effect, TimerKey, TimerKind
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
 from kohort.coordinator.records import (
     ConsumerMemberForgotten,
@@ -135,7 +135,9 @@ def build_succession(
     target = group.targets.get(gone, NO_TARGET)
     if target:
         records.append(MemberTargetSet(group_id=group_id, member_id=subscribed.member_id, partitions=target))
-    return records, [Disarm(predecessor.session_key), Disarm(TimerKey("rebalance", group_id, gone))]
+    # Those of a classic member are left to nobody, either: the group may be a classic one when they pass.
+    kinds: tuple[TimerKind, ...] = ("rebalance",) if predecessor.classic is None else ("rebalance", "join", "sync")
+    return records, [Disarm(predecessor.session_key), *(Disarm(TimerKey(kind, group_id, gone)) for kind in kinds)]
 
 
 def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[Record], list[Effect]]:
