@@ -163,7 +163,7 @@ def test_classic_member_of_a_group_that_went_down_and_up_again_gives_up_what_was
 
 
 def test_successor_of_a_static_classic_member_is_rid_of_its_deadlines() -> None:
-    """Seed 10958: one that was left ended the first rebalance of the group, once it was classic, before anybody came."""
+    """Seed 10958: one that was left ended the first rebalance of the group, once it was classic, with nobody there."""
     group = MixedDialogue({"t": 2})
     x = group.client("x", instance_id="i")
     group.rebalance(x, shares={"x": [0, 1]})
