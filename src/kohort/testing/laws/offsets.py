@@ -117,10 +117,12 @@ class OffsetLaws:
             self._acknowledged.pop(place, None)
             self._processed[record.group_id, self._label_of(record.topic_id), record.partition] = record.offset
             return
+        if record.group_id not in groups.consumer and self._was_left_behind(command):
+            # Nothing is known of this place until its owner has committed.
+            self._committed.pop(place, None)
+            self._acknowledged.pop(place, None)
+            return
         if before is not None and before[0] == record.topic_id and record.offset < before[1]:
-            if self._was_left_behind(command):
-                self._acknowledged.pop(place, None)
-                return
             why = f"the commit of {place} goes back from {before[1]} to {record.offset}"
             raise LawBroken("CommitNeverGoesBack", why, group_id=record.group_id)
         group = groups.consumer.get(record.group_id)
