@@ -24,7 +24,7 @@ from topics import create_topic
 MEMBERS = 1_000
 PARTITIONS = 4_000
 #: Joins after the group has settled, over which the CPU is averaged.
-SINGLE_JOINS = 10
+SINGLE_JOINS = 4
 HEARTBEATS_S = 4.0
 
 
