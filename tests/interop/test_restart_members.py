@@ -28,6 +28,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.ids import OFFSETS_TOPIC
 from kohort.storage.store import Store
+from support.java_member import JavaMember
 from support.restarts import DEADLINE_SECONDS, MortalBroker, wait_until
 
 pytestmark = pytest.mark.interop
@@ -348,3 +349,62 @@ def test_members_notice_nothing(broker: MortalBroker, client: str) -> None:
         assert all(state == states[0] for state in states), "a restart changed the group"
         assert poll_all() == owned
         assert [member.called for member in members] == called, "a member was called back"
+
+
+#: As it comes, a leader that reaches no broker forgets its topics and rejoins when it finds them again (KIP-899).
+JAVA_CLASSIC = {
+    "group_protocol": "classic",
+    "heartbeat_interval_ms": "200",
+    "session_timeout_ms": "60000",
+    "metadata_recovery_strategy": "none",
+}
+
+
+@pytest.mark.apache
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        pytest.param({}, (None, None), id="consumer"),
+        pytest.param({}, ("one", "two"), id="consumer, static"),
+        pytest.param(JAVA_CLASSIC, (None, None), id="classic"),
+    ],
+)
+def test_java_members_notice_nothing(
+    broker: MortalBroker, config: dict[str, str], names: tuple[str | None, ...]
+) -> None:
+    """Apache Kafka's own consumer; that it goes on shows in what it commits."""
+    often = {"auto_commit_interval_ms": "100", "reconnect_backoff_max_ms": "200"}
+    with ExitStack() as stack:
+        producer = stack.enter_context(kohort.Producer(bootstrap_servers=broker.address, reconnect_backoff_max_ms=200))
+        admin = stack.enter_context(kohort.Admin(bootstrap_servers=broker.address, reconnect_backoff_max_ms=200))
+        members = [
+            stack.enter_context(JavaMember(broker.address, topic=TOPIC, instance_id=name, **config, **often))
+            for name in names
+        ]
+
+        def read_on(turn: int) -> None:
+            for partition in range(PARTITIONS):
+                producer.send(TOPIC, b"value", partition=partition).result(20)
+            wait_until(
+                lambda: [row.committed for row in admin.group_offsets("g")] == [turn + 1] * PARTITIONS,
+                f"the members commit all of turn {turn}",
+            )
+
+        held = ["", ""]
+
+        def hear() -> list[str]:
+            for number, member in enumerate(members):
+                held[number : number + 1] = member.said()[-1:] or [held[number]]
+            return held
+
+        wait_until(lambda: [len(line.split()) for line in hear()] == [3, 3], "the members hold two partitions each")
+        read_on(0)
+        states: list[dict[str, object]] = []
+        for turn in (1, 2):
+            broker.kill()
+            states.append(stored(broker.data_dir))
+            broker.revive()
+            read_on(turn)
+        assert len(states[0]) == 1, "the group is in the log"
+        assert all(state == states[0] for state in states), "a restart changed the group"
+        assert [member.said() for member in members] == [[], []], "members went on with what they held"
