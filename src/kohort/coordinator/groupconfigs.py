@@ -26,7 +26,7 @@ from kohort.coordinator.commands import (
 from kohort.coordinator.consumer.window import assignment_key, target_due_ms
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.groupid import check_group_id_length
-from kohort.coordinator.liveness import longest_interval_ms
+from kohort.coordinator.liveness import longest_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet, Record
 from kohort.coordinator.settings import GroupSettings
@@ -263,12 +263,14 @@ def _rearm(
         # Classic members have asked for sessions of their own.
         for member in [member for member in group.members.values() if member.classic is None]:
             deadline_ms = timers.deadline(member.session_key)
-            # Who is disconnected has what grace it has until it is heard of again; static members have none.
-            is_in_grace = member.is_disconnected and member.instance_id is None
-            if deadline_ms is None or (is_in_grace and not is_shorter):
+            if deadline_ms is None:
                 continue
-            if (deadline_ms > fair_ms) is is_shorter:
-                effects.append(Arm(member.session_key, fair_ms))
+            due_ms = fair_ms
+            # Static members have no grace.
+            if member.is_disconnected and member.instance_id is None and not is_shorter:
+                due_ms = min(fair_ms, _grace_ends_ms(deadline_ms, old, new, len(group.members), now_ms=now_ms))
+            if due_ms != deadline_ms and (deadline_ms > due_ms) is is_shorter:
+                effects.append(Arm(member.session_key, due_ms))
     key = assignment_key(group.group_id)
     deadline_ms = timers.deadline(key)
     if deadline_ms is not None:
@@ -277,6 +279,18 @@ def _rearm(
         # More balance may be had now, or what a limit held back.
         effects.append(Arm(key, max(now_ms, target_due_ms(group, new, now_ms=now_ms))))
     return effects
+
+
+def _grace_ends_ms(deadline_ms: int, old: GroupSettings, new: GroupSettings, members: int, *, now_ms: int) -> int:
+    """When a member whose connection is gone is given up once its session is longer.
+
+    Its grace may have been cut by the end of the shorter session, and nobody knows any more by how much: it ends as
+    late as it can have been meant to, at most one grace from now.
+    """
+    if new.group_disconnect_grace_ms < 0:
+        return 2**63 - 1
+    next_heartbeat_ms = deadline_ms - old.group_consumer_session_timeout_ms + settled_interval_ms(old, members, -1)
+    return max(deadline_ms, max(now_ms, next_heartbeat_ms) + new.group_disconnect_grace_ms)
 
 
 def _balance_wanted(settings: GroupSettings) -> tuple[int, int]:

@@ -154,6 +154,31 @@ def test_a_longer_session_does_not_lengthen_the_grace() -> None:
     assert group.group.members == {}
 
 
+def test_a_grace_that_the_session_cut_is_whole_once_the_session_is_longer() -> None:
+    """Found by simulation (seed 40297)."""
+    group = graceful(group_consumer_session_timeout_ms=8_000)
+    group.stable(a=[0, 1])
+    group.advance(ms=7_000)
+    group.disconnect("a")
+    group.advance(ms=500)
+    group.alter_configs({"consumer.session.timeout.ms": "45000"}).is_done()
+    group.advance(ms=GRACE_MS - 1)
+    assert "a" in group.group.members
+    group.advance(ms=1)
+    assert group.group.members == {}
+
+
+def test_without_the_grace_any_more_the_longer_session_decides() -> None:
+    group = graceful()
+    group.stable(a=[0, 1])
+    group.disconnect("a")
+    group.alter_configs({"group.disconnect.grace.ms": "-1", "consumer.session.timeout.ms": "60000"}).is_done()
+    group.advance(ms=59_999)
+    assert "a" in group.group.members
+    group.advance(ms=1)
+    assert group.group.members == {}
+
+
 # ---- the classic protocol
 
 
