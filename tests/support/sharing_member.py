@@ -14,9 +14,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from kohort import Consumer, TopicPartition
+
+#: Notified with each event of any member: what is waited for is often up to several of them.
+_CHANGED: Final = threading.Condition()
 
 
 class SharingMember:
@@ -26,7 +29,6 @@ class SharingMember:
         command = [sys.executable, __file__, bootstrap, protocol, group, topic]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.events: list[dict[str, Any]] = []
-        self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -47,9 +49,9 @@ class SharingMember:
         return [tuple(pair) for event in list(self.events) if event["what"] == "read" for pair in event["records"]]
 
     def wait_for(self, test: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
-        """Wait until something holds; looked at after each event of this member."""
-        with self._changed:
-            assert self._changed.wait_for(test, timeout_s), f"{what}; it said {self.events[-5:]}"
+        """Wait until something holds; looked at after each event of any member."""
+        with _CHANGED:
+            assert _CHANGED.wait_for(test, timeout_s), f"{what}; it said {self.events[-5:]}"
 
     def leave(self) -> None:
         """Let it go in peace."""
@@ -71,9 +73,9 @@ class SharingMember:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._changed:
+            with _CHANGED:
                 self.events.append(json.loads(line))
-                self._changed.notify_all()
+                _CHANGED.notify_all()
 
 
 @contextmanager
