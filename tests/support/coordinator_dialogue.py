@@ -12,7 +12,7 @@ from typing import Any
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
-from kohort.coordinator.chronicle import Stimulus, tell
+from kohort.coordinator.chronicle import tell
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.invariants import check_assignment_is_due, check_groups, check_step, epochs_of
 from kohort.coordinator.logbatch import build_log_batch, read_log_batch
@@ -20,6 +20,7 @@ from kohort.coordinator.model import ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import Record, TransactionalOffsetCommitted, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
+from kohort.coordinator.teller import Stimulus
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId

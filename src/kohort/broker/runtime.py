@@ -22,7 +22,7 @@ from kohort.broker.durability import Durability, is_durable
 from kohort.broker.grouplog import GroupLogLoader, without_collections
 from kohort.broker.request import Request
 from kohort.clock import Clock
-from kohort.coordinator.chronicle import Stimulus, count_of, tell
+from kohort.coordinator.chronicle import count_of, tell
 from kohort.coordinator.commands import (
     Command,
     GroupCommand,
@@ -36,6 +36,7 @@ from kohort.coordinator.logbatch import build_log_batch
 from kohort.coordinator.model import AssignorFailure
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
+from kohort.coordinator.teller import Stimulus
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import CauseId, RequestToken, coordinator_partition
 from kohort.journal.ring import Journal

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.chronicle import PARTITIONS_SHOWN, count_of
+from kohort.coordinator.chronicle import count_of
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, LeavingMember
 from kohort.coordinator.commands import LeaveGroup as Leave
+from kohort.coordinator.teller import PARTITIONS_SHOWN
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken
 from kohort.journal.rows import Entry, RowKind
@@ -258,3 +259,14 @@ def test_step_to_an_even_target_is_a_trigger_of_its_own() -> None:
     new(group)
     group.advance(ms=1_000)
     assert find(new(group), "epoch_bumped") == {"epoch": "3", "trigger": "next step to an even target"}
+
+
+def test_changed_configs_are_told_with_what_they_are_now() -> None:
+    group = GroupDialogue({"t": 2})
+    group.alter_configs({"consumer.session.timeout.ms": "10000", "group.assignor.max.moves": "3"}).is_done()
+    assert find(new(group), "configs_changed") == {
+        "consumer.session.timeout.ms": "10000",
+        "group.assignor.max.moves": "3",
+    }
+    group.alter_configs({"consumer.session.timeout.ms": None}).is_done()
+    assert find(new(group), "configs_changed") == {"consumer.session.timeout.ms": "(default)"}

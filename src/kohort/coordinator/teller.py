@@ -1,0 +1,317 @@
+"""The records of one decision for one group, in words: one entry each, targets and forgotten offsets together.
+
+Laws: nothing is decided or changed here; what a record means is told beside the state before it.
+Source: requirements G4 and J1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator import records as facts
+from kohort.coordinator.classic import volatile as classic
+from kohort.coordinator.classic.state import NOT_REBALANCED
+from kohort.coordinator.consumer.volatile import ComputationNoted
+from kohort.coordinator.decision import TimerKey
+from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
+from kohort.ids import TopicId, format_topic_id
+from kohort.journal.rows import Entry, RowKind
+
+#: What leads to a decision: a command, or a deadline that has passed.
+Stimulus = asked.Command | TimerKey
+
+#: Partitions that one entry names; the rest is a number.
+PARTITIONS_SHOWN: Final = 32
+
+#: Kinds of deadlines, in words.
+TIMERS: Final = {
+    "session": "session timeout",
+    "rebalance": "rebalance timeout",
+    "join": "join timeout",
+    "sync": "sync timeout",
+    "pending": "member id was not used",
+    "initial_delay": "initial delay over",
+    "assignment": "assignment due",
+}
+_STEP: Final = "next step to an even target"
+
+
+class Teller:
+    """Tells the records that one decision has for one group."""
+
+    def __init__(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> None:
+        self._groups = groups
+        self._stimulus = stimulus
+        self._group_id = group_id
+        self._records = records
+        self._consumer = groups.consumer.get(group_id)
+        self._classic = groups.classic.get(group_id)
+        members = self._consumer.members if self._consumer is not None else {}
+        self._members: Mapping[str, ConsumerMember] = members
+        #: Members whose group changes its protocol under them: they neither come nor go.
+        self._kept = self._find_kept()
+        self._trigger = self._find_trigger()
+
+    def entries(self) -> Iterator[Entry]:
+        """One per record that says something; targets together."""
+        targets = 0
+        forgotten = 0
+        for record in self._records:
+            if isinstance(record, facts.MemberTargetSet):
+                targets += 1
+            elif isinstance(record, facts.OffsetForgotten):
+                forgotten += 1
+            elif isinstance(record, facts.TargetAssignmentEpochSet):
+                epoch = str(record.assignment_epoch)
+                yield self._decision("target_computed", epoch=epoch, members_changed=str(targets))
+            elif not self._is_kept(record):
+                teller = _TELL.get(type(record))
+                found = None if teller is None else teller(self, record)
+                if found is not None:
+                    yield found
+        if forgotten:
+            yield self._transition("offsets_forgotten", partitions=str(forgotten))
+
+    def _find_kept(self) -> set[str]:
+        if self._classic is not None and self._continues_as(facts.ClassicGroupForgotten):
+            moved = {record.member_id for record in self._records if isinstance(record, facts.ConsumerMemberSubscribed)}
+            return self._classic.members.keys() & moved
+        if self._continues_as(facts.ConsumerGroupForgotten):
+            put = [record.member.member_id for record in self._records if isinstance(record, classic.MemberPut)]
+            return self._members.keys() & put
+        return set()
+
+    def _is_kept(self, record: facts.Record) -> bool:
+        if isinstance(record, facts.ConsumerMemberForgotten | facts.CurrentAssignmentForgotten):
+            return record.member_id in self._kept
+        return False
+
+    def _find_trigger(self) -> str:
+        stimulus = self._stimulus
+        if isinstance(stimulus, TimerKey):
+            return TIMERS.get(stimulus.kind, stimulus.kind)
+        if isinstance(stimulus, asked.TopicsChanged):
+            return "topics changed"
+        if isinstance(stimulus, asked.TargetComputed):
+            return _STEP
+        if isinstance(stimulus, asked.LeaveGroup):
+            return "members removed" if len(stimulus.members) > 1 else "member left"
+        if isinstance(stimulus, asked.ConsumerGroupHeartbeat):
+            if stimulus.member_epoch == -2:
+                return "static member left for a while"
+            if stimulus.member_epoch < 0:
+                return "member left"
+            if stimulus.member_id in self._members:
+                return "subscription changed"
+            borne = self._consumer.instance_ids if self._consumer is not None else {}
+            return "static member returned" if stimulus.instance_id in borne else "member joined"
+        if isinstance(stimulus, asked.JoinGroup):
+            known = self._members if self._classic is None else self._classic.members
+            return "member rejoined" if stimulus.member_id in known else "member joined"
+        return type(stimulus).__name__
+
+    def _transition(self, event: str, member_id: str = "", **details: str) -> Entry:
+        return self._entry(RowKind.TRANSITION, event, member_id, details)
+
+    def _decision(self, event: str, member_id: str = "", **details: str) -> Entry:
+        return self._entry(RowKind.DECISION, event, member_id, details)
+
+    def _entry(self, kind: RowKind, event: str, member_id: str, details: dict[str, str]) -> Entry:
+        shown = tuple((name, value) for name, value in details.items() if value)
+        return Entry(kind=kind, event=event, group_id=self._group_id, member_id=member_id, details=shown)
+
+    # Groups of the consumer protocol.
+
+    def epoch_set(self, record: facts.ConsumerGroupEpochSet) -> Entry:
+        # The deadline of an assignment follows from a change that was told; only a step has an epoch of its own.
+        is_step = isinstance(self._stimulus, TimerKey) and self._stimulus.kind == "assignment"
+        trigger = _STEP if is_step else self._trigger
+        return self._decision("epoch_bumped", epoch=str(record.epoch), trigger=trigger)
+
+    def subscribed(self, record: facts.ConsumerMemberSubscribed) -> Entry:
+        before = self._members.get(record.member_id)
+        wants = {
+            "topics": ",".join(record.subscribed_topic_names[:PARTITIONS_SHOWN]),
+            "pattern": record.subscribed_topic_regex or "",
+            "assignor": record.server_assignor or "",
+        }
+        if before is None:
+            is_kept = record.classic is not None and record.member_id in self._kept
+            return self._transition(
+                "member_kept" if is_kept else "member_joined",
+                record.member_id,
+                instance=record.instance_id or "",
+                client=record.client_id,
+                host=record.client_host,
+                **wants,
+            )
+        is_same = (
+            before.subscribed_topic_names == record.subscribed_topic_names
+            and before.subscribed_topic_regex == record.subscribed_topic_regex
+            and before.server_assignor == record.server_assignor
+        )
+        if is_same:
+            return self._transition("member_changed", record.member_id, client=record.client_id)
+        return self._transition("subscription_changed", record.member_id, **wants)
+
+    def member_forgotten(self, record: facts.ConsumerMemberForgotten) -> Entry:
+        before = self._members.get(record.member_id)
+        instance = "" if before is None else before.instance_id or ""
+        return self._transition("member_removed", record.member_id, instance=instance, reason=self._trigger)
+
+    def assignment_set(self, record: facts.CurrentAssignmentSet) -> Entry | None:
+        before = self._members.get(record.member_id)
+        old = _flat(before.assigned) if before is not None else set()
+        old_pending = _flat(before.pending_revocation) if before is not None else set()
+        new, pending = _flat(record.assigned), _flat(record.pending_revocation)
+        released = self._show((old | old_pending) - new - pending)
+        if before is not None and record.member_epoch < 0 <= before.member_epoch:
+            return self._transition(
+                "member_away",
+                record.member_id,
+                instance=before.instance_id or "",
+                held=self._show(new),
+                released=released,
+            )
+        is_new = before is not None or record.member_id not in self._kept
+        return self._transition(
+            "assignment_changed",
+            record.member_id,
+            epoch=str(record.member_epoch),
+            state=record.state.name,
+            **{"gained" if is_new else "held": self._show(new - old)},
+            asked_back=self._show(pending - old_pending),
+            released=released,
+        )
+
+    def assignment_forgotten(self, record: facts.CurrentAssignmentForgotten) -> Entry | None:
+        before = self._members.get(record.member_id)
+        held = set() if before is None else _flat(before.assigned) | _flat(before.pending_revocation)
+        return self._transition("assignment_released", record.member_id, released=self._show(held)) if held else None
+
+    def group_forgotten(self, record: facts.Record) -> Entry | None:
+        if isinstance(record, facts.ClassicGroupForgotten) and self._continues_as(facts.ConsumerGroupEpochSet):
+            return self._transition("group_converted", to="consumer")
+        if isinstance(record, facts.ConsumerGroupForgotten) and self._continues_as(
+            classic.ClassicGroupOpened, facts.ClassicGroupStored, classic.MemberPut
+        ):
+            return self._transition("group_converted", to="classic")
+        return self._transition("group_forgotten")
+
+    def _continues_as(self, *kinds: type[facts.Record]) -> bool:
+        return any(isinstance(record, kinds) for record in self._records)
+
+    def computation_noted(self, record: ComputationNoted) -> Entry | None:
+        group = self._consumer
+        if record.computing is not None:
+            asked_of = record.computing
+            return self._decision(
+                "assignor_asked",
+                assignor=asked_of.assignor,
+                epoch=str(asked_of.epoch),
+                members=str(len(asked_of.assignable.members)),
+                partitions=str(len(asked_of.assignable.space)),
+            )
+        failure = record.failure
+        if failure is None or (group is not None and failure == group.failure):
+            return None
+        return self._decision(
+            "assignor_failed", assignor=failure.assignor, why=failure.error, failures=str(failure.count)
+        )
+
+    # Classic groups.
+
+    def member_put(self, record: classic.MemberPut) -> Entry:
+        member = record.member
+        is_known = self._classic is not None and member.member_id in self._classic.members
+        event = "member_rejoined" if is_known else "member_joined"
+        return self._transition(
+            "member_kept" if member.member_id in self._kept else event,
+            member.member_id,
+            instance=member.instance_id or "",
+            client=member.client_id,
+            host=member.client_host,
+            protocols=",".join(member.protocol_names),
+        )
+
+    def classic_member_removed(self, record: classic.MemberRemoved) -> Entry:
+        return self._transition("member_removed", record.member_id, reason=self._trigger)
+
+    def member_replaced(self, record: classic.StaticMemberReplaced) -> Entry:
+        member, former = record.member, record.replaced_id
+        return self._transition("member_replaced", member.member_id, instance=member.instance_id or "", former=former)
+
+    def rebalance_begun(self, record: classic.RebalanceBegun) -> Entry:
+        return self._decision("rebalance_began", trigger=self._trigger, why=record.reason)
+
+    def generation_begun(self, record: classic.GenerationBegun) -> Entry:
+        return self._decision(
+            "generation_began", record.leader, generation=str(record.generation), protocol=record.protocol_name
+        )
+
+    def classic_stored(self, record: facts.ClassicGroupStored) -> Entry | None:
+        if record.state_timestamp_ms == NOT_REBALANCED:
+            return None
+        state = "Stable" if record.members else "Empty"
+        return self._transition(
+            "group_at_rest", state=state, generation=str(record.generation), members=str(len(record.members))
+        )
+
+    def classic_connection_lost(self, record: classic.ClassicConnectionLost) -> Entry:
+        return self._transition("connection_lost", record.member_id)
+
+    def connection_seen(self, record: facts.MemberConnectionSeen) -> Entry:
+        return self._transition("connection_lost" if record.is_gone else "connection_back", record.member_id)
+
+    def id_handed_out(self, record: classic.MemberIdHandedOut) -> Entry:
+        return self._decision("member_id_required", record.member_id)
+
+    def configs_set(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> Entry:
+        before = self._groups.configs.get(self._group_id, {})
+        after = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
+        changed = {name: after.get(name, "(default)") for name in sorted(before.keys() | after.keys())}
+        different = {name: value for name, value in changed.items() if before.get(name, "(default)") != value}
+        return self._transition("configs_changed", **different)
+
+    def _show(self, partitions: set[tuple[TopicId, int]]) -> str:
+        if not partitions:
+            return ""
+        by_id = self._groups.image.by_id
+        shown = sorted(
+            (by_id[topic_id].name if topic_id in by_id else format_topic_id(topic_id), number)
+            for topic_id, number in partitions
+        )
+        names = " ".join(f"{topic}-{number}" for topic, number in shown[:PARTITIONS_SHOWN])
+        more = len(shown) - PARTITIONS_SHOWN
+        return f"{names} and {more} more" if more > 0 else names
+
+
+def _flat(grants: Grants) -> set[tuple[TopicId, int]]:
+    return {(topic_id, number) for topic_id, partitions in grants.items() for number in partitions}
+
+
+#: Record type -> what it tells; targets and offsets are summed up, and what is not here says nothing by itself.
+_TELL: Final[dict[type[facts.Record], Callable[..., Entry | None]]] = {
+    facts.ConsumerGroupEpochSet: Teller.epoch_set,
+    facts.ConsumerMemberSubscribed: Teller.subscribed,
+    facts.ConsumerMemberForgotten: Teller.member_forgotten,
+    facts.CurrentAssignmentSet: Teller.assignment_set,
+    facts.CurrentAssignmentForgotten: Teller.assignment_forgotten,
+    facts.ConsumerGroupForgotten: Teller.group_forgotten,
+    ComputationNoted: Teller.computation_noted,
+    facts.ClassicGroupForgotten: Teller.group_forgotten,
+    facts.ClassicGroupStored: Teller.classic_stored,
+    classic.ClassicGroupDropped: Teller.group_forgotten,
+    classic.MemberPut: Teller.member_put,
+    classic.MemberRemoved: Teller.classic_member_removed,
+    classic.StaticMemberReplaced: Teller.member_replaced,
+    classic.MemberIdHandedOut: Teller.id_handed_out,
+    classic.ClassicConnectionLost: Teller.classic_connection_lost,
+    facts.MemberConnectionSeen: Teller.connection_seen,
+    facts.GroupConfigsSet: Teller.configs_set,
+    facts.GroupConfigsForgotten: Teller.configs_set,
+    classic.RebalanceBegun: Teller.rebalance_begun,
+    classic.GenerationBegun: Teller.generation_begun,
+}
