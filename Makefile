@@ -10,7 +10,7 @@ test: setup  ## everything that must hold, under 12 minutes
 	$(PY) -m ruff format --check src tests bench examples tools
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
-	$(PY) -m pytest tests
+	$(PY) -m pytest -n 2 --dist loadfile tests
 
 soak: setup  ## 10,000 seeds of the simulation
 	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
