@@ -53,7 +53,8 @@ def compare(
     """Medians, and the ratio of the medians."""
     mine, theirs = median(ours), median(peers) if peers else None
     ratio = None
-    if theirs:
+    # Counts may be none at all on either side; then there is no ratio.
+    if theirs and mine:
         ratio = theirs / mine if less_is_better else mine / theirs
     spread = f"{min(ours):,.4g}-{max(ours):,.4g}" + (f" / {min(peers):,.4g}-{max(peers):,.4g}" if peers else "")
     return Row(what, mine, theirs, peer_name, unit, reach, ratio, spread)
