@@ -170,7 +170,7 @@ class Perturbations:
 
     def subscribe(self) -> None:
         """A member wants other topics."""
-        if (process := self._pick()) is not None:
+        if (process := self._pick()) is not None and not process.is_starting:
             process.subscribe(self._world.draw_topics())
 
     # Network.

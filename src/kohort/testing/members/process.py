@@ -82,6 +82,7 @@ class MemberProcess:
         #: How many partitions it had to give up.
         self.given_up = 0
         self.is_alive = False
+        self.is_starting = False
         self.is_paused = False
         #: It has said, or is saying, that it leaves; nothing else is begun.
         self.is_leaving = False
@@ -98,7 +99,7 @@ class MemberProcess:
 
     def start(self) -> None:
         """The process begins."""
-        self.is_alive = True
+        self.is_alive, self.is_starting = True, False
         self.tell("starts", self.topics)
         self.later(self.settings.process_interval_ms, self._process)
         self.later(self.settings.commit_interval_ms, self._commit_regularly)
@@ -180,7 +181,7 @@ class MemberProcess:
     def start_again(self) -> None:
         """Whoever runs the process starts it anew, unless it is told to close before."""
         self.end()
-        self.is_alive = True
+        self.is_alive = self.is_starting = True
         self.later(1_000, lambda: self.end() if self.is_leaving else self.start())
 
     # Talking to the coordinator.
