@@ -53,6 +53,8 @@ class OffsetLaws:
         self._committed: dict[Place, Commit] = {}
         #: The highest commit that a member was told is stored.
         self._acknowledged: dict[Place, Commit] = {}
+        #: The number of the request by which an administrator set a place last.
+        self._set_by: dict[Place, int] = {}
         #: (group, label of the topic, partition) -> the offset below which the group has processed everything.
         self._processed: dict[Place, int] = {}
 
@@ -115,6 +117,7 @@ class OffsetLaws:
         if command.generation_or_member_epoch < 0:
             # An administrator may do that, and nobody is told less than what was acknowledged by it.
             self._acknowledged.pop(place, None)
+            self._set_by[place] = command.request
             self._processed[record.group_id, self._label_of(record.topic_id), record.partition] = record.offset
             return
         if record.group_id not in groups.consumer and self._was_left_behind(command):
@@ -143,6 +146,9 @@ class OffsetLaws:
         for offset, error in zip(command.offsets, body.errors, strict=True):
             place = (command.group_id, offset.topic, offset.partition)
             if error != ErrorCode.NONE or place not in self._committed:
+                continue
+            # The answer to what an administrator has overruled meanwhile promises nothing any more.
+            if command.request < self._set_by.get(place, 0):
                 continue
             topic_id, _ = self._committed[place]
             known = self._acknowledged.get(place)
