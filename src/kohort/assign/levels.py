@@ -7,22 +7,28 @@ equal load: the first ones keep and get more.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from functools import partial
 
 from kohort.assign.choice import kernels
 
+#: level -> how many partitions lie above it, or are missing below it, over all loads.
+LevelSum = Callable[[int], int]
 
-def moves_needed(loads: array[int], free: int, imbalance: int) -> int:
+
+def fewest_moves(average: int, free: int, imbalance: int, sum_above: LevelSum, sum_below: LevelSum) -> int:
     """The least number of partitions that must leave their owners until loads differ by 1 + `imbalance` at most.
 
     Args:
-        loads: member -> partitions, not empty.
+        average: of the loads once the free partitions are given out, rounded down.
         free: how many partitions without an owner come to the loads.
         imbalance: the difference beyond 1 that is worth no move.
+        sum_above: of the loads.
+        sum_below: of the loads.
     """
-    average = (sum(loads) + free) // len(loads)
 
     def moves_with(low: int) -> int:
-        return max(kernels.sum_above(loads, low + 1 + imbalance), kernels.sum_below(loads, low) - free)
+        return max(sum_above(low + 1 + imbalance), sum_below(low) - free)
 
     # The number is convex in the lowest load: as it rises, the top gives less and the bottom needs more.
     first, last = max(average - imbalance, 0), average
@@ -35,27 +41,45 @@ def moves_needed(loads: array[int], free: int, imbalance: int) -> int:
     return moves_with(first)
 
 
+def lowest_top(largest: int, count: int, sum_above: LevelSum) -> int:
+    """The lowest level above which there are `count` partitions at most; `largest` of the loads is one such level."""
+    low, high = 0, largest
+    while low < high:
+        middle = (low + high) // 2
+        if sum_above(middle) <= count:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def highest_bottom(smallest: int, largest: int, count: int, sum_below: LevelSum) -> int:
+    """The highest level below which `count` partitions at most are missing, for loads between these two."""
+    low, high = smallest, largest + count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum_below(middle) <= count:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def moves_needed(loads: array[int], free: int, imbalance: int) -> int:
+    """`fewest_moves` of an array: member -> partitions, not empty."""
+    average = (sum(loads) + free) // len(loads)
+    return fewest_moves(average, free, imbalance, partial(kernels.sum_above, loads), partial(kernels.sum_below, loads))
+
+
 def lower_top(loads: array[int], count: int) -> None:
     """Take `count` partitions away, each from the largest load."""
     if not count:
         return
-    low, high = 0, kernels.largest(loads)
-    while low < high:
-        middle = (low + high) // 2
-        if kernels.sum_above(loads, middle) <= count:
-            high = middle
-        else:
-            low = middle + 1
+    low = lowest_top(kernels.largest(loads), count, partial(kernels.sum_above, loads))
     kernels.lower_to(loads, low, count - kernels.sum_above(loads, low))
 
 
 def raise_bottom(loads: array[int], count: int) -> None:
     """Add `count` partitions, each to the smallest load."""
-    low, high = min(loads), kernels.largest(loads) + count
-    while low < high:
-        middle = (low + high + 1) // 2
-        if kernels.sum_below(loads, middle) <= count:
-            low = middle
-        else:
-            high = middle - 1
+    low = highest_bottom(min(loads), kernels.largest(loads), count, partial(kernels.sum_below, loads))
     kernels.raise_to(loads, low, count - kernels.sum_below(loads, low))

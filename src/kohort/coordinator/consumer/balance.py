@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
+from kohort.assign.levels import fewest_moves, highest_bottom, lowest_top
 from kohort.ids import TopicId
 
 #: topic id -> ascending partitions.
@@ -166,7 +168,8 @@ def plan_targets(
     """
     counts = {load: len(members) for load, members in balance.by_load.items()}
     free = len(balance.free)
-    moves = _moves_needed(counts, free, imbalance)
+    average = (sum(load * count for load, count in counts.items()) + free) // sum(counts.values())
+    moves = fewest_moves(average, free, imbalance, partial(_sum_above, counts), partial(_sum_below, counts))
     if max_moves >= 0:
         moves = min(moves, max_moves)
     if (free + moves) * _FEW > balance.total:
@@ -176,30 +179,6 @@ def plan_targets(
     loads = _lowered(balance.by_load, counts, moves)
     _raise(balance.by_load, loads, free + moves)
     return _hand_over(balance, targets, loads)
-
-
-def _moves_needed(counts: Mapping[int, int], free: int, imbalance: int) -> int:
-    """The least number of partitions that must leave their owners until loads differ by 1 + `imbalance` at most.
-
-    Args:
-        counts: load -> number of members that have it.
-        free: partitions that nobody has.
-        imbalance: see `plan_targets`.
-    """
-    average = (sum(load * count for load, count in counts.items()) + free) // sum(counts.values())
-
-    def moves_with(low: int) -> int:
-        return max(_sum_above(counts, low + 1 + imbalance), _sum_below(counts, low) - free)
-
-    # The number is convex in the lowest load: as it rises, the top gives less and the bottom needs more.
-    first, last = max(average - imbalance, 0), average
-    while first < last:
-        middle = (first + last) // 2
-        if moves_with(middle) <= moves_with(middle + 1):
-            last = middle
-        else:
-            first = middle + 1
-    return moves_with(first)
 
 
 def _sum_above(counts: Mapping[int, int], level: int) -> int:
@@ -215,13 +194,7 @@ def _lowered(by_load: Mapping[int, list[str]], counts: Mapping[int, int], moves:
     loads: dict[str, tuple[int, int]] = {}
     if not moves:
         return loads
-    low, high = 0, max(counts)
-    while low < high:
-        middle = (low + high) // 2
-        if _sum_above(counts, middle) <= moves:
-            high = middle
-        else:
-            low = middle + 1
+    low = lowest_top(max(counts), moves, partial(_sum_above, counts))
     givers = sorted(member for load, members in by_load.items() if load > low for member in members)
     for load, members in by_load.items():
         if load > low:
@@ -242,13 +215,7 @@ def _raise(by_load: Mapping[int, list[str]], loads: dict[str, tuple[int, int]], 
         counts[before] -= 1
         counts[after] = counts.get(after, 0) + 1
     counts = {load: members for load, members in counts.items() if members}
-    low, high = min(counts), max(counts) + count
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _sum_below(counts, middle) <= count:
-            low = middle
-        else:
-            high = middle - 1
+    low = highest_bottom(min(counts), max(counts), count, partial(_sum_below, counts))
     rest = count - _sum_below(counts, low)
     givers = sorted(member for member, (before, after) in loads.items() if after <= min(low, before - 1))
     for member in givers:
