@@ -20,7 +20,7 @@ from kohort.wire.registry import ApiKey
 from load import RawConnection, frame
 from readiness import until, wait_for_coordinators
 from report import Row, alternate, compare, show
-from servers import KohortServer, apache_server
+from servers import start_both
 from topics import create_topic
 
 FLUSH = "log.flush.interval.messages"
@@ -68,12 +68,8 @@ def rate(connection: RawConnection, requests: list[bytes], in_flight: int, count
 def measure(runs: int, *, is_synced: bool) -> tuple[list[Row], list[str]]:
     """The modes of one setting of both brokers, and why there is no peer if there is none."""
     with ExitStack() as stack:
-        properties = {FLUSH: 1 if is_synced else NEVER}
-        mine: Any = stack.enter_context(KohortServer(properties))
-        peer: Any = apache_server(properties)
-        left_out = [peer] if isinstance(peer, str) else []
-        servers = [mine] if left_out else [mine, stack.enter_context(peer)]
-        connections = [RawConnection(server.port) for server in servers]
+        mine, peer, left_out = start_both(stack, {FLUSH: 1 if is_synced else NEVER})
+        connections = [RawConnection(server.port) for server in (mine, peer) if server]
         prepared = [prepare(connection) for connection in connections]
 
         def once(at: int, in_flight: int, count: int) -> float:

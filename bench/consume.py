@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import Any
 
 from report import Row, alternate, compare, show
-from servers import KohortServer, apache_server
+from servers import start_both
 from topics import fill
 
 PARTITIONS = 4
@@ -62,14 +61,9 @@ def with_confluent(bootstrap: str) -> float:
 
 def main(runs: int) -> None:
     rows: list[Row] = []
-    left_out = []
     with ExitStack() as stack:
-        servers: list[Any] = [stack.enter_context(KohortServer())]
-        peer = apache_server()
-        if isinstance(peer, str):
-            left_out.append(peer)
-        else:
-            servers.append(stack.enter_context(peer))
+        mine, peer, left_out = start_both(stack)
+        servers = [server for server in (mine, peer) if server]
         for server in servers:
             fill(server, TOPIC, partitions=PARTITIONS, records=RECORDS, value=b"x" * 100)
             address = server.bootstrap_servers

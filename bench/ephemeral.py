@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import resource
 from contextlib import ExitStack
-from typing import Any
 
 from groupload import GroupLoad, Member
 from load import RawConnection
 from report import Row, compare, show
 from requests import settled_heartbeat
-from servers import KohortServer, apache_server
+from servers import start_both
 from topics import create_topic
 
 STABLE, WAVE = 10, 200
@@ -64,15 +63,10 @@ def revoked(members: list[Member]) -> int:
 def main(runs: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
-    left_out: list[str] = []
     found: list[list[dict[str, float]]] = [[], []]
     with ExitStack() as stack:
-        servers: list[Any] = [stack.enter_context(KohortServer())]
-        peer: Any = apache_server({"num.network.threads": 3})
-        if isinstance(peer, str):
-            left_out.append(peer)
-        else:
-            servers.append(stack.enter_context(peer))
+        mine, peer, left_out = start_both(stack, peer={"num.network.threads": 3})
+        servers = [server for server in (mine, peer) if server]
         for server in servers:
             connection = RawConnection(server.port)
             settled_heartbeat(connection)

@@ -11,7 +11,7 @@ from typing import Any
 from kohort.wire.registry import ApiKey
 from load import RawConnection, frame
 from report import Row, alternate, compare, show
-from servers import KohortServer, apache_server
+from servers import start_both
 from topics import PAGE_CACHE, batch_of, create_topic, fetch_request, produce_request
 
 BATCH_RECORDS = 280  # about 32 KB, so that a request of 64 KB or 1 MB is filled by whole batches
@@ -30,15 +30,8 @@ def fill_partition(server: Any) -> int:
 
 def main(runs: int) -> None:
     rows: list[Row] = []
-    left_out = []
     with ExitStack() as stack:
-        mine: Any = stack.enter_context(KohortServer())
-        peer: Any = apache_server()
-        if isinstance(peer, str):
-            left_out.append(peer)
-            peer = None
-        else:
-            stack.enter_context(peer)
+        mine, peer, left_out = start_both(stack)
         end = fill_partition(mine)
         if peer:
             fill_partition(peer)

@@ -16,7 +16,7 @@ from load import RawConnection
 from members import cpu_s
 from report import Row, compare, show
 from requests import settled_heartbeat
-from servers import KohortServer, apache_server
+from servers import start_both
 from topics import create_topic
 
 #: (members, partitions)
@@ -60,16 +60,9 @@ def measure(server: Any, size: tuple[int, int], joins: int) -> list[float]:
 
 
 def main(runs: int) -> None:
-    left_out: list[str] = []
     with ExitStack() as stack:
-        ours = stack.enter_context(KohortServer())
-        peer: Any = apache_server()
-        if isinstance(peer, str):
-            left_out.append(peer)
-            peer = None
-        else:
-            stack.enter_context(peer)
-        rows = [_row(ours, peer if size in SHARED_SIZES else None, size, runs) for size in SHARED_SIZES + OWN_SIZES]
+        mine, peer, left_out = start_both(stack)
+        rows = [_row(mine, peer if size in SHARED_SIZES else None, size, runs) for size in SHARED_SIZES + OWN_SIZES]
     show("Broker CPU of one join into a group at rest", rows, left_out=left_out)
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 from kohort.wire.registry import ApiKey
 from load import RawConnection, frame
 from report import Row, alternate, compare, show
-from servers import KohortServer, apache_server
+from servers import start_both
 from topics import PAGE_CACHE, batch_of, create_topic, produce_request
 
 #: (what, records of 100 B in a batch, requests, unit, reach)
@@ -25,17 +25,10 @@ SHAPES = (
 
 def main(runs: int) -> None:
     rows: list[Row] = []
-    left_out = []
     for title, flush, share in (("page cache", PAGE_CACHE, 1.0), ("synced", "1", 0.25)):
         with ExitStack() as stack:
-            mine: Any = stack.enter_context(KohortServer())
             # Apache Kafka has a sync for each append by the same topic config.
-            peer: Any = apache_server()
-            if isinstance(peer, str):
-                left_out.append(peer)
-                peer = None
-            else:
-                stack.enter_context(peer)
+            mine, peer, left_out = start_both(stack)
             for what, records, count, unit, reach in SHAPES:
                 batch = batch_of(records, b"x" * 100)
                 requests = int(count * share)

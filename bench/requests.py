@@ -6,7 +6,6 @@ Peer: Apache Kafka 4.3.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
 from uuid import uuid4
 
 from kohort.wire.messages.api_versions import ApiVersionsRequest
@@ -15,7 +14,7 @@ from kohort.wire.registry import ApiKey
 from load import RawConnection, frame
 from readiness import until, wait_for_coordinators
 from report import Row, alternate, compare, show
-from servers import KohortServer, apache_server
+from servers import start_both
 from topics import create_topic
 
 COUNT = 40_000
@@ -72,15 +71,8 @@ def rate(connection: RawConnection, request: bytes) -> float:
 
 def main(runs: int) -> None:
     rows: list[Row] = []
-    left_out = []
     with ExitStack() as stack:
-        mine: Any = stack.enter_context(KohortServer())
-        peer: Any = apache_server()
-        if isinstance(peer, str):
-            left_out.append(peer)
-            peer = None
-        else:
-            stack.enter_context(peer)
+        mine, peer, left_out = start_both(stack)
         connections = [RawConnection(server.port) for server in (mine, peer) if server]
         for what, reach, prepare in (
             ("ApiVersions", ">= 2x", lambda _: api_versions()),

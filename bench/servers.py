@@ -10,9 +10,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -83,6 +84,20 @@ def apache_server(properties: Mapping[str, object] | None = None) -> object:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     return ApacheServer(properties)
+
+
+def start_both(
+    stack: ExitStack, properties: Mapping[str, object] | None = None, *, peer: Mapping[str, object] | None = None
+) -> tuple[Any, Any, list[str]]:
+    """Both brokers until the stack is closed: (kohort, Apache Kafka or `None`, sentences on what is left out).
+
+    `properties` are for both, those of `peer` for Apache Kafka alone.
+    """
+    theirs: Any = apache_server({**(properties or {}), **(peer or {})})
+    ours = stack.enter_context(KohortServer(properties))
+    if isinstance(theirs, str):
+        return ours, None, [theirs]
+    return ours, stack.enter_context(theirs), []
 
 
 def resident_mb(pid: int) -> float:
