@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import kohort
-from support.assignor_package import AssignorPackage, is_gone
+from support.assignor_package import AssignorPackage, is_gone, wait_until_gone
 from support.confluent_member import Member, settle
 from support.restarts import MortalBroker
 from support.waiting import until
@@ -136,7 +136,7 @@ def test_broker_serves_everybody_else_while_an_assignor_takes_a_minute(
     began = time.monotonic()
     broker.stop()
     assert time.monotonic() - began < 20
-    until(lambda: is_gone(process_id), what="its process is gone", step=lambda: time.sleep(0.02))
+    wait_until_gone(process_id)
 
 
 def test_group_is_told_that_its_assignor_took_too_long(
@@ -166,7 +166,7 @@ def test_broker_killed_in_the_middle_leaves_no_process_and_begins_anew(
             assert process_id is not None
             broker.kill()
             package.is_in("good")
-            until(lambda: is_gone(process_id), what="its process is gone", step=lambda: time.sleep(0.02))
+            wait_until_gone(process_id)
             broker.revive()
             poll_until(lambda: len(member.owned) == PARTITIONS, member, what="the target is computed")
 

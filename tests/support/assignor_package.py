@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from support.waiting import until
 
 #: What the package has; `moody` does what the file `mood` beside it says.
 SOURCE = '''
@@ -150,3 +153,8 @@ def is_gone(process_id: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+def wait_until_gone(process_id: int) -> None:
+    """A process that is nobody's child here tells nobody of its end: look again and again."""
+    until(lambda: is_gone(process_id), what="the process ends", step=lambda: time.sleep(0.02))

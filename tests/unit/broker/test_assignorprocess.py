@@ -17,8 +17,7 @@ from kohort.broker.settings import BrokerSettings
 from kohort.coordinator.decision import ComputeTarget
 from kohort.errors import ConfigError
 from support.assignables import group_of
-from support.assignor_package import AssignorPackage, is_gone
-from support.waiting import until
+from support.assignor_package import AssignorPackage, wait_until_gone
 
 GROUP = group_of({"t": 2, "u": 1}, {"a": ["t", "u"], "b": ["t", "u"]})
 #: Limits: of an order that is answered, and of one that is not.
@@ -60,10 +59,6 @@ def ask(process: AssignorProcess, timeout_ms: int = LONG_MS) -> Answer:
 
 def nobody_listens(_owner: array[int] | None, _error: str) -> None:
     """Takes an answer."""
-
-
-def wait_until_gone(process_id: int) -> None:
-    until(lambda: is_gone(process_id), what="the process ends", step=lambda: time.sleep(0.02))
 
 
 def test_answers_come_from_one_process_in_order(process: AssignorProcess) -> None:
