@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.classic.state import ClassicGroupState
-from kohort.coordinator.commands import JoinGroup, JoinGroupReply, SyncGroup
+from kohort.coordinator.commands import JoinGroup, JoinGroupReply, SyncGroup, SyncGroupReply
 from kohort.coordinator.decision import TimerKey
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import encode_assignment, encode_subscription
 from support.coordinator_dialogue import GroupDialogue
-from support.mixed_dialogue import MixedDialogue
+from support.mixed_dialogue import MixedDialogue, assignment, subscription
 
 
 def test_topic_that_vanished_while_the_broker_was_down_is_taken_from_its_group() -> None:
@@ -125,6 +125,44 @@ def test_static_leader_that_missed_nothing_comes_back_without_a_rebalance(unders
 
     assert (reply.generation_id, reply.leader, len(reply.members)) == (2, "x-2", 2)
     assert reply.skip_assignment == understands
+
+
+@pytest.mark.parametrize("topics", [{"t": 1}, {"t": 1, "u": 2}, {"t": 1, "u": 1, "v": 1}])
+def test_static_leader_that_missed_a_change_between_its_join_and_its_sync_leads_a_rebalance(
+    topics: dict[str, int],
+) -> None:
+    """Seed 9742: the topic was deleted before the answer to the join had left; the leader has never seen it.
+
+    What it sees first it takes for what always was, and of a Stable group's leader nobody takes a plan.
+    """
+    group = MixedDialogue({"t": 1, "u": 1})
+    everything = ["t", "u", "v"]
+    x, y = group.client("x", topics=everything, instance_id="i"), group.client("y", topics=everything)
+    group.rebalance(x, y, shares={"x": {"t": [0]}, "y": {"u": [0]}})
+    protocols = (("range", subscription(everything)),)
+    reply = group.join(fresh="x-2", instance_id="i", protocols=protocols).body_as(JoinGroupReply)
+    assert (reply.error, reply.leader) == (ErrorCode.NONE, "x-2"), "nobody notices that it was restarted"
+
+    group.set_topics(topics)
+    refusal = group.sync("x-2", reply.generation_id, {"x-2": {"t": [0]}}).body_as(SyncGroupReply)
+
+    assert refusal.error == ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.beat("y", y.generation) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_static_leader_syncs_by_what_its_group_works_by_and_nobody_rebalances() -> None:
+    """The counterpart, also where one of the topics is not there yet."""
+    group = MixedDialogue({"t": 1})
+    everything = ["t", "u"]
+    x = group.client("x", topics=everything, instance_id="i")
+    group.rebalance(x, shares={"x": {"t": [0]}})
+    reply = group.join(fresh="x-2", instance_id="i", protocols=(("range", subscription(everything)),)).body_as(
+        JoinGroupReply
+    )
+
+    answer = group.sync("x-2", reply.generation_id).body_as(SyncGroupReply)
+
+    assert (answer.error, answer.assignment) == (ErrorCode.NONE, assignment({"t": [0]}))
 
 
 def test_classic_member_learns_that_its_topic_was_gone_when_the_group_was_moved_up() -> None:

@@ -244,7 +244,7 @@ class Shard:
         if isinstance(command, asked.SyncGroup):
             if consumer is not None:
                 return classicmembers.decide_sync(consumer, command, image, now_ms=now_ms)
-            return classic.decide_sync(group, command, now_ms=now_ms)
+            return classic.decide_sync(group, command, settings, now_ms=now_ms, image=image)
         if consumer is not None:
             return classicmembers.decide_heartbeat(consumer, command, image, now_ms=now_ms)
         return classic.decide_heartbeat(group, command, now_ms=now_ms)

@@ -20,7 +20,7 @@ from kohort.coordinator.classic.rebalance import (
     fence_parked,
 )
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
-from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware
 from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
@@ -42,7 +42,7 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
     group = draft.group
     reason = f"instance {member.instance_id} came back as {member.member_id}"
     match group.state:
-        case ClassicGroupState.STABLE if _leads_unaware(draft, member):
+        case ClassicGroupState.STABLE if leads_unaware(group, member.member_id, draft.image):
             _park(draft, command, member)
             begin_rebalance(draft, settings, reason=f"{reason}, which leads, and topics have changed")
         case ClassicGroupState.STABLE if _wants_the_same(group, former, member):
@@ -87,33 +87,6 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
     if said is None or given is None:
         return False
     return any(set(owned) - set(given.partitions.get(topic, ())) for topic, owned in said.owned.items())
-
-
-def _leads_unaware(draft: Draft, member: ClassicMember) -> bool:
-    """Whether the member leads, and topics changed while nobody did: by its next look they are what they always were.
-
-    That somebody reads what is there shows in the assignments. A leader whose assignor leaves partitions out on purpose
-    has its group rebalance each time it comes back.
-    """
-    group, image = draft.group, draft.image
-    if group.leader != member.member_id or image is None or not image.version:
-        return False
-    topics = topics_of(group)
-    given = [read_assignment(each.assignment) for each in group.members.values()]
-    if topics is None:
-        return False
-    owned: set[tuple[str, int]] = set()
-    for found in given:
-        if found is None:
-            return False
-        owned.update((topic, number) for topic, numbers in found.partitions.items() for number in numbers)
-    there = {
-        (name, number)
-        for name in topics
-        if (facts := image.by_name.get(name)) is not None
-        for number in range(facts.partition_count)
-    }
-    return owned != there
 
 
 def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:

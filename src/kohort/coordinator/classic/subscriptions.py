@@ -1,4 +1,4 @@
-"""Which topics the members of a classic group read, as far as the coordinator can know.
+"""Which topics the members of a classic group read, and whether they have shared out what there is.
 
 Laws: `None` is "anything": bytes that cannot be read, or of another protocol type, are never taken for "nothing".
 Source: Apache Kafka's `ClassicGroup.isSubscribedToTopic`.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup
+from kohort.coordinator.embeddedcodec import read_assignment
 from kohort.coordinator.recordcodec import subscribed_topics
+from kohort.coordinator.topics import TopicImage
 
 #: The protocol type of consumers, whose metadata says what they read; Kafka Connect and others have their own.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -27,3 +29,29 @@ def topics_of(group: ClassicGroup) -> set[str] | None:
                 return None
             topics.update(found)
     return topics
+
+
+def leads_unaware(group: ClassicGroup, member_id: str, image: TopicImage | None) -> bool:
+    """Whether the member leads, and topics changed while nobody did: by its next look they are what they always were.
+
+    That somebody reads what is there shows in the assignments. A leader whose assignor leaves partitions out on purpose
+    has its group rebalance each time it comes back.
+    """
+    if group.leader != member_id or image is None or not image.version:
+        return False
+    topics = topics_of(group)
+    given = [read_assignment(each.assignment) for each in group.members.values()]
+    if topics is None:
+        return False
+    owned: set[tuple[str, int]] = set()
+    for found in given:
+        if found is None:
+            return False
+        owned.update((topic, number) for topic, numbers in found.partitions.items() for number in numbers)
+    there = {
+        (name, number)
+        for name in topics
+        if (facts := image.by_name.get(name)) is not None
+        for number in range(facts.partition_count)
+    }
+    return owned != there

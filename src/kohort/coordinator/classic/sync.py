@@ -15,17 +15,30 @@ from kohort.coordinator.classic.checks import (
     check_member,
 )
 from kohort.coordinator.classic.draft import Draft
-from kohort.coordinator.classic.rebalance import answer_syncs, build_sync_error, build_sync_reply
+from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance, build_sync_error, build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, build_stored
+from kohort.coordinator.classic.subscriptions import leads_unaware
 from kohort.coordinator.classic.volatile import SyncReceived
 from kohort.coordinator.commands import SyncGroup
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import RequestToken
 
 
-def decide_sync(group: ClassicGroup | None, command: SyncGroup, *, now_ms: int) -> Decision:
+def decide_sync(
+    group: ClassicGroup | None,
+    command: SyncGroup,
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    image: TopicImage | None = None,
+) -> Decision:
     """Park a follower until the leader has spoken; the leader's word makes the group Stable.
+
+    Args:
+        image: the topics that there are, if the group may hold some.
 
     Raises:
         Refused: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
@@ -46,6 +59,8 @@ def decide_sync(group: ClassicGroup | None, command: SyncGroup, *, now_ms: int) 
             return _share_out(Draft(group, command.group_id, now_ms=now_ms), command)
         case ClassicGroupState.COMPLETING_REBALANCE:
             return _note(group, command, parked=command.request, effects=_supersede(group, command))
+        case ClassicGroupState.STABLE if leads_unaware(group, command.member_id, image):
+            return _share_out_anew(Draft(group, command.group_id, now_ms=now_ms, image=image), command, settings)
         case ClassicGroupState.STABLE:
             session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
             return _note(
@@ -72,6 +87,17 @@ def _note(
     if is_awaited and len(group.unsynced) == 1:
         effects = (Disarm(TimerKey("sync", group.group_id)), *effects)
     return Decision((SyncReceived(group_id=group.group_id, member_id=member_id, request=parked),), effects)
+
+
+def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Decision:
+    """The leader of a Stable group plans in vain, by topics that the group does not work by: it shall lead a rebalance.
+
+    A static leader's successor looks at the topics when it hears that it leads. What changed between its join and that
+    look it will never notice (Apache Kafka goes on without those partitions, or with those that are gone).
+    """
+    draft.reply(command.request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+    begin_rebalance(draft, settings, reason=f"{command.member_id} leads since topics have changed")
+    return draft.decision()
 
 
 def _share_out(draft: Draft, command: SyncGroup) -> Decision:
