@@ -14,6 +14,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
 from kohort.broker.embedded import Broker
+from support.kafka_python_client import subscribe
 from support.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -69,7 +70,7 @@ class Member:
         self._thread = threading.Thread(target=self._poll_until_over)
 
     def __enter__(self) -> Member:
-        self.consumer.subscribe(["t"])
+        subscribe(self.consumer, "t")
         self._thread.start()
         return self
 

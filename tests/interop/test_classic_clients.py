@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient
 from support.confluent_member import Member, settle
+from support.kafka_python_client import subscribe
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.interop
@@ -159,7 +161,8 @@ class Noted(KafkaPythonListener):
         """Nothing to note: `assignment` tells it."""
 
 
-def kafka_python(broker: Broker, instance: str) -> tuple[KafkaConsumer, Noted]:
+def kafka_python(broker: Broker, instance: str, stack: ExitStack) -> tuple[KafkaConsumer, Noted]:
+    """A static member that is closed with `stack`, if not before."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers,
         group_id="g",
@@ -168,8 +171,9 @@ def kafka_python(broker: Broker, instance: str) -> tuple[KafkaConsumer, Noted]:
         heartbeat_interval_ms=200,
         enable_auto_commit=False,
     )
+    stack.callback(consumer.close)
     noted = Noted()
-    consumer.subscribe(["t"], listener=noted)
+    subscribe(consumer, "t", listener=noted)
     return consumer, noted
 
 
@@ -186,23 +190,22 @@ def poll_all(*consumers: KafkaConsumer) -> Callable[[], None]:
 
 
 def test_kafka_python_static_member_is_restarted_and_the_other_goes_on(broker: Broker) -> None:
-    first, _ = kafka_python(broker, "one")
-    until(lambda: len(owned(first)) == 4, what="it owns everything", step=poll_all(first))
-    second, noted = kafka_python(broker, "two")
-    until(lambda: len(owned(first)) == len(owned(second)) == 2, what="they share", step=poll_all(first, second))
-    before, kept = owned(first), owned(second)
-    noted.revoked.clear()
-    first.close()
-    state, ids = described(broker)
-    assert (state, sorted(map(str, ids))) == ("Stable", ["one", "two"])
+    with ExitStack() as stack:
+        first, _ = kafka_python(broker, "one", stack)
+        until(lambda: len(owned(first)) == 4, what="it owns everything", step=poll_all(first))
+        second, noted = kafka_python(broker, "two", stack)
+        until(lambda: len(owned(first)) == len(owned(second)) == 2, what="they share", step=poll_all(first, second))
+        before, kept = owned(first), owned(second)
+        noted.revoked.clear()
+        first.close()
+        state, ids = described(broker)
+        assert (state, sorted(map(str, ids))) == ("Stable", ["one", "two"])
 
-    first, _ = kafka_python(broker, "one")
-    until(lambda: owned(first) == before, what="the same partitions", step=poll_all(first, second))
+        first, _ = kafka_python(broker, "one", stack)
+        until(lambda: owned(first) == before, what="the same partitions", step=poll_all(first, second))
 
-    assert (owned(second), noted.revoked) == (kept, [])
-    assert described(broker)[1]["one"] != ids["one"]
-    first.close()
-    second.close()
+        assert (owned(second), noted.revoked) == (kept, [])
+        assert described(broker)[1]["one"] != ids["one"]
 
 
 # ---- aiokafka

@@ -52,6 +52,7 @@ import sys, kafka
 consumer = kafka.KafkaConsumer(
     "t", bootstrap_servers=sys.argv[1], group_id="g", auto_offset_reset="earliest", heartbeat_interval_ms=200,
     session_timeout_ms=45_000, auto_commit_interval_ms=200, reconnect_backoff_max_ms=500)
+assert consumer.partitions_for_topic("t"), "else it may plan without them, and lose what it joins with next"
 while True:
     consumer.poll(timeout_ms=200)
 """

@@ -29,6 +29,7 @@ from kohort.coordinator.shard import Shard
 from kohort.ids import OFFSETS_TOPIC
 from kohort.storage.store import Store
 from support.java_member import JavaMember
+from support.kafka_python_client import subscribe
 from support.restarts import DEADLINE_SECONDS, MortalBroker, wait_until
 
 pytestmark = pytest.mark.interop
@@ -169,7 +170,7 @@ class KafkaPythonMember:
             def on_partitions_assigned(self, assigned: object) -> None:
                 called.append("assigned")
 
-        self._consumer.subscribe([TOPIC], listener=Listener())
+        subscribe(self._consumer, TOPIC, listener=Listener())
 
     def poll(self) -> None:
         for records in self._consumer.poll(timeout_ms=50).values():

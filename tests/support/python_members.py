@@ -11,6 +11,7 @@ import kafka
 
 from kohort import TopicPartition
 from support.group_members import Ledger, ThreadMember
+from support.kafka_python_client import subscribe
 
 _OPTIONS: dict[str, Any] = {
     "group_id": "g",
@@ -30,7 +31,7 @@ class KafkaPythonMember(ThreadMember):
 
     def _read(self) -> None:
         consumer = kafka.KafkaConsumer(**self._options)
-        consumer.subscribe(["t"], listener=_KafkaPythonListener(self._ledger, self.name))
+        subscribe(consumer, "t", listener=_KafkaPythonListener(self._ledger, self.name))
         try:
             while not self._is_leaving.is_set():
                 found = consumer.poll(timeout_ms=500)
