@@ -11,7 +11,7 @@ import pytest
 
 from kohort.assign.interface import Assignable
 from kohort.coordinator import commands as asked
-from kohort.coordinator import recordcodec
+from kohort.coordinator import recordcodec, shard
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import rebalance, sync
 from kohort.coordinator.classic.rebalance import build_sync_reply
@@ -19,6 +19,7 @@ from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import JoinGroupReply, ReplyBody, SyncGroupReply
 from kohort.coordinator.consumer import assignable, heartbeat, offload, reconcile, static
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets import commit
 from kohort.coordinator.records import Record
 from kohort.coordinator.shard import Shard
@@ -107,6 +108,10 @@ class Tampered(Shard):
 
     def tamper(self, decision: Decision) -> Decision:
         raise NotImplementedError
+
+    def renew(self, command: Any, *, now_ms: int) -> int | None:
+        """Nothing goes the short way, past what is changed."""
+        return None
 
     def handle(self, command: Any, *, now_ms: int) -> Decision:
         return self.tamper(super().handle(command, now_ms=now_ms))
@@ -376,6 +381,19 @@ def test_static_member_that_loses_its_partitions_by_coming_back(monkeypatch: pyt
 
 
 # Answers.
+
+
+def test_heartbeat_that_is_renewed_without_a_look_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
+        group = groups.consumer.get(command.group_id)
+        member = None if group is None else group.members.get(command.member_id)
+        if group is None or member is None or command.member_epoch != member.member_epoch:
+            return None
+        return group, member
+
+    monkeypatch.setattr(shard, "find_settled", find)
+
+    assert law_that_finds() == "RenewalIsHandling"
 
 
 def test_request_that_is_never_answered() -> None:

@@ -14,7 +14,13 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
 from kohort.coordinator.chronicle import tell
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
-from kohort.coordinator.invariants import check_assignment_is_due, check_groups, check_step, epochs_of
+from kohort.coordinator.invariants import (
+    check_assignment_is_due,
+    check_groups,
+    check_renewal,
+    check_step,
+    epochs_of,
+)
 from kohort.coordinator.logbatch import build_log_batch, read_log_batch
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import Record, TransactionalOffsetCommitted, VolatileRecord
@@ -498,6 +504,8 @@ class GroupDialogue:
 
     def _commit(self, stimulus: Stimulus, decision: Decision) -> None:
         before = epochs_of(self.shard.groups)
+        if isinstance(stimulus, asked.Command):
+            check_renewal(self.shard, stimulus, decision, now_ms=self.now_ms)
         durable = [record for record in decision.records if not isinstance(record, VolatileRecord)]
         batch = build_log_batch(decision.records, now_ms=self.now_ms)
         if batch is not None:

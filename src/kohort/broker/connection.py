@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kohort.broker.limits import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.receivebuffer import KEPT_BYTES, ReceiveBuffer
+from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
 from kohort.broker.replies import Buffer, ReplyQueue
 from kohort.broker.request import Request
 from kohort.errors import RemoteProtocolError
@@ -80,6 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         #: The broker stops: what was read before is still answered.
         self._is_finishing = False
         self._is_counted = False
+        #: The last request that may come again.
+        self._repeat: Repeat | None = None
 
     # ---- asyncio's side
 
@@ -112,6 +115,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_counted = False
             self._context.connection_limit.leave()
         self._replies.abandon()
+        self._repeat = None
         self._input.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -253,6 +257,12 @@ class Connection(asyncio.BufferedProtocol):
     def _handle(self, frame: memoryview) -> None:
         """Handle one request: header, body, API; keep the answer, or the place of one that comes later."""
         api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+        repeat = self._repeat
+        if repeat is not None and not len(self._replies) and repeat.is_same(frame):
+            known = repeat.renew()
+            if known is not None:
+                repeat.route.append_frame(self._out, correlation_id, known)
+                return
         body = MIN_FRAME_BYTES
         client_id = ""
         if client_id_size > 0:
@@ -269,6 +279,8 @@ class Connection(asyncio.BufferedProtocol):
         message = route.decode(frame, body)[0]
         request = Request(self, route, correlation_id, client_id)
         answer = route.handle(context, request, message)
+        if request.renew is not None and len(frame) <= LONGEST_REPEAT_BYTES:
+            self._repeat = Repeat(frame, route, request.renew)
         if answer is None:
             self._replies.add(request)
         elif len(self._replies) or route.has_parts:

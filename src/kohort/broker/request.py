@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from kohort.broker.repeat import Renew
 from kohort.broker.replies import ReplySlot, SlotState
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Peer(Protocol):
 class Request(ReplySlot):
     """One request, and the place of its answer in the order of its connection."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "on_abandon", "route")
+    __slots__ = ("client_id", "connection", "correlation_id", "on_abandon", "renew", "route")
 
     def __init__(self, connection: Peer, route: Route, correlation_id: int, client_id: str) -> None:
         super().__init__()
@@ -46,6 +47,8 @@ class Request(ReplySlot):
         self.client_id = client_id
         #: Called if the connection goes before the answer: takes the request out of whatever it waits in.
         self.on_abandon: Callable[[], None] | None = None
+        #: What answers this request if it comes again word for word; see `repeat`.
+        self.renew: Renew | None = None
 
     @property
     def version(self) -> int:

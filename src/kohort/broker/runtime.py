@@ -25,6 +25,7 @@ from kohort.clock import Clock
 from kohort.coordinator.chronicle import count_of, tell
 from kohort.coordinator.commands import (
     Command,
+    ConsumerGroupHeartbeat,
     GroupCommand,
     MemberDisconnected,
     ReplyBody,
@@ -148,6 +149,28 @@ class Runtime:
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
         self._waiting[command.request] = (request, translate)
         self._carry_out(self._homes[self._index_of(command.group_id)], command)
+
+    def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
+        """Carry out a heartbeat that was answered before, word for word, at once.
+
+        Returns:
+            The interval that the member is told, ms; `None` if the answer is another one by now, or has to wait for the
+            disk: then nothing was done.
+        """
+        home = self._homes[self._index_of(command.group_id)]
+        if self._is_stopped or not is_durable(home.log):
+            return None
+        now_ms = self._clock.now_ms()
+        try:
+            interval_ms = home.shard.renew(command, now_ms=now_ms)
+        except Exception as error:
+            self._fail(error)
+            raise
+        if interval_ms is not None:
+            if self.journal.is_on:
+                self.journal.count(command.group_id, "heartbeats")
+            self._deadlines.watch(home.shard.next_deadline(), now_ms)
+        return interval_ms
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
         """Carry out a command; its reply is handed to `on_reply` once it is durable."""

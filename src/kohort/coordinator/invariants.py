@@ -13,6 +13,7 @@ client's half of NoDoubleClientAssignment, EventuallyConverges) is in `kohort.te
 | ValidMemberEpoch | `check_valid_member_epoch` |
 | ValidStableGroupState | `check_valid_stable_group_state` |
 | GcSideMemberEpochIsMonotonic | `check_step` |
+| RenewalIsHandling | `check_renewal`: of ours; what `Shard.renew` does is what `handle` and `commit` would do |
 | SharedValuesStay | `check_shared`: of ours; equal values that are kept once never change in place |
 
 Source: the names and meanings are those of Vanlightly's TLA+ model of KIP-848; the architecture's checkers.
@@ -23,10 +24,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kohort.coordinator.commands import Command, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.decision import TimerKey
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import (
     NO_GRANTS,
     NO_NAMES,
@@ -39,6 +41,7 @@ from kohort.coordinator.model import (
 )
 from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import MemberState
+from kohort.coordinator.shard import Shard
 from kohort.coordinator.sharing import check_sharing
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
@@ -122,6 +125,29 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
                 raise InvariantViolation(
                     f"{law}: group {group_id}: the epoch of {member_id} fell from {member_epoch} to {now}"
                 )
+
+
+def check_renewal(shard: Shard, command: Command | None, decision: Decision, *, now_ms: int) -> None:
+    """RenewalIsHandling, between `handle` and `commit`: a heartbeat is renewed as it is handled, or not at all."""
+    if not isinstance(command, ConsumerGroupHeartbeat):
+        return
+    session = TimerKey("session", command.group_id, command.member_id)
+    before_ms = shard.timers.deadline(session)
+    interval_ms = shard.renew(command, now_ms=now_ms)
+    after_ms = shard.timers.deadline(session)
+    if interval_ms is None:
+        if after_ms != before_ms:
+            raise InvariantViolation(f"RenewalIsHandling: {command} was not renewed, and its session was")
+        return
+    assert after_ms is not None
+    reply = ConsumerGroupHeartbeatReply(
+        member_id=command.member_id,
+        member_epoch=command.member_epoch,
+        heartbeat_interval_ms=interval_ms,
+        assignment=None,
+    )
+    if decision != Decision((), (Reply(command.request, reply), Arm(session, after_ms))):
+        raise InvariantViolation(f"RenewalIsHandling: {reply} is not what {command} leads to: {decision}")
 
 
 def epochs_of(groups: GroupsState, group_ids: Iterable[str] | None = None) -> dict[str, tuple[int, dict[str, int]]]:

@@ -20,7 +20,7 @@ from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer import volatile as consumer_volatile
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.describe import decide_describe
-from kohort.coordinator.consumer.heartbeat import decide_heartbeat
+from kohort.coordinator.consumer.heartbeat import decide_heartbeat, find_settled
 from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
 from kohort.coordinator.consumer.offload import decide_computed
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
@@ -37,6 +37,7 @@ from kohort.coordinator.groupconfigs import (
 )
 from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.listing import decide_describe_classic, decide_list
+from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.offsets.commit import decide_commit
@@ -104,6 +105,21 @@ class Shard:
             return self._decide(command, now_ms=now_ms)
         except Refused as refused:
             return _refuse(command, refused)
+
+    def renew(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
+        """Handle and commit a heartbeat that was handled before, word for word, if nothing is new by now.
+
+        Returns:
+            The interval that the member is told, ms; its epoch is the command's, and it learns of no assignment. `None`
+            if anything is new: then nothing was done, and `handle` decides.
+        """
+        found = find_settled(self.groups, command)
+        if found is None:
+            return None
+        group, member = found
+        settings = self._settings_of.get(command.group_id, self.settings)
+        self.timers.arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
+        return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
 
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
         """Carry a decision out, once its records are appended; returns the answers to release when they are durable."""

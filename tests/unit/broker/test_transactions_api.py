@@ -6,16 +6,10 @@ import asyncio
 
 import pytest
 
-from kohort.broker.durability import Durability
-from kohort.broker.runtime import Runtime
-from kohort.clock import SystemClock
 from kohort.coordinator import commands
-from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode
-from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
+from kohort.ids import ZERO_TOPIC_ID, CauseId
 from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
 from kohort.wire.messages import offset_fetch
 from kohort.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -24,6 +18,7 @@ from kohort.wire.messages.txn_offset_commit import (
 )
 from kohort.wire.registry import VERSIONS, ApiKey
 from support.broker_wire import RawClient
+from support.running_coordinator import RunningCoordinator
 from support.storage_logs import empty_log, open_log
 
 FIRST, LAST = VERSIONS[ApiKey.TXN_OFFSET_COMMIT]
@@ -83,22 +78,12 @@ def test_request_without_topics_is_answered(client: RawClient) -> None:
     assert client.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request).topics == []
 
 
-class Coordinator:
-    """A runtime over a log of one partition that outlives it."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        def fail(error: Exception) -> None:
-            raise AssertionError(f"the coordinator failed: {error}")
-
-        loop = asyncio.get_running_loop()
-        self.durability = Durability(loop, on_readable=lambda _: None, on_failure=fail)
-        self.runtime = Runtime(loop, SystemClock(), self.durability, on_failure=fail)
-        topic = TopicFacts(name="t", topic_id=TopicId(bytes(16)), partition_count=1)
-        self.runtime.start(GroupSettings(), [log], TopicImage.of([topic], version=1))
+class Coordinator(RunningCoordinator):
+    """One that is asked about transactions of group "g"."""
 
     async def commit(self, offset: int, *, producer_id: int = 7) -> commands.ReplyBody:
-        token, done = self._question()
-        self.runtime.ask(
+        token = self.runtime.next_token()
+        return await self.ask(
             commands.CommitTransactionOffsets(
                 cause=CauseId(token),
                 request=token,
@@ -108,14 +93,13 @@ class Coordinator:
                 offsets=(commands.OffsetToCommit(topic="t", topic_id=ZERO_TOPIC_ID, partition=0, offset=offset),),
                 producer_id=producer_id,
                 producer_epoch=0,
-            ),
-            done.set_result,
+            )
         )
-        return await done
 
     async def complete(self, *, is_commit: bool, producer_id: int = 7) -> commands.ReplyBody:
         """What a transaction coordinator says."""
-        token, done = self._question()
+        token = self.runtime.next_token()
+        done: asyncio.Future[commands.ReplyBody] = asyncio.get_running_loop().create_future()
         command = commands.CompleteTransaction(
             cause=CauseId(token), request=token, producer_id=producer_id, producer_epoch=0, is_commit=is_commit
         )
@@ -123,22 +107,14 @@ class Coordinator:
         return await done
 
     async def fetch(self) -> tuple[int, int]:
-        token, done = self._question()
-        command = commands.FetchOffsets(
-            cause=CauseId(token), request=token, group_id="g", partitions=(("t", 0),), require_stable=True
+        token = self.runtime.next_token()
+        reply = await self.ask(
+            commands.FetchOffsets(
+                cause=CauseId(token), request=token, group_id="g", partitions=(("t", 0),), require_stable=True
+            )
         )
-        self.runtime.ask(command, done.set_result)
-        reply = await done
         assert isinstance(reply, commands.FetchOffsetsReply)
         return reply.offsets[0].offset, reply.offsets[0].error
-
-    async def stop(self) -> None:
-        self.runtime.stop()
-        await self.durability.drain()
-        self.durability.stop()
-
-    def _question(self) -> tuple[RequestToken, asyncio.Future[commands.ReplyBody]]:
-        return self.runtime.next_token(), asyncio.get_running_loop().create_future()
 
 
 def test_transactions_are_found_again_after_a_start() -> None:

@@ -7,6 +7,7 @@ Version 0: the broker makes the member id of a member that joins without one. Ve
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.memberconnections import MemberConnections
@@ -15,6 +16,7 @@ from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId
+from kohort.wire.codec import encode
 from kohort.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -50,7 +52,38 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         topic_partitions=None if owned is None else _partitions(owned),
         proposed_heartbeat_interval_ms=message.proposed_heartbeat_interval_ms,
     )
+    if owned is None and message.member_epoch > 0:
+        request.renew = _Standing(context, request, command).renew
     runtime.answer(request, command, partial(_translate, connections, message.group_id))
+
+
+class _Standing:
+    """A member's heartbeat that may come again word for word, and the answer as it was last."""
+
+    __slots__ = ("_body", "_command", "_connection", "_connections", "_interval_ms", "_runtime", "_version")
+
+    def __init__(self, context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat) -> None:
+        self._runtime: Final = context.runtime
+        self._connections: Final = context.member_connections
+        self._connection: Final = request.connection
+        self._version: Final = request.version
+        self._command: Final = command
+        self._interval_ms = -1
+        self._body = b""
+
+    def renew(self) -> bytes | None:
+        """Answer it once more, if nothing is new on either side; otherwise nothing is done, and it is `None`."""
+        command = self._command
+        interval_ms = self._runtime.renew(command)
+        if interval_ms is None:
+            return None
+        self._connections.heartbeat(self._connection, command.group_id, command.member_id)
+        if interval_ms != self._interval_ms:
+            answer = ConsumerGroupHeartbeatResponse(
+                member_id=command.member_id, member_epoch=command.member_epoch, heartbeat_interval_ms=interval_ms
+            )
+            self._interval_ms, self._body = interval_ms, encode(answer, self._version)
+        return self._body
 
 
 def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:

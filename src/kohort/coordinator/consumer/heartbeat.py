@@ -47,10 +47,10 @@ def decide_heartbeat(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Answer one heartbeat; raises `Refused`."""
-    group = groups.consumer.get(command.group_id)
-    member = None if group is None else group.members.get(command.member_id)
     # The common case first: nothing is new on either side, and nothing is looked at that grows with the group.
-    if group is not None and member is not None and _is_settled(group, member, command):
+    found = find_settled(groups, command)
+    if found is not None:
+        group, member = found
         reply = ConsumerGroupHeartbeatReply(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
@@ -65,6 +65,15 @@ def decide_heartbeat(
     if command.member_epoch < JOIN_EPOCH:
         return decide_leave(groups, command, settings, now_ms=now_ms)
     return decide_member(groups, command, settings, now_ms=now_ms)
+
+
+def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
+    """The member that heartbeats and its group, if the heartbeat says nothing new and there is nothing new to tell."""
+    group = groups.consumer.get(command.group_id)
+    member = None if group is None else group.members.get(command.member_id)
+    if group is None or member is None or not _is_settled(group, member, command):
+        return None
+    return group, member
 
 
 def decide_member(

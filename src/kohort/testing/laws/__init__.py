@@ -39,6 +39,7 @@ LAWS: Final[dict[str, str]] = {
     "HandOverEndsInTime": "nobody holds up the others for longer than the rebalance timeout",
     "NobodyIsFencedEarly": "a member is given up only for its own silence or slowness, never for the broker's",
     "AnsweredOnce": "each request is answered once",
+    "RenewalIsHandling": "a heartbeat that says nothing new is answered the short way as it is the long way",
     "ReleaseIsHeard": "what a member says that it does not own any more, it has not to give up any more",
     "NoFatalAnswer": "a living member is never told what ends a stock client",
     "DeadlinesEnd": "where nobody is left, no deadline is",

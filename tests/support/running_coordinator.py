@@ -1,0 +1,39 @@
+"""A coordinator on the running loop with a log, as in a broker, and nothing else of one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kohort.broker.durability import Durability
+from kohort.broker.runtime import Runtime
+from kohort.clock import SystemClock
+from kohort.coordinator import commands
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicFacts, TopicImage
+from kohort.ids import TopicId
+from kohort.storage.partition import PartitionLog
+
+
+class RunningCoordinator:
+    """A runtime over a log of one partition that outlives it; there is a topic "t" of one partition."""
+
+    def __init__(self, log: PartitionLog, settings: GroupSettings | None = None) -> None:
+        def fail(error: Exception) -> None:
+            raise AssertionError(f"the coordinator failed: {error}")
+
+        loop = asyncio.get_running_loop()
+        self.durability = Durability(loop, on_readable=lambda _: None, on_failure=fail)
+        self.runtime = Runtime(loop, SystemClock(), self.durability, on_failure=fail)
+        topic = TopicFacts(name="t", topic_id=TopicId(bytes(16)), partition_count=1)
+        self.runtime.start(settings or GroupSettings(), [log], TopicImage.of([topic], version=1))
+
+    def ask(self, command: commands.GroupCommand) -> asyncio.Future[commands.ReplyBody]:
+        """Carry out a command; its reply comes once it is durable."""
+        done: asyncio.Future[commands.ReplyBody] = asyncio.get_running_loop().create_future()
+        self.runtime.ask(command, done.set_result)
+        return done
+
+    async def stop(self) -> None:
+        self.runtime.stop()
+        await self.durability.drain()
+        self.durability.stop()

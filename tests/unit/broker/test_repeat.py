@@ -1,0 +1,185 @@
+"""Heartbeats that come again word for word: answered as if they were read anew, for as long as that is so."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import kohort
+from kohort.broker.embedded import Broker
+from kohort.broker.repeat import Repeat
+from kohort.coordinator import commands
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode
+from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken
+from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kohort.wire.registry import ApiKey
+from support.broker_wire import RawClient, encode_request, fetch_request
+from support.running_coordinator import RunningCoordinator
+from support.storage_logs import empty_log
+
+BEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
+
+
+def beat_request(member_id: str, epoch: int, **fields: Any) -> ConsumerGroupHeartbeatRequest:
+    if epoch == 0:
+        fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], "topic_partitions": [], **fields}
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)
+
+
+def settle(client: RawClient, version: int = 1) -> Any:
+    """Member "a" has all of "t"; the answer that stands from now on."""
+    topic_id = client.create_topic("t", partitions=2)
+    epoch = client.ask(BEAT, version, beat_request("a", 0)).member_epoch
+    owned = [TopicPartitions(topic_id=topic_id, partitions=[0, 1])]
+    client.ask(BEAT, version, beat_request("a", epoch, topic_partitions=owned))
+    standing = client.ask(BEAT, version, beat_request("a", epoch))
+    assert (standing.error_code, standing.member_epoch, standing.assignment) == (ErrorCode.NONE, epoch, None)
+    return standing
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_answer_stands_and_has_the_id_of_each_request(client: RawClient, version: int) -> None:
+    standing = settle(client, version)
+    request = beat_request("a", standing.member_epoch)
+
+    assert client.ask(BEAT, version, request) == standing
+    frames = [encode_request(BEAT, version, request, correlation_id=number) for number in (7, -1, 7, 2**31 - 1)]
+    client.socket.sendall(b"".join(frames))
+
+    assert [client.receive(BEAT, version) for _ in frames] == [(id_, standing) for id_ in (7, -1, 7, 2**31 - 1)]
+
+
+def test_same_bytes_are_answered_anew_once_there_is_something_new(client: RawClient) -> None:
+    standing = settle(client)
+    request = beat_request("a", standing.member_epoch)
+
+    joined = client.ask(BEAT, 1, beat_request("b", 0))
+    told = client.ask(BEAT, 1, request)
+
+    assert joined.member_epoch > standing.member_epoch
+    assert [row.partitions for row in told.assignment.topic_partitions] == [[0]], "it has to give one up"
+
+
+def test_member_that_is_gone_hears_of_it(client: RawClient) -> None:
+    standing = settle(client)
+    assert client.ask(BEAT, 1, beat_request("a", -1)).error_code == ErrorCode.NONE
+
+    assert client.ask(BEAT, 1, beat_request("a", standing.member_epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_another_member_on_the_same_connection_is_not_mistaken(client: RawClient) -> None:
+    standing = settle(client)
+
+    assert client.ask(BEAT, 1, beat_request("b", standing.member_epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.ask(BEAT, 1, beat_request("a", standing.member_epoch)) == standing
+    assert client.ask(BEAT, 1, beat_request("a", standing.member_epoch + 1)).error_code == (
+        ErrorCode.FENCED_MEMBER_EPOCH
+    )
+
+
+def test_interval_that_was_set_meanwhile_is_told(client: RawClient, broker: Broker) -> None:
+    standing = settle(client)
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.alter_group_configs("g", {"consumer.heartbeat.interval.ms": "7000"})
+
+    for _ in range(2):
+        told = client.ask(BEAT, 1, beat_request("a", standing.member_epoch))
+        assert (told.error_code, told.heartbeat_interval_ms) == (ErrorCode.NONE, 7_000)
+
+
+def test_answer_waits_for_those_of_earlier_requests(client: RawClient) -> None:
+    """A long poll stands in between: answers leave in the order of their requests."""
+    standing = settle(client)
+    poll = client.send(ApiKey.FETCH, 11, fetch_request("t", max_wait_ms=100))
+    beat = client.send(BEAT, 1, beat_request("a", standing.member_epoch))
+
+    assert client.receive(ApiKey.FETCH, 11)[0] == poll
+    assert client.receive(BEAT, 1) == (beat, standing)
+
+
+def test_each_is_counted(client: RawClient, broker: Broker) -> None:
+    standing = settle(client)
+
+    def counted() -> int:
+        with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            return admin.group_history("g").counts["heartbeats"]
+
+    before = counted()
+    for _ in range(5):
+        client.ask(BEAT, 1, beat_request("a", standing.member_epoch))
+    assert counted() == before + 5
+
+
+def test_nothing_is_told_before_the_disk_has_what_was_appended() -> None:
+    """A repeat that only reads would tell of what a crash takes back: it waits, like any other request."""
+
+    async def dialogue() -> None:
+        settings = GroupSettings(group_consumer_assignment_window_ms=0)
+        coordinator = RunningCoordinator(empty_log(MemoryFileSystem(), "/__consumer_offsets-0"), settings)
+        reply = await coordinator.ask(heartbeat(coordinator, 0, subscribed_topic_names=("t",), topic_partitions={}))
+        assert isinstance(reply, commands.ConsumerGroupHeartbeatReply)
+        assert reply.assignment is not None
+        await coordinator.ask(heartbeat(coordinator, reply.member_epoch, topic_partitions=reply.assignment))
+        again = heartbeat(coordinator, reply.member_epoch)
+        assert coordinator.runtime.renew(again) == settings.group_consumer_heartbeat_interval_ms
+
+        committed = coordinator.ask(commit(coordinator, reply.member_epoch))
+        assert coordinator.runtime.renew(again) is None
+        await committed
+        assert coordinator.runtime.renew(again) == settings.group_consumer_heartbeat_interval_ms
+
+        await coordinator.stop()
+        assert coordinator.runtime.renew(again) is None
+
+    asyncio.run(dialogue())
+
+
+def heartbeat(coordinator: RunningCoordinator, epoch: int, **fields: Any) -> commands.ConsumerGroupHeartbeat:
+    token = coordinator.runtime.next_token()
+    if epoch == 0:
+        fields["rebalance_timeout_ms"] = 10_000
+    return commands.ConsumerGroupHeartbeat(
+        cause=CauseId(token),
+        request=token,
+        group_id="g",
+        member_id="a",
+        member_epoch=epoch,
+        client_id="c",
+        client_host="/127.0.0.1",
+        **fields,
+    )
+
+
+def commit(coordinator: RunningCoordinator, epoch: int) -> commands.CommitOffsets:
+    token: RequestToken = coordinator.runtime.next_token()
+    return commands.CommitOffsets(
+        cause=CauseId(token),
+        request=token,
+        group_id="g",
+        member_id="a",
+        generation_or_member_epoch=epoch,
+        offsets=(commands.OffsetToCommit(topic="t", topic_id=ZERO_TOPIC_ID, partition=0, offset=1),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        (encode_request(BEAT, 1, beat_request("a", 3), correlation_id=9), True),
+        (encode_request(BEAT, 0, beat_request("a", 3)), False),
+        (encode_request(BEAT, 1, beat_request("b", 3)), False),
+        (encode_request(BEAT, 1, beat_request("a", 4)), False),
+        (encode_request(BEAT, 1, beat_request("a", 3, rack_id="")), False),
+        (encode_request(BEAT, 1, beat_request("a", 3))[:-1], False),
+        (encode_request(BEAT, 1, beat_request("a", 3)) + b"\0", False),
+    ],
+)
+def test_repeat_differs_in_its_correlation_id_alone(other: bytes, is_same: bool) -> None:
+    frame = memoryview(encode_request(BEAT, 1, beat_request("a", 3)))[4:]
+    repeat = Repeat(frame, route=None, renew=lambda: b"")  # type: ignore[arg-type]
+
+    assert repeat.is_same(memoryview(other)[4:]) == is_same
