@@ -223,6 +223,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_buffered(self) -> bool:
         """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
+        if self._repeat is not None and self._answer_repeat(self._repeat):
+            return False
         received = self._input
         position, have, view = 0, received.have, received.view
         is_blocked = False
@@ -254,15 +256,21 @@ class Connection(asyncio.BufferedProtocol):
             return is_blocked
         return not self._make_room(needed)
 
+    def _answer_repeat(self, repeat: Repeat) -> bool:
+        """Answer what has come if that is `repeat` and nothing else; `False` if it has to be read."""
+        received = self._input
+        if received.have != repeat.size or len(self._replies) or self._is_write_paused or self._is_finishing:
+            return False
+        answer = repeat.answer(received.view)
+        if answer is None:
+            return False
+        received.have = 0
+        self._out += answer
+        return True
+
     def _handle(self, frame: memoryview) -> None:
         """Handle one request: header, body, API; keep the answer, or the place of one that comes later."""
         api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
-        repeat = self._repeat
-        if repeat is not None and not len(self._replies) and repeat.is_same(frame):
-            known = repeat.renew()
-            if known is not None:
-                repeat.route.append_frame(self._out, correlation_id, known)
-                return
         body = MIN_FRAME_BYTES
         client_id = ""
         if client_id_size > 0:

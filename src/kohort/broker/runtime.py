@@ -166,10 +166,9 @@ class Runtime:
         except Exception as error:
             self._fail(error)
             raise
-        if interval_ms is not None:
-            if self.journal.is_on:
-                self.journal.count(command.group_id, "heartbeats")
-            self._deadlines.watch(home.shard.next_deadline(), now_ms)
+        # The session now ends later than it did: nothing is due earlier, and no timer has to be told.
+        if interval_ms is not None and self.journal.is_on:
+            self.journal.count(command.group_id, "heartbeats")
         return interval_ms
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from struct import pack
 from typing import Any
 
 import pytest
 
 import kohort
+from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
 from kohort.broker.repeat import Repeat
 from kohort.coordinator import commands
@@ -166,6 +168,11 @@ def commit(coordinator: RunningCoordinator, epoch: int) -> commands.CommitOffset
     )
 
 
+def encode_answer(correlation_id: int, body: bytes) -> bytes:
+    """Length, correlation id, no tags, body."""
+    return pack(">iiB", 5 + len(body), correlation_id, 0) + body
+
+
 @pytest.mark.parametrize(
     ("other", "is_same"),
     [
@@ -180,6 +187,8 @@ def commit(coordinator: RunningCoordinator, epoch: int) -> commands.CommitOffset
 )
 def test_repeat_differs_in_its_correlation_id_alone(other: bytes, is_same: bool) -> None:
     frame = memoryview(encode_request(BEAT, 1, beat_request("a", 3)))[4:]
-    repeat = Repeat(frame, route=None, renew=lambda: b"")  # type: ignore[arg-type]
+    repeat = Repeat(frame, route=Routes().resolve(BEAT, 1), renew=lambda: b"body")
 
-    assert repeat.is_same(memoryview(other)[4:]) == is_same
+    answer = repeat.answer(memoryview(other)) if len(other) == repeat.size else None
+
+    assert answer == (encode_answer(9, b"body") if is_same else None)

@@ -70,8 +70,10 @@ def decide_heartbeat(
 def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
     """The member that heartbeats and its group, if the heartbeat says nothing new and there is nothing new to tell."""
     group = groups.consumer.get(command.group_id)
-    member = None if group is None else group.members.get(command.member_id)
-    if group is None or member is None or not _is_settled(group, member, command):
+    if group is None:
+        return None
+    member = group.members.get(command.member_id)
+    if member is None or not _is_settled(group, member, command):
         return None
     return group, member
 
