@@ -70,7 +70,6 @@ class Member:
         self._thread = threading.Thread(target=self._poll_until_over)
 
     def __enter__(self) -> Member:
-        subscribe(self.consumer, "t")
         self._thread.start()
         return self
 
@@ -93,6 +92,7 @@ class Member:
         self.something.clear()
 
     def _poll_until_over(self) -> None:
+        subscribe(self.consumer, "t")
         while not self._is_over.is_set():
             for records in self.consumer.poll(timeout_ms=500).values():
                 self.values += [record.value for record in records]

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.interop
 
 PARTITIONS = 4
 GRACE_MS = 1_500
+#: For whoever comes back: clients take their time before they try again, the more often the longer.
+LONG_GRACE_MS = 20_000
 #: Far below the session timeout of all members, 45 s.
 SOON_SECONDS = 30.0
 
@@ -174,6 +176,7 @@ def test_a_client_whose_connection_breaks_is_neither_given_up_nor_taken_for_late
 ) -> None:
     """It comes back by another connection, heartbeats and commits, and its records are committed to the end."""
     heartbeat = ApiKey.HEARTBEAT if protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT
+    admin.alter_group_configs("g", {"group.disconnect.grace.ms": str(LONG_GRACE_MS)})
     with running(client, f"127.0.0.1:{proxy.port}", protocol, tmp_path / "log"):
         wait_until(lambda: list(holders(admin).values()) == [PARTITIONS], "the member to have everything")
         before = holders(admin)

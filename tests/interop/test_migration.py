@@ -39,11 +39,11 @@ CONFIG = {
 
 
 class Stream:
-    """A producer that goes on and on, and how many records each partition got."""
+    """A producer that goes on and on, and how many records each partition has."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
-        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 1})
+        # Without idempotence a retry through a kill is stored twice now and then.
+        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 1, "enable.idempotence": True})
         self._numbers = itertools.count()
         self._pause = threading.Event()
         self.ends = dict.fromkeys((TopicPartition("t", number) for number in range(PARTITIONS)), 0)
@@ -57,12 +57,9 @@ class Stream:
         self._pause.wait(0.02)
 
     def finish(self) -> dict[TopicPartition, int]:
-        """Everything is acknowledged; where each partition ends, which a retry through a kill may have moved on."""
+        """Everything is acknowledged."""
         assert self._producer.flush(30) == 0
-        with kohort.Consumer(bootstrap_servers=self._address) as consumer:
-            ends = consumer.end_offsets(self.ends)
-        assert all(ends[partition] >= sent for partition, sent in self.ends.items())
-        return ends
+        return dict(self.ends)
 
 
 def create(address: str) -> None:

@@ -143,11 +143,15 @@ def test_static_leader_that_missed_a_change_between_its_join_and_its_sync_leads_
     reply = group.join(fresh="x-2", instance_id="i", protocols=protocols).body_as(JoinGroupReply)
     assert (reply.error, reply.leader) == (ErrorCode.NONE, "x-2"), "nobody notices that it was restarted"
 
+    group.advance(ms=9_000)
+    group.beat("y", y.generation)
     group.set_topics(topics)
     refusal = group.sync("x-2", reply.generation_id, {"x-2": {"t": [0]}}).body_as(SyncGroupReply)
 
     assert refusal.error == ErrorCode.REBALANCE_IN_PROGRESS
     assert group.beat("y", y.generation) == ErrorCode.REBALANCE_IN_PROGRESS
+    session = group.shard.timers.deadline(TimerKey("session", "g", "x-2"))
+    assert session == group.now_ms + 10_000, "it has just been heard of"
 
 
 def test_static_leader_syncs_by_what_its_group_works_by_and_nobody_rebalances() -> None:

@@ -31,8 +31,8 @@ class KafkaPythonMember(ThreadMember):
 
     def _read(self) -> None:
         consumer = kafka.KafkaConsumer(**self._options)
-        subscribe(consumer, "t", listener=_KafkaPythonListener(self._ledger, self.name))
         try:
+            subscribe(consumer, "t", listener=_KafkaPythonListener(self._ledger, self.name))
             while not self._is_leaving.is_set():
                 found = consumer.poll(timeout_ms=500)
                 if found:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from kohort.clock import Clock
@@ -103,7 +104,7 @@ class Compactor:
         try:
             made = compact(self._store.fs, plan, now_ms=began_ms, is_stopped=self._rest)
             for part in made.segments:
-                replaced = self._on_loop(lambda part=part: self._replace(partition, part))  # type: ignore[misc]
+                replaced = self._on_loop(partial(self._replace, partition, part))
                 finish_replacement(self._store.fs, plan.directory, replaced)
             self._cleaned = {**self._cleaned, (partition.topic, partition.partition): made.end_offset}
             save_cleaned(self._store.fs, self._store.directory, self._cleaned)

@@ -265,6 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             return False
         received.have = 0
+        received.shrink(keep_bytes=KEPT_BYTES)
         self._out += answer
         return True
 

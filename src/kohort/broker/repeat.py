@@ -1,7 +1,8 @@
 """A request that its client sends again and again, word for word: a settled member's heartbeat.
 
-What was read of it once need not be read again, and its answer is there. A connection keeps the last such request; a
-read that brings this one, but for its correlation id, and nothing else is answered by `Renew`.
+What was read of it once need not be read again, and its answer is there. A connection keeps its last heartbeat that
+names no partitions, whatever came of it; a read that brings this one, but for its correlation id, and nothing else is
+answered by `Renew`.
 
 Laws: a repeat is carried out and answered exactly as if it were read anew, or not at all, and then it is read anew.
 Whether the answer still holds is asked each time: nothing has to be told that a repeat is kept. One is kept of a

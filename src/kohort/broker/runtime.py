@@ -166,7 +166,7 @@ class Runtime:
         except Exception as error:
             self._fail(error)
             raise
-        # The session now ends later than it did: nothing is due earlier, and no timer has to be told.
+        # Nothing is due earlier, but for a session that was made shorter meanwhile: the next tick will see to it.
         if interval_ms is not None and self.journal.is_on:
             self.journal.count(command.group_id, "heartbeats")
         return interval_ms

@@ -139,7 +139,8 @@ def check_renewal(shard: Shard, command: Command | None, decision: Decision, *, 
         if after_ms != before_ms:
             raise InvariantViolation(f"RenewalIsHandling: {command} was not renewed, and its session was")
         return
-    assert after_ms is not None
+    if after_ms is None:
+        raise InvariantViolation(f"RenewalIsHandling: {command} was renewed, and its session has no end")
     reply = ConsumerGroupHeartbeatReply(
         member_id=command.member_id,
         member_epoch=command.member_epoch,

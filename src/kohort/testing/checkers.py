@@ -12,13 +12,7 @@ from collections.abc import Callable, Mapping
 from kohort.coordinator import records as facts
 from kohort.coordinator.commands import Command, GroupCommand, MemberDisconnected, ReplyBody
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.invariants import (
-    check_assignment_is_due,
-    check_group_id,
-    check_groups,
-    check_step,
-    epochs_of,
-)
+from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
 from kohort.testing.home import Home

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Awaitable, Callable
 from struct import pack
 from typing import Any
 
@@ -11,17 +14,20 @@ import pytest
 import kohort
 from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
-from kohort.broker.repeat import Repeat
+from kohort.broker.receivebuffer import BASE_BYTES, KEPT_BYTES
+from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
 from kohort.coordinator import commands
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, encode_request, fetch_request
+from support.broker_wire import RawClient, batch_of, encode_request, fetch_request, produce_request
 from support.running_coordinator import RunningCoordinator
 from support.storage_logs import empty_log
+from support.wired_connection import WiredConnection, wired_broker
 
 BEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
@@ -86,11 +92,12 @@ def test_another_member_on_the_same_connection_is_not_mistaken(client: RawClient
 def test_interval_that_was_set_meanwhile_is_told(client: RawClient, broker: Broker) -> None:
     standing = settle(client)
     with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        admin.alter_group_configs("g", {"consumer.heartbeat.interval.ms": "7000"})
-
-    for _ in range(2):
-        told = client.ask(BEAT, 1, beat_request("a", standing.member_epoch))
-        assert (told.error_code, told.heartbeat_interval_ms) == (ErrorCode.NONE, 7_000)
+        assert client.ask(BEAT, 1, beat_request("a", standing.member_epoch)) == standing
+        for interval_ms in (7_000, 8_000):
+            admin.alter_group_configs("g", {"consumer.heartbeat.interval.ms": str(interval_ms)})
+            for _ in range(2):
+                told = client.ask(BEAT, 1, beat_request("a", standing.member_epoch))
+                assert (told.error_code, told.heartbeat_interval_ms) == (ErrorCode.NONE, interval_ms)
 
 
 def test_answer_waits_for_those_of_earlier_requests(client: RawClient) -> None:
@@ -114,6 +121,107 @@ def test_each_is_counted(client: RawClient, broker: Broker) -> None:
     for _ in range(5):
         client.ask(BEAT, 1, beat_request("a", standing.member_epoch))
     assert counted() == before + 5
+
+
+# One connection, and a test in the place of its socket.
+
+
+def wired(dialogue: Callable[[WiredConnection, bytes, Any], Awaitable[None]], **config: object) -> None:
+    """A dialogue with a connection whose member "a" is settled: the connection, its heartbeat, the standing answer."""
+
+    async def main() -> None:
+        with wired_broker({"group.consumer.assignment.window.ms": 0, **config}) as context:
+            connection = WiredConnection(context)
+            row = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+            created = await connection.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[row]))
+            epoch = (await connection.ask(BEAT, 1, beat_request("a", 0))).member_epoch
+            owned = [TopicPartitions(topic_id=created.topics[0].topic_id, partitions=[0, 1])]
+            await connection.ask(BEAT, 1, beat_request("a", epoch, topic_partitions=owned))
+            request = beat_request("a", epoch)
+            standing = await connection.ask(BEAT, 1, request)
+            await dialogue(connection, encode_request(BEAT, 1, request, correlation_id=5), standing)
+
+    asyncio.run(main())
+
+
+def test_repeat_is_not_handed_to_a_coordinator() -> None:
+    async def dialogue(connection: WiredConnection, beat: bytes, standing: Any) -> None:
+        before = connection.requests_carried_out()
+        for _ in range(3):
+            connection.feed(beat)
+            assert connection.take_answers(BEAT, 1) == [(5, standing)]
+        assert connection.requests_carried_out() == before + 1
+
+        connection.feed(beat, beat)
+        assert connection.take_answers(BEAT, 1) == [(5, standing)] * 2
+        assert connection.requests_carried_out() == before + 4, "of several that come at once each is read"
+
+    wired(dialogue)
+
+
+def test_repeat_waits_while_its_client_does_not_read() -> None:
+    async def dialogue(connection: WiredConnection, beat: bytes, standing: Any) -> None:
+        connection.connection.pause_writing()
+        before = connection.counted("g", "heartbeats")
+        connection.feed(beat)
+        assert (connection.take_written(), connection.counted("g", "heartbeats")) == (b"", before)
+        connection.connection.resume_writing()
+        assert await connection.receive(BEAT, 1) == [(5, standing)]
+        assert connection.counted("g", "heartbeats") == before + 1
+
+    wired(dialogue)
+
+
+def test_repeat_is_not_answered_once_the_broker_stops() -> None:
+    async def dialogue(connection: WiredConnection, beat: bytes, standing: Any) -> None:
+        connection.connection.finish()
+        connection.feed(beat)
+        assert connection.take_written() == b""
+
+    wired(dialogue)
+
+
+def test_buffer_that_grew_is_given_back_also_if_a_repeat_comes_last() -> None:
+    """A long request and the repeat come together, and handling stops between them."""
+
+    async def dialogue(connection: WiredConnection, beat: bytes, standing: Any) -> None:
+        long = encode_request(ApiKey.PRODUCE, 9, produce_request("t", batch_of(b"x" * (KEPT_BYTES + 1)), acks=0))
+        connection.feed(long, beat)
+        assert await connection.receive(BEAT, 1) == [(5, standing)]
+        assert len(connection.connection.get_buffer(-1)) == BASE_BYTES
+
+    wired(dialogue, **{"queued.max.requests": 1, "message.max.bytes": 2 * KEPT_BYTES})
+
+
+def test_long_heartbeat_is_not_kept() -> None:
+    async def dialogue(connection: WiredConnection, beat: bytes, standing: Any) -> None:
+        long = encode_request(BEAT, 1, beat_request("a" * LONGEST_REPEAT_BYTES, 3))
+        connection.feed(long)
+        before = connection.requests_carried_out()
+        connection.feed(long)
+        assert connection.requests_carried_out() == before + 2
+        connection.feed(beat)
+        assert connection.requests_carried_out() == before + 3, "the one before is still kept"
+
+    wired(dialogue)
+
+
+def test_connection_that_is_closed_is_freed_at_once() -> None:
+    """What is kept knows its connection: nobody waits for the collector."""
+
+    async def dialogue(connection: WiredConnection, beat: bytes, standing: Any) -> None:
+        connection.feed(beat)
+        reference = weakref.ref(connection.connection)
+        connection.connection.connection_lost(None)
+        gc.collect()
+        gc.disable()
+        try:
+            del connection.connection
+            assert reference() is None
+        finally:
+            gc.enable()
+
+    wired(dialogue)
 
 
 def test_nothing_is_told_before_the_disk_has_what_was_appended() -> None:

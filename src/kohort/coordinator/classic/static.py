@@ -44,7 +44,7 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
     match group.state:
         case ClassicGroupState.STABLE if leads_unaware(group, member.member_id, draft.image):
             _park(draft, command, member)
-            begin_rebalance(draft, settings, reason=f"{reason}, which leads, and topics have changed")
+            begin_rebalance(draft, settings, reason=f"{reason}, it leads, and topics have changed")
         case ClassicGroupState.STABLE if _wants_the_same(group, former, member):
             draft.record(build_stored(group))
             _tell_the_generation(draft, command, member)

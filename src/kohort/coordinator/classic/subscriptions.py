@@ -35,7 +35,7 @@ def leads_unaware(group: ClassicGroup, member_id: str, image: TopicImage | None)
     """Whether the member leads, and topics changed while nobody did: by its next look they are what they always were.
 
     That somebody reads what is there shows in the assignments. A leader whose assignor leaves partitions out on purpose
-    has its group rebalance each time it comes back.
+    has its group rebalance each time it comes back, and each time it asks again for what it was given.
     """
     if group.leader != member_id or image is None or not image.version:
         return False

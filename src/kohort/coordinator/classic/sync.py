@@ -16,7 +16,7 @@ from kohort.coordinator.classic.checks import (
 )
 from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance, build_sync_error, build_sync_reply
-from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, build_stored
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
 from kohort.coordinator.classic.subscriptions import leads_unaware
 from kohort.coordinator.classic.volatile import SyncReceived
 from kohort.coordinator.commands import SyncGroup
@@ -33,12 +33,12 @@ def decide_sync(
     settings: GroupSettings,
     *,
     now_ms: int,
-    image: TopicImage | None = None,
+    image: TopicImage | None,
 ) -> Decision:
     """Park a follower until the leader has spoken; the leader's word makes the group Stable.
 
     Args:
-        image: the topics that there are, if the group may hold some.
+        image: the topics that there are, `None` where they do not matter.
 
     Raises:
         Refused: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
@@ -59,8 +59,8 @@ def decide_sync(
             return _share_out(Draft(group, command.group_id, now_ms=now_ms), command)
         case ClassicGroupState.COMPLETING_REBALANCE:
             return _note(group, command, parked=command.request, effects=_supersede(group, command))
-        case ClassicGroupState.STABLE if leads_unaware(group, command.member_id, image):
-            return _share_out_anew(Draft(group, command.group_id, now_ms=now_ms, image=image), command, settings)
+        case ClassicGroupState.STABLE if member.instance_id and leads_unaware(group, member.member_id, image):
+            return _share_out_anew(Draft(group, command.group_id, now_ms=now_ms), command, settings, member)
         case ClassicGroupState.STABLE:
             session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
             return _note(
@@ -89,14 +89,15 @@ def _note(
     return Decision((SyncReceived(group_id=group.group_id, member_id=member_id, request=parked),), effects)
 
 
-def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Decision:
-    """The leader of a Stable group plans in vain, by topics that the group does not work by: it shall lead a rebalance.
+def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings, member: ClassicMember) -> Decision:
+    """The static leader of a Stable group came back, and the group does not work by the topics that it sees.
 
-    A static leader's successor looks at the topics when it hears that it leads. What changed between its join and that
-    look it will never notice (Apache Kafka goes on without those partitions, or with those that are gone).
+    It looks at the topics when it hears that it leads. What changed between its join and that look it will never notice
+    (Apache Kafka goes on without those partitions, or with those that are gone). Any other leader has looked before.
     """
     draft.reply(command.request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-    begin_rebalance(draft, settings, reason=f"{command.member_id} leads since topics have changed")
+    draft.arm("session", member.session_timeout_ms, member.member_id)
+    begin_rebalance(draft, settings, reason=f"{member.member_id} leads, and topics have changed")
     return draft.decision()
 
 

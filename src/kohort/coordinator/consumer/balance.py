@@ -35,13 +35,13 @@ class TargetBalance:
     def __init__(self, topics: Sequence[tuple[TopicId, int]], metadata_hash: int) -> None:
         """`topics`: (topic id, number of partitions) in the order of their names."""
         #: Hash of the topics that this is about; with another one it says nothing.
-        self.metadata_hash: Final = metadata_hash
+        self.metadata_hash = metadata_hash
         #: Ids of the topics, in order.
-        self.topic_ids: Final = tuple(topic_id for topic_id, _ in topics)
+        self.topic_ids = tuple(topic_id for topic_id, _ in topics)
         #: topic id -> its place among the topics.
-        self.rank: Final = {topic_id: place for place, topic_id in enumerate(self.topic_ids)}
+        self.rank = {topic_id: place for place, topic_id in enumerate(self.topic_ids)}
         #: Number of partitions of all topics.
-        self.total: Final = sum(count for _, count in topics)
+        self.total = sum(count for _, count in topics)
         #: Number of partitions -> ids of the members that shall have so many, ascending; no empty list.
         self.by_load: dict[int, list[str]] = {}
         #: (place of the topic, partition) that nobody shall have.
@@ -50,8 +50,8 @@ class TargetBalance:
     def copy(self) -> TargetBalance:
         """One that may be changed without changing this one."""
         twin = TargetBalance.__new__(TargetBalance)
-        twin.metadata_hash = self.metadata_hash  # type: ignore[misc]
-        twin.topic_ids, twin.rank, twin.total = self.topic_ids, self.rank, self.total  # type: ignore[misc]
+        twin.metadata_hash = self.metadata_hash
+        twin.topic_ids, twin.rank, twin.total = self.topic_ids, self.rank, self.total
         twin.by_load = {load: list(members) for load, members in self.by_load.items()}
         twin.free = set(self.free)
         return twin

@@ -69,7 +69,8 @@ class SessionLaws:
             member_id = body.member_id
         code = body.code if isinstance(body, asked.Refusal) else getattr(body, "error", ErrorCode.NONE)
         who = (command.group_id, member_id)
-        is_to_rejoin = isinstance(command, Heartbeat) and code == ErrorCode.REBALANCE_IN_PROGRESS
+        is_sent_back = isinstance(command, Heartbeat) or isinstance(body, asked.SyncGroupReply)
+        is_to_rejoin = is_sent_back and code == ErrorCode.REBALANCE_IN_PROGRESS
         if not member_id or not (code == ErrorCode.NONE or is_to_rejoin):
             return
         self._heard[who] = now_ms

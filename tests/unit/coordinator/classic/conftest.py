@@ -120,7 +120,9 @@ class ClassicDialogue:
             protocol_name=protocol_name,
             assignments=assignments or {},
         )
-        self._decide(command, lambda: requests.decide_sync(self.group, command, self.settings, now_ms=self.now_ms))
+        self._decide(
+            command, lambda: requests.decide_sync(self.group, command, self.settings, now_ms=self.now_ms, image=None)
+        )
         return command.request
 
     def heartbeat(
