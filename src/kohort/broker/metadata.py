@@ -24,6 +24,8 @@ from kohort.storage.store import Store, Topic
 PARTITION_LIMIT: Final = 10_000
 #: Batches of `__consumer_offsets` hold a whole decision, which is never split.
 OFFSETS_BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
+#: Deleted topics whose names are remembered, for clients that ask for them by id.
+FORMER_TOPICS: Final = 1_000
 #: The one leader of every partition has never changed.
 LEADER_EPOCH: Final = 0
 
@@ -41,6 +43,8 @@ class Cluster:
         self.port = 0
         #: topic id -> topic; the same topics as the store's.
         self._by_id: dict[bytes, Topic] = {topic.topic_id: topic for topic in store.topics.values()}
+        #: topic id -> name, of the topics that were deleted last since the start.
+        self._former_names: dict[bytes, str] = {}
         self.image = self._build_image(version=1)
         #: Called with each new image, and with the logs that are gone.
         self.on_change: Callable[[TopicImage], None] = lambda _: None
@@ -64,6 +68,10 @@ class Cluster:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic of that id."""
         return self._by_id.get(topic_id)
+
+    def former_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic that was deleted, if that is not too long ago."""
+        return self._former_names.get(topic_id)
 
     def partition(self, topic: Topic | None, number: int) -> PartitionLog | None:
         """A partition's log, `None` if topic or partition do not exist."""
@@ -131,6 +139,9 @@ class Cluster:
         logs = list(topic.partitions)
         self._store.delete_topic(name)
         del self._by_id[topic.topic_id]
+        self._former_names[topic.topic_id] = name
+        if len(self._former_names) > FORMER_TOPICS:
+            del self._former_names[next(iter(self._former_names))]
         for log in logs:
             self.on_deleted(log)
         self._changed()

@@ -1,5 +1,9 @@
 """Metadata (key 3): this node, and the topics asked for.
 
+A topic that was deleted is refused by its id under the name that it had, where Apache Kafka says none: its Java
+consumer takes a null name for a fault of its own, in the middle of a poll, and loses the answers that came with it,
+mostly that to its heartbeat. A client that asks with a null name is told none, as it expects.
+
 Version 0: an empty list asks for every topic; from 1 on null does. Version 4: the client may forbid auto-creation,
 which earlier versions always allow. Version 10: topic ids. Version 12: topics may be asked for by id.
 """
@@ -36,7 +40,8 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
     else:
         may_create = message.allow_auto_topic_creation and context.settings.values["auto.create.topics.enable"]
         rows = (_answer(context, request, topic, may_create=may_create) for topic in asked)
-    topics = list(rows)
+    # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
+    topics = sorted(rows, key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
     if message.include_topic_authorized_operations:
         for row in topics:
             if row.error_code == ErrorCode.NONE:
@@ -75,7 +80,8 @@ def _answer_by_id(context: BrokerContext, request: Request, asked: MetadataReque
         return _refuse(ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id)
     topic = context.cluster.topic_by_id(asked.topic_id)
     if topic is None:
-        return _refuse(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+        name = None if asked.name is None else context.cluster.former_name(asked.topic_id)
+        return _refuse(ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
     return _describe(context, topic)
 
 
