@@ -170,10 +170,10 @@ def test_topics_are_found_by_id(client: RawClient) -> None:
     topic_id = client.create_topic("t")
     asked = [MetadataRequestTopic(topic_id=each, name=None) for each in (topic_id, b"1" * 16)]
     answer = client.ask(ApiKey.METADATA, 12, MetadataRequest(topics=asked))
-    assert [(topic.error_code, topic.name) for topic in answer.topics] == [
-        (0, "t"),
-        (ErrorCode.UNKNOWN_TOPIC_ID, None),
-    ]
+    assert {topic.topic_id: (topic.error_code, topic.name) for topic in answer.topics} == {
+        topic_id: (0, "t"),
+        b"1" * 16: (ErrorCode.UNKNOWN_TOPIC_ID, None),
+    }
     too_early = client.ask(ApiKey.METADATA, 10, MetadataRequest(topics=[asked[0]]))
     assert too_early.topics[0].error_code == ErrorCode.INVALID_REQUEST
 
