@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         request = Request(self, route, correlation_id, client_id)
         answer = route.handle(context, request, message)
         if request.renew is not None and len(frame) <= LONGEST_REPEAT_BYTES:
-            self._repeat = Repeat(frame, route, request.renew)
+            self._repeat = Repeat(frame, route.append_frame, request.renew)
         if answer is None:
             self._replies.add(request)
         elif len(self._replies) or route.has_parts:

@@ -12,10 +12,7 @@ connection, of at most `LONGEST_REPEAT_BYTES`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from kohort.broker.dispatch import Route
+from typing import Final
 
 #: Longer ones are not kept: an ordinary heartbeat has about 120 bytes.
 LONGEST_REPEAT_BYTES: Final = 1024
@@ -27,21 +24,23 @@ _ANSWER_ID_END: Final = 8
 
 #: Carries the request out once more: the body of the answer, `None` if it has to be read anew. The same object is the
 #: same body.
-Renew = Callable[[], "bytes | None"]
+Renew = Callable[[], bytes | None]
+#: Appends a whole answer with that correlation id and body to a buffer.
+AppendFrame = Callable[[bytearray, int, bytes], None]
 
 
 class Repeat:
     """One request of a connection, without its correlation id, and what answers it."""
 
-    __slots__ = ("_answer_head", "_answer_tail", "_body", "_head", "_renew", "_route", "_tail", "size")
+    __slots__ = ("_answer_head", "_answer_tail", "_append_frame", "_body", "_head", "_renew", "_tail", "size")
 
-    def __init__(self, frame: memoryview, route: Route, renew: Renew) -> None:
+    def __init__(self, frame: memoryview, append_frame: AppendFrame, renew: Renew) -> None:
         """`frame`: the request without its length."""
         #: Of the request with its length, bytes.
         self.size: Final = len(frame) + 4
         self._head: Final = len(frame).to_bytes(4) + frame[: _ID_AT - 4]
         self._tail: Final = bytes(frame[_ID_END - 4 :])
-        self._route: Final = route
+        self._append_frame: Final = append_frame
         self._renew: Final = renew
         #: The body of the last answer, and what stands around its correlation id.
         self._body: bytes | None = None
@@ -58,6 +57,6 @@ class Repeat:
         if body is not self._body:
             self._body = body
             whole = bytearray()
-            self._route.append_frame(whole, 0, body)
+            self._append_frame(whole, 0, body)
             self._answer_head, self._answer_tail = bytes(whole[:_ANSWER_ID_AT]), bytes(whole[_ANSWER_ID_END:])
         return b"".join((self._answer_head, received[_ID_AT:_ID_END], self._answer_tail))

@@ -295,7 +295,7 @@ def encode_answer(correlation_id: int, body: bytes) -> bytes:
 )
 def test_repeat_differs_in_its_correlation_id_alone(other: bytes, is_same: bool) -> None:
     frame = memoryview(encode_request(BEAT, 1, beat_request("a", 3)))[4:]
-    repeat = Repeat(frame, route=Routes().resolve(BEAT, 1), renew=lambda: b"body")
+    repeat = Repeat(frame, append_frame=Routes().resolve(BEAT, 1).append_frame, renew=lambda: b"body")
 
     answer = repeat.answer(memoryview(other)) if len(other) == repeat.size else None
 
