@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from support.waiting import until
+from support.restarts import wait_until
+from support.waiting import PATIENCE_SECONDS
 
 #: What the package has; `moody` does what the file `mood` beside it says.
 SOURCE = '''
@@ -157,4 +157,4 @@ def is_gone(process_id: int) -> bool:
 
 def wait_until_gone(process_id: int) -> None:
     """A process that is nobody's child here tells nobody of its end: look again and again."""
-    until(lambda: is_gone(process_id), what="the process ends", step=lambda: time.sleep(0.02))
+    wait_until(lambda: is_gone(process_id), "the process to end", seconds=PATIENCE_SECONDS)

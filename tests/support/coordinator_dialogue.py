@@ -504,8 +504,7 @@ class GroupDialogue:
 
     def _commit(self, stimulus: Stimulus, decision: Decision) -> None:
         before = epochs_of(self.shard.groups)
-        if isinstance(stimulus, asked.Command):
-            check_renewal(self.shard, stimulus, decision, now_ms=self.now_ms)
+        check_renewal(self.shard, stimulus, decision, now_ms=self.now_ms)
         durable = [record for record in decision.records if not isinstance(record, VolatileRecord)]
         batch = build_log_batch(decision.records, now_ms=self.now_ms)
         if batch is not None:

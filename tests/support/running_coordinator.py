@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from kohort.broker.durability import Durability
 from kohort.broker.runtime import Runtime
@@ -10,7 +11,7 @@ from kohort.clock import SystemClock
 from kohort.coordinator import commands
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicFacts, TopicImage
-from kohort.ids import TopicId
+from kohort.ids import CauseId, TopicId
 from kohort.storage.partition import PartitionLog
 
 
@@ -27,10 +28,18 @@ class RunningCoordinator:
         topic = TopicFacts(name="t", topic_id=TopicId(bytes(16)), partition_count=1)
         self.runtime.start(settings or GroupSettings(), [log], TopicImage.of([topic], version=1))
 
-    def ask(self, command: commands.GroupCommand) -> asyncio.Future[commands.ReplyBody]:
+    def ids(self) -> dict[str, Any]:
+        """What every command has: its cause and the request that it answers, both new."""
+        token = self.runtime.next_token()
+        return {"cause": CauseId(token), "request": token}
+
+    def ask(self, command: commands.GroupCommand | commands.CompleteTransaction) -> asyncio.Future[commands.ReplyBody]:
         """Carry out a command; its reply comes once it is durable."""
         done: asyncio.Future[commands.ReplyBody] = asyncio.get_running_loop().create_future()
-        self.runtime.ask(command, done.set_result)
+        if isinstance(command, commands.GroupCommand):
+            self.runtime.ask(command, done.set_result)
+        else:
+            self.runtime.ask_shard(0, command.request, command, done.set_result)
         return done
 
     async def stop(self) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from kohort.coordinator.commands import Command, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.subscription import topics_of
@@ -43,6 +43,7 @@ from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import MemberState
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.sharing import check_sharing
+from kohort.coordinator.teller import Stimulus
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId, format_topic_id
@@ -127,7 +128,7 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
                 )
 
 
-def check_renewal(shard: Shard, command: Command | None, decision: Decision, *, now_ms: int) -> None:
+def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *, now_ms: int) -> None:
     """RenewalIsHandling, between `handle` and `commit`: a heartbeat is renewed as it is handled, or not at all."""
     if not isinstance(command, ConsumerGroupHeartbeat):
         return

@@ -19,7 +19,7 @@ from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
 from kohort.coordinator import commands
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
-from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken
+from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -249,12 +249,10 @@ def test_nothing_is_told_before_the_disk_has_what_was_appended() -> None:
 
 
 def heartbeat(coordinator: RunningCoordinator, epoch: int, **fields: Any) -> commands.ConsumerGroupHeartbeat:
-    token = coordinator.runtime.next_token()
     if epoch == 0:
         fields["rebalance_timeout_ms"] = 10_000
     return commands.ConsumerGroupHeartbeat(
-        cause=CauseId(token),
-        request=token,
+        **coordinator.ids(),
         group_id="g",
         member_id="a",
         member_epoch=epoch,
@@ -265,10 +263,8 @@ def heartbeat(coordinator: RunningCoordinator, epoch: int, **fields: Any) -> com
 
 
 def commit(coordinator: RunningCoordinator, epoch: int) -> commands.CommitOffsets:
-    token: RequestToken = coordinator.runtime.next_token()
     return commands.CommitOffsets(
-        cause=CauseId(token),
-        request=token,
+        **coordinator.ids(),
         group_id="g",
         member_id="a",
         generation_or_member_epoch=epoch,

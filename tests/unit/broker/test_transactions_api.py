@@ -8,7 +8,7 @@ import pytest
 
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
-from kohort.ids import ZERO_TOPIC_ID, CauseId
+from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.wire.messages import offset_fetch
 from kohort.wire.messages.txn_offset_commit import (
@@ -82,11 +82,9 @@ class Coordinator(RunningCoordinator):
     """One that is asked about transactions of group "g"."""
 
     async def commit(self, offset: int, *, producer_id: int = 7) -> commands.ReplyBody:
-        token = self.runtime.next_token()
         return await self.ask(
             commands.CommitTransactionOffsets(
-                cause=CauseId(token),
-                request=token,
+                **self.ids(),
                 group_id="g",
                 member_id="",
                 generation_or_member_epoch=-1,
@@ -98,20 +96,13 @@ class Coordinator(RunningCoordinator):
 
     async def complete(self, *, is_commit: bool, producer_id: int = 7) -> commands.ReplyBody:
         """What a transaction coordinator says."""
-        token = self.runtime.next_token()
-        done: asyncio.Future[commands.ReplyBody] = asyncio.get_running_loop().create_future()
-        command = commands.CompleteTransaction(
-            cause=CauseId(token), request=token, producer_id=producer_id, producer_epoch=0, is_commit=is_commit
+        return await self.ask(
+            commands.CompleteTransaction(**self.ids(), producer_id=producer_id, producer_epoch=0, is_commit=is_commit)
         )
-        self.runtime.ask_shard(0, token, command, done.set_result)
-        return await done
 
     async def fetch(self) -> tuple[int, int]:
-        token = self.runtime.next_token()
         reply = await self.ask(
-            commands.FetchOffsets(
-                cause=CauseId(token), request=token, group_id="g", partitions=(("t", 0),), require_stable=True
-            )
+            commands.FetchOffsets(**self.ids(), group_id="g", partitions=(("t", 0),), require_stable=True)
         )
         assert isinstance(reply, commands.FetchOffsetsReply)
         return reply.offsets[0].offset, reply.offsets[0].error

@@ -39,9 +39,10 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
         rows = (_describe(context, topic) for topic in list(cluster.topics.values()))
     else:
         may_create = message.allow_auto_topic_creation and context.settings.values["auto.create.topics.enable"]
-        rows = (_answer(context, request, topic, may_create=may_create) for topic in asked)
-    # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
-    topics = sorted(rows, key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
+        answers = [_answer(context, request, topic, may_create=may_create) for topic in asked]
+        # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
+        rows = sorted(answers, key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
+    topics = list(rows)
     if message.include_topic_authorized_operations:
         for row in topics:
             if row.error_code == ErrorCode.NONE:
