@@ -1,6 +1,7 @@
 """Options as data: names, types, limits and defaults of brokers, clients and the Spark source.
 
-Laws: an unknown name is an error that tells the nearest valid one; a value is checked once, here.
+Laws: an unknown name is an error that tells the nearest valid one, and one that only Kafka or another client knows is
+answered with what is so instead; a value is checked once, here; an option that changes nothing says so.
 Names are Kafka's own dotted ones; Python callers write them in snake_case.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from os import PathLike
 from typing import Any, Final
 
 from kohort.errors import ConfigError, UnknownOptionError
@@ -45,8 +48,8 @@ def parse_float(text: object) -> float:
 
 
 def parse_str(text: object) -> str:
-    """Text as it is; `None` is refused."""
-    if text is None:
+    """Text, a path or a number, as text; whatever has no text of its own is refused."""
+    if not isinstance(text, str | int | float | PathLike):
         raise ValueError("text is expected")
     return str(text)
 
@@ -55,14 +58,30 @@ def parse_list(text: object) -> list[str]:
     """A list of names, or one text with commas."""
     if isinstance(text, str):
         return [part.strip() for part in text.split(",") if part.strip()]
-    if isinstance(text, Iterable):
-        return [str(part) for part in text]
+    if isinstance(text, Iterable) and not isinstance(text, bytes | bytearray | memoryview | Mapping):
+        return [parse_str(part) for part in text]
     raise ValueError("a list of names is expected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """That an option is taken, kept and shown but changes nothing, and `words` that say so.
+
+    `unless`: values that say what happens anyway, of which there is nothing to tell. `but_for`: the things that do
+    follow it.
+    """
+
+    words: str
+    unless: tuple[object, ...] = ()
+    but_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One setting: `name` as Kafka writes it, `parse` from text or Python, inclusive limits, one sentence of doc."""
+    """One setting: `name` as Kafka writes it, `parse` from text or Python, inclusive limits, one sentence of doc.
+
+    `choices`: of a list, what each entry may be. `idle`: `None` where the option is acted on, as nearly all are.
+    """
 
     name: str
     parse: Callable[[object], Any]
@@ -70,12 +89,13 @@ class Option:
     doc: str
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[Any, ...] = ()
+    idle: Idle | None = None
 
     @property
     def keyword(self) -> str:
         """The name as a Python keyword argument."""
-        return self.name.replace(".", "_").replace("-", "_")
+        return as_keyword(self.name)
 
     def check(self, raw: object) -> Any:
         """Parse `raw` and hold it against the limits; `ConfigError` names option, value and what is expected."""
@@ -89,9 +109,61 @@ class Option:
             raise ConfigError(f"{self.name} cannot be {value}: at least {self.minimum} is expected")
         if self.maximum is not None and value > self.maximum:
             raise ConfigError(f"{self.name} cannot be {value}: at most {self.maximum} is expected")
-        if self.choices and value not in self.choices:
-            raise ConfigError(f"{self.name} cannot be {value!r}: one of {', '.join(self.choices)} is expected")
+        wrong = [each for each in (value if isinstance(value, list) else [value]) if each not in self.choices]
+        if self.choices and wrong:
+            expected = ", ".join(map(str, self.choices))
+            raise ConfigError(f"{self.name} cannot be {wrong[0]!r}: one of {expected} is expected")
         return value
+
+    def idle_words(self, raw: object, *, of: str = "") -> str | None:
+        """In which words it is to be said that this value `of` something changes nothing; `None` if it is acted on."""
+        if self.idle is None or of in self.idle.but_for:
+            return None
+        try:
+            is_so_anyway = self.check(raw) in self.idle.unless
+        except ConfigError:
+            # Kept from a time when nobody looked.
+            is_so_anyway = False
+        return None if is_so_anyway else self.idle.words
+
+
+class Verdict(Enum):
+    """Why an option that is known elsewhere is not one here."""
+
+    #: What it sets does not exist here, and nobody misses it.
+    NOT_NEEDED = "is not needed here"
+    NOT_YET = "is not served yet"
+    #: Likewise, and who asks for it relies on it: a broker without it would break a promise.
+    REFUSED = "cannot be promised"
+    #: It has another name.
+    CALLED = "is called"
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """Options that Kafka or one of its clients has: their `names` with spaces, a final `*` for any rest, and why not.
+
+    `why` says what is so instead; of a `Verdict.CALLED` it is the name that the option has here.
+    """
+
+    names: str
+    verdict: Verdict
+    why: str
+
+    def matches(self, keyword: str) -> int:
+        """How well a name in snake_case is matched: 0 not at all, else by how many characters; a whole name is best."""
+        best = 0
+        for name in map(as_keyword, self.names.split()):
+            if name == keyword:
+                return 1000
+            if name.endswith("*") and keyword.startswith(name[:-1]):
+                best = max(best, len(name))
+        return best
+
+
+def as_keyword(name: str) -> str:
+    """A dotted name as a Python keyword argument."""
+    return name.replace(".", "_").replace("-", "_")
 
 
 class OptionSet:
@@ -106,10 +178,14 @@ class OptionSet:
     kohort.errors.UnknownOptionError: unknown demo option lingr.ms; did you mean linger.ms?
     """
 
-    def __init__(self, what: str, options: Iterable[Option]) -> None:
+    def __init__(
+        self, what: str, options: Iterable[Option], *, unserved: Callable[[], Iterable[Unserved]] = tuple
+    ) -> None:
+        """`unserved`: what is known elsewhere; asked for only when a name is unknown."""
         self.what: Final = what
         self._by_name: Final = {option.name: option for option in options}
         self._by_keyword: Final = {option.keyword: option for option in self._by_name.values()}
+        self._unserved: Final = unserved
 
     def __iter__(self) -> Iterator[Option]:
         return iter(self._by_name.values())
@@ -118,12 +194,29 @@ class OptionSet:
         return name in self._by_name or name in self._by_keyword
 
     def option(self, name: str) -> Option:
-        """The option of that dotted name or keyword; `UnknownOptionError` names the nearest."""
+        """The option of that dotted name or keyword; `UnknownOptionError` says why not, or names the nearest."""
         found = self._by_name.get(name) or self._by_keyword.get(name)
-        if found is None:
-            known = self._by_name if "." in name else self._by_keyword
-            raise UnknownOptionError(name, known, what=self.what)
-        return found
+        if found is not None:
+            return found
+        if not isinstance(name, str):
+            raise ConfigError(f"{self.what} {name!r} is not a name: text is expected")
+        unserved = self.unserved(name)
+        if unserved is not None:
+            raise UnknownOptionError(name, (), what=self.what, why=self._reason(unserved, name))
+        elsewhere = [each for row in self._unserved() for each in row.names.split() if not each.endswith("*")]
+        known = [*self._by_name, *elsewhere] if "." in name else [*self._by_keyword, *map(as_keyword, elsewhere)]
+        raise UnknownOptionError(name, known, what=self.what)
+
+    def unserved(self, name: str) -> Unserved | None:
+        """What is known of a name that is no option here; `None` if nothing is."""
+        keyword = as_keyword(name)
+        best = max(self._unserved(), key=lambda row: row.matches(keyword), default=None)
+        return best if best is not None and best.matches(keyword) else None
+
+    def _reason(self, unserved: Unserved, name: str) -> str:
+        if unserved.verdict is Verdict.CALLED:
+            return f"{unserved.verdict.value} {unserved.why if '.' in name else as_keyword(unserved.why)} here"
+        return f"{unserved.verdict.value}: {unserved.why}"
 
     def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Every option by dotted name: the given values checked, the others at their defaults."""

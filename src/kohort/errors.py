@@ -310,15 +310,18 @@ class ConfigError(KohortError, ValueError):
 
 
 class UnknownOptionError(ConfigError):
-    """An option that does not exist; names the nearest one that does."""
+    """An option that does not exist; says `why`, or names the nearest one that does."""
 
-    def __init__(self, name: str, known: Iterable[str], *, what: str = "option") -> None:
+    def __init__(self, name: str, known: Iterable[str], *, what: str = "option", why: str | None = None) -> None:
         self.name = name
         self.nearest = next(iter(get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
         self.what = what
+        self.why = why
         super().__init__(name)
 
     def __str__(self) -> str:
+        if self.why:
+            return f"{self.what} {self.name} {self.why}"
         hint = f"; did you mean {self.nearest}?" if self.nearest else ""
         return f"unknown {self.what} {self.name}{hint}"
 

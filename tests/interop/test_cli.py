@@ -124,7 +124,7 @@ def test_up_creates_topics_with_the_partitions_of_its_config() -> None:
 def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
     broker = ("--bootstrap", address)
     create = run_kohort("topic", "create", "orders", "--partitions", "3", "--config", "retention.ms=1000", *broker)
-    assert said(create) == ["created orders with 3 partitions"]
+    assert said(create) == ["created orders with 3 partitions; not acted on yet: retention.ms"]
     header, row = said(run_kohort("topic", "list", *broker))
     assert start_of(header) == ["TOPIC", "PARTITIONS", "ID"]
     assert start_of(row)[:2] == ["orders", "3"]
@@ -132,10 +132,11 @@ def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
     assert internal == ["TOPIC", "__consumer_offsets", "orders"]
 
     title, header, *rows = said(run_kohort("topic", "describe", "orders", *broker))
-    assert title.startswith("orders  id ") and "retention.ms=1000" in title
+    assert title.startswith("orders  id ") and title.endswith("  retention.ms=1000 (not acted on yet)")
     assert [start_of(line) for line in rows] == [[str(number), "1", "0", "0", "0", "0"] for number in range(3)]
     (described,) = data(run_kohort("topic", "describe", "orders", "--json", *broker))
     assert described["configs"] == {"retention.ms": "1000"}
+    assert described["idle"] == {"retention.ms": "not acted on yet"}
     assert [row["partition"] for row in described["partitions"]] == [0, 1, 2]
 
     again = run_kohort("topic", "create", "orders", *broker)
@@ -145,9 +146,26 @@ def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
     assert data(run_kohort("topic", "list", "--json", *broker)) == []
 
 
+def test_configs_that_change_nothing_are_said_and_those_that_cannot_be_refused(address: str) -> None:
+    broker = ("--bootstrap", address)
+    configs = ("retention.ms=1000", "min.insync.replicas=2", "cleanup.policy=compact", "flush.messages=7")
+    words = [word for config in configs for word in ("--config", config)]
+    assert said(run_kohort("topic", "create", "idle", *words, *broker)) == [
+        "created idle with 1 partition; not acted on yet: cleanup.policy, retention.ms; "
+        "without effect here: min.insync.replicas"
+    ]
+    refused = run_kohort("topic", "create", "typo", "--config", "cleanup.policy=compakt", *broker)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        "kohort: INVALID_CONFIG while creating topic typo: "
+        "cleanup.policy cannot be 'compakt': one of compact, delete is expected\n"
+    )
+    said(run_kohort("topic", "delete", "idle", *broker))
+
+
 def test_topic_commands_speak_json(address: str) -> None:
     created = data(run_kohort("topic", "create", "json", "--json", "--bootstrap", address))
-    assert created == {"topic": "json", "partitions": 1, "created": True}
+    assert created == {"topic": "json", "partitions": 1, "created": True, "idle": {}}
     deleted = data(run_kohort("topic", "delete", "json", "--json", "--bootstrap", address))
     assert deleted == {"deleted": ["json"]}
 

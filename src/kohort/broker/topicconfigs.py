@@ -1,18 +1,23 @@
 """The configs of a topic as the protocol shows them: checked, as text, with Kafka's numbers of types.
 
-Laws: a name or value that Kafka would refuse is refused with INVALID_CONFIG.
+Laws: a name or value that Kafka would refuse is refused with INVALID_CONFIG. One that changes nothing is taken, and
+said: by DescribeConfigs to whoever asks, and in the broker's log when it is set.
 Source: Apache Kafka 4.3: CreateTopics, DescribeConfigs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from kohort.config import Option, parse_bool, parse_float, parse_int, parse_list, parse_str
 from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.storage.topicconfig import LONG_MAX, TOPIC_OPTIONS
+from kohort.wire.private import idle_documentation
+
+log = logging.getLogger("kohort.broker")
 
 if TYPE_CHECKING:
     from kohort.broker.settings import BrokerSettings
@@ -36,17 +41,22 @@ _TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {
     parse_bool: 1,
     parse_str: 2,
     parse_float: 6,
-    parse_list: 7,
 }
 _TYPE_INT: Final = 3
 _TYPE_LONG: Final = 5
+_TYPE_LIST: Final = 7
 
 
 def config_type(option: Option) -> int:
     """Kafka's number of the option's type."""
     if option.parse is parse_int:
         return _TYPE_LONG if option.maximum == LONG_MAX else _TYPE_INT
-    return _TYPE_OF_PARSER[option.parse]
+    return _TYPE_LIST if is_list(option) else _TYPE_OF_PARSER[option.parse]
+
+
+def is_list(option: Option) -> bool:
+    """Whether entries may be added to its value and taken from it."""
+    return option.parse is parse_list or isinstance(option.default, list)
 
 
 def as_text(value: object) -> str:
@@ -71,7 +81,40 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
                 checked[option.name] = as_text(option.check(raw))
         except ConfigError as why:
             raise Refused(ErrorCode.INVALID_CONFIG, str(why)) from None
+    _check_together(checked)
     return checked
+
+
+def _check_together(configs: Mapping[str, str]) -> None:
+    """What Kafka refuses beyond single values; a broker without tiered storage refuses to switch it on."""
+    if configs.get("remote.storage.enable") == "true":
+        raise Refused(ErrorCode.INVALID_CONFIG, "remote.storage.enable cannot be true: there is no tiered storage here")
+    low, high = (int(configs.get(name, default)) for name, default in _LAGS.items())
+    if low > high:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"min.compaction.lag.ms ({low}) cannot be above max.compaction.lag.ms ({high})"
+        )
+
+
+#: The two that have to be in order, with their defaults.
+_LAGS: Final = {"min.compaction.lag.ms": 0, "max.compaction.lag.ms": LONG_MAX}
+
+
+def documentation_of(option: Option, value: str, *, topic: str) -> str:
+    """What DescribeConfigs says of a topic's config; first of all if this value changes nothing."""
+    words = option.idle_words(value, of=topic)
+    return option.doc if words is None else idle_documentation(words, option.doc)
+
+
+def log_idle(topic: str, configs: Mapping[str, str], names: Iterable[str]) -> None:
+    """One line about those of `names` that were set and change nothing: not every client can be told."""
+    said: dict[str, list[str]] = {}
+    for name in sorted(set(names) & configs.keys()):
+        words = TOPIC_OPTIONS.option(name).idle_words(configs[name], of=topic)
+        if words is not None:
+            said.setdefault(words, []).append(f"{name}={configs[name]}")
+    for words, pairs in said.items():
+        log.warning("event=config_idle topic=%s why=%r configs=%s", topic, words, " ".join(pairs))
 
 
 def topic_defaults(settings: BrokerSettings) -> dict[str, str]:

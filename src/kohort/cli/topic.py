@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from kohort.cli.main import add_bootstrap, add_json, parse_pairs
@@ -45,11 +46,12 @@ def run_create(options: argparse.Namespace) -> int:
 
     configs = parse_pairs(options.config, option="--config")
     with Admin(bootstrap_servers=options.bootstrap) as admin:
-        admin.create_topic(options.topic, options.partitions, configs=configs)
+        idle = admin.create_topic(options.topic, options.partitions, configs=configs)
     if options.json:
-        print_json({"topic": options.topic, "partitions": options.partitions, "created": True})
+        print_json({"topic": options.topic, "partitions": options.partitions, "created": True, "idle": idle})
     else:
-        print(f"created {options.topic} with {options.partitions} partition{'s' * (options.partitions != 1)}")
+        count = f"{options.partitions} partition{'s' * (options.partitions != 1)}"
+        print("; ".join([f"created {options.topic} with {count}", *show_idle(idle)]))
     return 0
 
 
@@ -80,7 +82,10 @@ def run_describe(options: argparse.Namespace) -> int:
         print_json(topics)
         return 0
     for topic in topics:
-        configs = ", ".join(f"{name}={value}" for name, value in sorted(topic.configs.items()))
+        configs = ", ".join(
+            f"{name}={value} ({topic.idle[name]})" if name in topic.idle else f"{name}={value}"
+            for name, value in sorted(topic.configs.items())
+        )
         print(f"{topic.name}  id {topic.topic_id}" + (f"  {configs}" if configs else ""))
         rows = [
             (
@@ -108,3 +113,11 @@ def run_delete(options: argparse.Namespace) -> int:
     else:
         print(f"deleted {', '.join(options.topics)}")
     return 0
+
+
+def show_idle(idle: Mapping[str, str]) -> list[str]:
+    """`not acted on yet: retention.bytes, retention.ms`, one for each of the broker's words."""
+    names: dict[str, list[str]] = {}
+    for name, words in sorted(idle.items()):
+        names.setdefault(words, []).append(name)
+    return [f"{words}: {', '.join(named)}" for words, named in sorted(names.items())]

@@ -21,7 +21,7 @@ from kohort.wire.messages.create_partitions import (
 )
 from kohort.wire.messages.create_topics import CreateTopicsResponse
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kohort.wire.messages.describe_configs import DescribeConfigsResponse
 
 #: How long a created topic may take until every partition has a leader, seconds.
 _LEADERS_WITHIN_S: Final = 20.0
@@ -48,21 +48,23 @@ class TopicCalls(AdminDoor):
         partitions = [TopicPartition(name, row.partition_index) for name in names for row in found[name].partitions]
         begins = self._offsets(partitions, topic_shapes.EARLIEST, metadata)
         ends = self._offsets(partitions, topic_shapes.LATEST, metadata)
-        resources = [topic_shapes.config_resource(name) for name in names]
-        described = self._ask(
-            DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False),
-            DescribeConfigsResponse,
-            during="describing topic configs",
-            codes=lambda response: [result.error_code for result in response.results],
-        )
-        configs = topic_shapes.own_configs(described)
+        described = self._describe_configs(names)
+        configs, idle = topic_shapes.own_configs(described), topic_shapes.idle_configs(described)
         return [
-            topic_shapes.describe(found[name], begins=begins, ends=ends, configs=configs.get(name, {}))
+            topic_shapes.describe(
+                found[name], begins=begins, ends=ends, configs=configs.get(name, {}), idle=idle.get(name, {})
+            )
             for name in names
         ]
 
-    def create_topic(self, name: str, partitions: int = 1, *, configs: Mapping[str, object] | None = None) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, *, configs: Mapping[str, object] | None = None
+    ) -> dict[str, str]:
         """Create a topic and return when every partition has its leader and can be used.
+
+        Returns:
+            Those of `configs` that the broker takes but does not act on, each with the broker's words for it, such as
+            "not acted on yet"; empty if there is none, and from brokers that say nothing of the kind.
 
         Raises:
             BrokerError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, ...
@@ -79,6 +81,7 @@ class TopicCalls(AdminDoor):
         for topic in response.topics:
             check(topic.error_code, topic.error_message, during)
         self._wait_for_leaders(name, partitions)
+        return topic_shapes.idle_configs(self._describe_configs([name])).get(name, {}) if configs else {}
 
     def create_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions.
@@ -114,6 +117,14 @@ class TopicCalls(AdminDoor):
         )
         for result in response.responses:
             check(result.error_code, result.error_message, during, topic=result.name)
+
+    def _describe_configs(self, names: Sequence[str]) -> DescribeConfigsResponse:
+        return self._ask(
+            topic_shapes.configs_request(names),
+            DescribeConfigsResponse,
+            during="describing topic configs",
+            codes=lambda response: [result.error_code for result in response.results],
+        )
 
     def _wait_for_leaders(self, name: str, partitions: int) -> None:
         deadline = time.monotonic() + _LEADERS_WITHIN_S

@@ -195,7 +195,7 @@ class Store:
         entry = replace(self._catalog.topics[name], partition_count=new_count)
         self._make_folders(entry, old_count)
         self._save(self._catalog.with_topic(entry))
-        config = self._log_config(topic.configs)
+        config = self._log_config(topic.configs, is_stored=True)
         topic.partitions += [self._open_new(entry, partition, config) for partition in range(old_count, new_count)]
         return topic
 
@@ -275,7 +275,7 @@ class Store:
         remove_marker(self._fs, self.directory)
 
     def _open_topic(self, entry: TopicEntry, ends: dict[str, PartitionEnd] | None, cuts: list[TailCut]) -> Topic:
-        config = self._log_config(entry.configs)
+        config = self._log_config(entry.configs, is_stored=True)
         topic = Topic(name=entry.name, topic_id=entry.topic_id, partitions=[], configs=dict(entry.configs))
         for partition, folder in enumerate(entry.folders()):
             path = f"{self.directory}/{folder}"
@@ -348,8 +348,8 @@ class Store:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return topic
 
-    def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        config = LogConfig.of(configs, self._settings)
+    def _log_config(self, configs: Mapping[str, str], *, is_stored: bool = False) -> LogConfig:
+        config = (LogConfig.of_stored if is_stored else LogConfig.of)(configs, self._settings)
         if self._fs.volatile:
             config = replace(config, segment_bytes=min(config.segment_bytes, _MEMORY_SEGMENT_BYTES))
         return config

@@ -1,6 +1,8 @@
-"""The configs that a topic can have: Kafka's names, and those of them that this broker acts on.
+"""The configs that a topic can have: Kafka's names, and which of them this broker acts on.
 
-Laws: every name of Apache Kafka is known, stored and shown; `LogConfig` holds what changes behaviour here.
+Laws: every name of Apache Kafka is known, stored and shown, and a value that Kafka would refuse is refused; one that
+changes nothing says so (`idle`). `LogConfig` holds what changes behaviour here. What was stored by another version is
+kept and never keeps a broker from starting.
 One default differs: `flush.messages` is 1, so that an acks=all answer means that the records are on the disk; Kafka
 leaves that to the operating system, which is had by setting 9223372036854775807.
 Source: Apache Kafka 4.3, topic configs.
@@ -8,96 +10,219 @@ Source: Apache Kafka 4.3, topic configs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.config import Option, OptionSet, parse_bool, parse_float, parse_int, parse_list, parse_str
+from kohort.config import (
+    Idle,
+    Option,
+    OptionSet,
+    Unserved,
+    Verdict,
+    parse_bool,
+    parse_float,
+    parse_int,
+    parse_list,
+    parse_str,
+)
+from kohort.errors import ConfigError
+from kohort.ids import OFFSETS_TOPIC
+from kohort.wire.private import NO_EFFECT, NOT_YET
 
 LONG_MAX: Final = (1 << 63) - 1
 INT_MAX: Final = (1 << 31) - 1
+_REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 
 
-def _number(name: str, default: int, doc: str, *, minimum: int = 0, maximum: int = LONG_MAX) -> Option:
-    return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=minimum, maximum=maximum)
+def parse_replicas(text: object) -> list[str]:
+    """PARTITION:BROKER pairs, or * for all."""
+    replicas = parse_list(text)
+    if replicas != ["*"] and not all(map(_REPLICA.fullmatch, replicas)):
+        raise ValueError("PARTITION:BROKER pairs with commas are expected, or *")
+    return replicas
 
 
-def _choice(name: str, default: str, doc: str, *choices: str) -> Option:
-    return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)
+def _not_yet(*unless: object) -> Idle:
+    """Something else has to be built first; `unless` the value asks for what happens without it."""
+    return Idle(words=NOT_YET, unless=unless)
 
+
+def _no_effect(*unless: object) -> Idle:
+    """There is nothing that it could change."""
+    return Idle(words=NO_EFFECT, unless=unless)
+
+
+#: Only the coordinator's log is compacted.
+_COMPACTION: Final = Idle(words=NOT_YET, but_for=(OFFSETS_TOPIC,))
+
+
+def _number(
+    name: str, default: int, doc: str, *, low: int = 0, high: int = LONG_MAX, idle: Idle | None = None
+) -> Option:
+    return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=low, maximum=high, idle=idle)
+
+
+def _choice(name: str, default: str, doc: str, *choices: str, idle: Idle | None = None) -> Option:
+    return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices, idle=idle)
+
+
+def _switch(name: str, doc: str) -> Option:
+    """Something that is off, and would change nothing if it were on."""
+    return Option(name=name, parse=parse_bool, default=False, doc=doc, idle=_no_effect(False))
+
+
+def _replicas(name: str, doc: str) -> Option:
+    return Option(name=name, parse=parse_replicas, default=[], doc=doc, idle=_no_effect([]))
+
+
+_ACTED_ON: Final = [
+    _number("flush.messages", 1, "Records after which the log is synced; 1: before each acks=all answer.", low=1),
+    _number("max.message.bytes", 1_048_588, "Largest record batch, in bytes.", high=INT_MAX),
+    _choice("message.timestamp.type", "CreateTime", "Whose clock dates records.", "CreateTime", "LogAppendTime"),
+    _number(
+        "segment.bytes",
+        1 << 30,
+        "Size at which a new segment file begins; in memory at most 16777216 (Kafka: at least 1048576).",
+        low=14,
+        high=INT_MAX,
+    ),
+]
+_COMPACTED: Final = [
+    Option(
+        name="cleanup.policy",
+        parse=parse_list,
+        default=["delete"],
+        doc="How old records go: delete, compact or both.",
+        choices=("compact", "delete"),
+        idle=_COMPACTION,
+    ),
+    _number("delete.retention.ms", 86_400_000, "How long compaction keeps tombstones.", idle=_COMPACTION),
+    Option(
+        name="min.cleanable.dirty.ratio",
+        parse=parse_float,
+        default=0.5,
+        minimum=0,
+        maximum=1,
+        doc="Share of uncompacted bytes at which compaction begins.",
+        idle=_COMPACTION,
+    ),
+    _number(
+        "max.compaction.lag.ms",
+        LONG_MAX,
+        "Latest time at which a record is compacted.",
+        low=1,
+        idle=_not_yet(LONG_MAX),
+    ),
+    _number("min.compaction.lag.ms", 0, "Earliest time at which a record is compacted.", idle=_not_yet(0)),
+]
+_RETENTION: Final = [
+    _number(
+        "retention.bytes",
+        -1,
+        "Size of a partition above which old segments go; -1: no limit.",
+        low=-1,
+        idle=_not_yet(-1),
+    ),
+    _number("retention.ms", 604_800_000, "Age at which segments go; -1: never.", low=-1, idle=_not_yet(-1)),
+    _number("segment.ms", 604_800_000, "Age at which a new segment file begins.", low=1, idle=_not_yet(LONG_MAX)),
+    _number("segment.jitter.ms", 0, "Random delay of time-based segments.", idle=_not_yet(0)),
+    _number("flush.ms", LONG_MAX, "Time after which the log is synced.", idle=_not_yet(LONG_MAX)),
+    _number("file.delete.delay.ms", 60_000, "Wait before a file is removed; here it goes at once.", idle=_no_effect(0)),
+]
+_TIMESTAMPS: Final = [
+    _number(
+        "message.timestamp.before.max.ms", LONG_MAX, "How old a record's timestamp may be.", idle=_not_yet(LONG_MAX)
+    ),
+    _number(
+        "message.timestamp.after.max.ms",
+        3_600_000,
+        "How far in the future a record's timestamp may be.",
+        idle=_not_yet(LONG_MAX),
+    ),
+]
+_COMPRESSION: Final = [
+    _choice(
+        "compression.type",
+        "producer",
+        "Codec of stored batches; producer: as they come.",
+        "uncompressed",
+        "zstd",
+        "lz4",
+        "snappy",
+        "gzip",
+        "producer",
+        idle=_not_yet("producer"),
+    ),
+    Option(
+        name="compression.gzip.level",
+        parse=parse_int,
+        default=-1,
+        doc="Level of gzip.",
+        choices=(-1, *range(1, 10)),
+        idle=_not_yet(),
+    ),
+    _number("compression.lz4.level", 9, "Level of lz4.", low=1, high=17, idle=_not_yet()),
+    _number("compression.zstd.level", 3, "Level of zstd.", low=-131072, high=22, idle=_not_yet()),
+]
+_NOTHING_HERE: Final = [
+    _number(
+        "min.insync.replicas",
+        1,
+        "Replicas that acks=all waits for; this cluster is one broker, and there is one.",
+        low=1,
+        high=INT_MAX,
+        idle=_no_effect(1),
+    ),
+    _number(
+        "index.interval.bytes",
+        4096,
+        "Bytes between two index entries; here 4096, in memory.",
+        high=INT_MAX,
+        idle=_no_effect(4096),
+    ),
+    _number(
+        "segment.index.bytes",
+        10_485_760,
+        "Size of an index file; here there are none.",
+        low=4,
+        high=INT_MAX,
+        idle=_no_effect(),
+    ),
+    _switch("preallocate", "Reserve a segment's space at once; here a file grows."),
+    _switch("unclean.leader.election.enable", "Whether records may be lost for a leader; here is one replica."),
+    _replicas("leader.replication.throttled.replicas", "Replicas that copy slowly; here is nothing to copy."),
+    _replicas("follower.replication.throttled.replicas", "Replicas that are copied slowly; here is nothing to copy."),
+    _switch("remote.storage.enable", "Tiered storage, which is not offered: true is refused."),
+    _switch("remote.log.copy.disable", "Tiered storage, which is not offered."),
+    _switch("remote.log.delete.on.disable", "Tiered storage, which is not offered."),
+    _number("local.retention.bytes", -2, "Tiered storage, which is not offered.", low=-2, idle=_no_effect(-2)),
+    _number("local.retention.ms", -2, "Tiered storage, which is not offered.", low=-2, idle=_no_effect(-2)),
+]
+
+#: What brokers call their defaults of these configs, and what Kafka 4.0 has taken out.
+_UNSERVED: Final = (
+    Unserved("log.retention.ms log.retention.hours log.retention.minutes", Verdict.CALLED, "retention.ms"),
+    Unserved("log.retention.bytes", Verdict.CALLED, "retention.bytes"),
+    Unserved("log.segment.bytes", Verdict.CALLED, "segment.bytes"),
+    Unserved("log.roll.ms log.roll.hours", Verdict.CALLED, "segment.ms"),
+    Unserved("log.cleanup.policy", Verdict.CALLED, "cleanup.policy"),
+    Unserved("log.flush.interval.messages", Verdict.CALLED, "flush.messages"),
+    Unserved("log.flush.interval.ms", Verdict.CALLED, "flush.ms"),
+    Unserved("log.message.timestamp.type", Verdict.CALLED, "message.timestamp.type"),
+    Unserved("message.max.bytes", Verdict.CALLED, "max.message.bytes"),
+    Unserved("message.timestamp.difference.max.ms", Verdict.CALLED, "message.timestamp.before.max.ms"),
+    Unserved(
+        "message.format.version message.downconversion.enable", Verdict.NOT_NEEDED, "Kafka 4.0 has taken it out, too"
+    ),
+)
 
 #: Configs that a topic may carry.
 TOPIC_OPTIONS: Final = OptionSet(
     "topic config",
-    [
-        _number(
-            "flush.messages", 1, "Records after which the log is synced; 1: before each acks=all answer.", minimum=1
-        ),
-        _number("max.message.bytes", 1_048_588, "Largest record batch, in bytes.", maximum=INT_MAX),
-        _choice("message.timestamp.type", "CreateTime", "Whose clock dates records.", "CreateTime", "LogAppendTime"),
-        _number("segment.bytes", 1 << 30, "Size at which a new segment file begins.", minimum=14, maximum=INT_MAX),
-        Option(
-            name="cleanup.policy",
-            parse=parse_list,
-            default=["delete"],
-            doc="delete, compact or both; acted on for __consumer_offsets only, kept for other topics.",
-        ),
-        _choice(
-            "compression.type",
-            "producer",
-            "Codec of stored batches.",
-            "uncompressed",
-            "zstd",
-            "lz4",
-            "snappy",
-            "gzip",
-            "producer",
-        ),
-        _number("compression.gzip.level", -1, "Level of gzip.", minimum=-1, maximum=9),
-        _number("compression.lz4.level", 9, "Level of lz4.", minimum=1, maximum=17),
-        _number("compression.zstd.level", 3, "Level of zstd.", minimum=-131072, maximum=22),
-        _number("delete.retention.ms", 86_400_000, "How long compaction keeps tombstones."),
-        _number("file.delete.delay.ms", 60_000, "Wait before a file is removed."),
-        _number("flush.ms", LONG_MAX, "Time after which the log is synced."),
-        _number("index.interval.bytes", 4096, "Bytes between two index entries.", maximum=INT_MAX),
-        _number("max.compaction.lag.ms", LONG_MAX, "Latest time at which a record is compacted.", minimum=1),
-        _number("min.compaction.lag.ms", 0, "Earliest time at which a record is compacted."),
-        Option(
-            name="min.cleanable.dirty.ratio",
-            parse=parse_float,
-            default=0.5,
-            minimum=0,
-            maximum=1,
-            doc="Share of uncompacted bytes at which compaction begins.",
-        ),
-        _number("min.insync.replicas", 1, "Replicas that acks=all waits for.", minimum=1, maximum=INT_MAX),
-        _number("message.timestamp.before.max.ms", LONG_MAX, "How old a record's timestamp may be."),
-        _number("message.timestamp.after.max.ms", 3_600_000, "How far in the future a record's timestamp may be."),
-        Option(name="preallocate", parse=parse_bool, default=False, doc="Reserve a segment's space at once."),
-        _number("retention.bytes", -1, "Size of a partition above which old segments go; -1: no limit.", minimum=-1),
-        _number("retention.ms", 604_800_000, "Age at which segments go; -1: never.", minimum=-1),
-        _number("segment.index.bytes", 10_485_760, "Size of an index file.", minimum=4, maximum=INT_MAX),
-        _number("segment.jitter.ms", 0, "Random delay of time-based segments."),
-        _number("segment.ms", 604_800_000, "Age at which a new segment file begins.", minimum=1),
-        Option(
-            name="unclean.leader.election.enable", parse=parse_bool, default=False, doc="One replica: without effect."
-        ),
-        Option(name="remote.storage.enable", parse=parse_bool, default=False, doc="Tiered storage: without effect."),
-        _number("local.retention.bytes", -2, "Tiered storage: without effect.", minimum=-2),
-        _number("local.retention.ms", -2, "Tiered storage: without effect.", minimum=-2),
-        Option(
-            name="leader.replication.throttled.replicas",
-            parse=parse_list,
-            default=[],
-            doc="One replica: without effect.",
-        ),
-        Option(
-            name="follower.replication.throttled.replicas",
-            parse=parse_list,
-            default=[],
-            doc="One replica: without effect.",
-        ),
-    ],
+    [*_ACTED_ON, *_COMPACTED, *_RETENTION, *_TIMESTAMPS, *_COMPRESSION, *_NOTHING_HERE],
+    unserved=lambda: _UNSERVED,
 )
 
 
@@ -131,3 +256,16 @@ class LogConfig:
             min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
             delete_retention_ms=values["delete.retention.ms"],
         )
+
+    @classmethod
+    def of_stored(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
+        """As `of`, but a config that another version stored and this one would refuse counts as not set."""
+        return cls.of({name: value for name, value in configs.items() if _is_valid(name, value)}, defaults)
+
+
+def _is_valid(name: str, value: object) -> bool:
+    try:
+        TOPIC_OPTIONS.option(name).check(value)
+    except ConfigError:
+        return False
+    return True

@@ -35,6 +35,10 @@ TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs"}
+#: First sentence of a config's documentation in DescribeConfigs where its value changes nothing: it will one day, or
+#: it never has to. The rest is the documentation that other values have.
+NOT_YET: Final = "not acted on yet"
+NO_EFFECT: Final = "without effect here"
 #: Configs of a group that Kafka does not have; the broker has an option of each name for all other groups.
 GROUP_CONFIGS: Final = (
     "group.disconnect.grace.ms",
@@ -58,3 +62,14 @@ BROKER_CONFIGS: Final = (
 #: Options of the clients that Kafka's do not have; the admin has none.
 CONSUMER_CONFIGS: Final = ("fetch.buffer.bytes", "revocation.timeout.policy")
 PRODUCER_CONFIGS: Final = ("default.api.timeout.ms",)
+
+
+def idle_documentation(words: str, documentation: str) -> str:
+    """The documentation of a config whose value changes nothing; `words` is one of the two above."""
+    return f"{words.capitalize()}. {documentation}"
+
+
+def idle_words_in(documentation: str | None) -> str | None:
+    """The words with which a broker's documentation says that a value changes nothing; `None` where it does not."""
+    said = (documentation or "").partition(". ")[0].lower()
+    return said if said in (NOT_YET, NO_EFFECT) else None

@@ -10,7 +10,7 @@ from collections import Counter
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.request import Request
-from kohort.broker.topicconfigs import DEFAULT_SOURCE, TOPIC_SOURCE, check_topic_configs, topic_defaults
+from kohort.broker.topicconfigs import DEFAULT_SOURCE, TOPIC_SOURCE, check_topic_configs, log_idle, topic_defaults
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.wire.messages.create_topics import (
@@ -65,6 +65,7 @@ def _create(context: BrokerContext, asked: CreatableTopic, *, validate_only: boo
     topic_id: bytes = ZERO_TOPIC_ID
     if not validate_only:
         topic_id = cluster.create_topic(asked.name, partition_count, dict(configs)).topic_id
+        log_idle(asked.name, configs, configs)
     shown = topic_defaults(context.settings) | configs
     return CreatableTopicResult(
         name=asked.name,

@@ -20,6 +20,7 @@ from kohort.broker.topicconfigs import (
     Resource,
     as_text,
     config_type,
+    documentation_of,
     topic_defaults,
 )
 from kohort.config import Option
@@ -119,14 +120,12 @@ def _topic_rows(context: BrokerContext, name: str) -> Iterable[DescribeConfigsRe
     for option in TOPIC_OPTIONS:
         own = topic.configs.get(option.name)
         default = defaults[option.name]
+        value = default if own is None else own
         synonyms = [] if own is None else [DescribeConfigsSynonym(name=option.name, value=own, source=TOPIC_SOURCE)]
         synonyms.append(DescribeConfigsSynonym(name=option.name, value=default, source=DEFAULT_SOURCE))
-        yield _row(
-            option,
-            default if own is None else own,
-            source=DEFAULT_SOURCE if own is None else TOPIC_SOURCE,
-            synonyms=synonyms,
-        )
+        row = _row(option, value, source=DEFAULT_SOURCE if own is None else TOPIC_SOURCE, synonyms=synonyms)
+        row.documentation = documentation_of(option, value, topic=name)
+        yield row
 
 
 def _broker_rows(values: Mapping[str, object]) -> Iterable[DescribeConfigsResourceResult]:

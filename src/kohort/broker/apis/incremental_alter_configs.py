@@ -13,7 +13,7 @@ from typing import Final
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
 from kohort.broker.request import Request
-from kohort.broker.topicconfigs import Resource, check_topic_configs, topic_defaults
+from kohort.broker.topicconfigs import Resource, check_topic_configs, is_list, log_idle, topic_defaults
 from kohort.config import parse_list
 from kohort.coordinator import commands
 from kohort.coordinator.groupconfigs import LONGEST_TEXT
@@ -125,6 +125,7 @@ def _alter(context: BrokerContext, asked: AlterConfigsResource, *, validate_only
     checked = check_topic_configs(dict(configs))
     if not validate_only:
         context.cluster.set_configs(name, checked)
+        log_idle(name, checked, [config.name for config in asked.configs])
 
 
 def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
@@ -154,7 +155,7 @@ def _change(configs: dict[str, str], change: AlterableConfig, defaults: dict[str
         return
     if change.config_operation not in (APPEND, SUBTRACT):
         raise Refused(ErrorCode.INVALID_REQUEST, f"operation {change.config_operation} is unknown")
-    if option.parse is not parse_list:
+    if not is_list(option):
         raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list, so nothing can be added to or taken from it")
     old, wanted = parse_list(configs.get(name, defaults[name])), parse_list(value)
     if change.config_operation == APPEND:

@@ -66,13 +66,17 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """One topic with its partitions in order and its configs (those that differ from the broker's defaults)."""
+    """One topic with its partitions in order and its configs (those that differ from the broker's defaults).
+
+    `idle`: which of these the broker takes but does not act on, and its words for it ("not acted on yet").
+    """
 
     name: str
     topic_id: str
     is_internal: bool
     partitions: tuple[PartitionDescription, ...]
     configs: dict[str, str]
+    idle: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,16 @@ from kohort.client.admin.results import PartitionDescription, TopicDescription, 
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition, format_topic_id
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kohort.wire.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResponse
+from kohort.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from kohort.wire.private import idle_words_in
 
 TOPIC_RESOURCE = 2
 #: Where a config value comes from: set on the topic itself.
@@ -68,6 +75,7 @@ def describe(
     begins: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     configs: Mapping[str, str],
+    idle: Mapping[str, str],
 ) -> TopicDescription:
     """A topic with what is known of its partitions; offsets of a partition without a leader are -1."""
     name = topic.name or ""
@@ -89,6 +97,7 @@ def describe(
         is_internal=topic.is_internal,
         partitions=partitions,
         configs=dict(configs),
+        idle=dict(idle),
     )
 
 
@@ -101,18 +110,31 @@ def check_topic(topic: MetadataResponseTopic) -> None:
         raise BrokerError(code, during=f"looking up topic {topic.name}")
 
 
-def config_resource(name: str) -> DescribeConfigsResource:
-    """Asks for every config of a topic."""
-    return DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
+def configs_request(names: Iterable[str]) -> DescribeConfigsRequest:
+    """Asks for every config of topics, and what the broker says of each."""
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
+        for name in names
+    ]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=True)
 
 
 def own_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, str]]:
     """topic -> the configs that were set on it."""
     return {
-        result.resource_name: {
-            row.name: row.value
-            for row in result.configs
-            if row.config_source == _SET_ON_TOPIC and row.value is not None
-        }
+        result.resource_name: {row.name: row.value for row in _own_rows(result) if row.value is not None}
         for result in response.results
     }
+
+
+def idle_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, str]]:
+    """topic -> those of its own configs that change nothing -> the broker's words for it."""
+    told = {
+        result.resource_name: {row.name: idle_words_in(row.documentation) for row in _own_rows(result)}
+        for result in response.results
+    }
+    return {topic: {name: words for name, words in said.items() if words is not None} for topic, said in told.items()}
+
+
+def _own_rows(result: DescribeConfigsResult) -> list[DescribeConfigsResourceResult]:
+    return [row for row in result.configs if row.config_source == _SET_ON_TOPIC]

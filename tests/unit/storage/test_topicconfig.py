@@ -1,0 +1,114 @@
+"""Configs of topics: which values are Kafka's, and which of them change anything here."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.errors import ConfigError, UnknownOptionError
+from kohort.ids import OFFSETS_TOPIC, TopicId
+from kohort.storage.catalog import load_catalog, save_catalog
+from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.store import Store
+from kohort.storage.topicconfig import LONG_MAX, TOPIC_OPTIONS, LogConfig
+from kohort.wire.private import NO_EFFECT, NOT_YET
+
+#: Configs that are acted on, whatever their value.
+ACTED_ON = {"flush.messages", "max.message.bytes", "message.timestamp.type", "segment.bytes"}
+#: Configs that the coordinator's log follows, beside those.
+OF_COMPACTION = {"cleanup.policy", "delete.retention.ms", "min.cleanable.dirty.ratio"}
+
+
+def test_log_config_follows_what_is_said_to_be_acted_on() -> None:
+    """The table's word against the one class that reads it: a value other than the default changes the log's config."""
+    others = {
+        "flush.messages": 7,
+        "max.message.bytes": 7,
+        "message.timestamp.type": "LogAppendTime",
+        "segment.bytes": 99,
+        "cleanup.policy": "compact",
+        "delete.retention.ms": 7,
+        "min.cleanable.dirty.ratio": 0.25,
+    }
+    assert set(others) == ACTED_ON | OF_COMPACTION
+    for name, value in others.items():
+        assert LogConfig.of({name: value}, {}) != LogConfig(), name
+        assert TOPIC_OPTIONS.option(name).idle_words(value, of=OFFSETS_TOPIC) is None
+        assert (TOPIC_OPTIONS.option(name).idle_words(value, of="orders") is None) == (name in ACTED_ON)
+    idle = {option.name for option in TOPIC_OPTIONS} - set(others)
+    assert {name for name in idle if TOPIC_OPTIONS.option(name).idle is None} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("retention.ms", "1000", NOT_YET),
+        ("retention.ms", "-1", None),
+        ("retention.bytes", -1, None),
+        ("cleanup.policy", "compact", NOT_YET),
+        ("cleanup.policy", "delete", NOT_YET),
+        ("compression.type", "gzip", NOT_YET),
+        ("compression.type", "producer", None),
+        ("flush.ms", "1000", NOT_YET),
+        ("flush.ms", LONG_MAX, None),
+        ("min.insync.replicas", "2", NO_EFFECT),
+        ("min.insync.replicas", "1", None),
+        ("unclean.leader.election.enable", "false", None),
+        ("unclean.leader.election.enable", "true", NO_EFFECT),
+        ("leader.replication.throttled.replicas", "*", NO_EFFECT),
+        ("cleanup.policy", "compakt", NOT_YET),
+    ],
+)
+def test_value_that_asks_for_what_happens_anyway_is_not_idle(name: str, value: object, words: str | None) -> None:
+    assert TOPIC_OPTIONS.option(name).idle_words(value, of="orders") == words
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("cleanup.policy", "compakt", "one of compact, delete is expected"),
+        ("cleanup.policy", "delete,compakt", "cannot be 'compakt'"),
+        ("compression.type", "lz5", "one of uncompressed, zstd, lz4, snappy, gzip, producer is expected"),
+        ("compression.gzip.level", "0", "one of -1, 1, 2"),
+        ("leader.replication.throttled.replicas", "all", "PARTITION:BROKER pairs"),
+        ("preallocate", "yes", "true or false is expected"),
+        ("retention.ms", "a week", "a whole number is expected"),
+    ],
+)
+def test_value_that_is_not_kafkas_is_refused(name: str, value: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        LogConfig.of({name: value}, {})
+    assert str(raised.value).startswith(f"{name} cannot be ") and expected in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("log.retention.hours", "topic config log.retention.hours is called retention.ms here"),
+        ("message.max.bytes", "topic config message.max.bytes is called max.message.bytes here"),
+        ("message.format.version", "is not needed here: Kafka 4.0 has taken it out, too"),
+        ("retension.ms", "unknown topic config retension.ms; did you mean retention.ms?"),
+    ],
+)
+def test_name_of_elsewhere_is_answered_with_the_one_here(name: str, message: str) -> None:
+    with pytest.raises(UnknownOptionError) as raised:
+        TOPIC_OPTIONS.option(name)
+    assert str(raised.value).endswith(message)
+
+
+def test_what_another_version_stored_keeps_no_broker_from_starting() -> None:
+    """Older versions took any text for cleanup.policy; newer ones may have names that this one has not."""
+    fs = MemoryFileSystem()
+    store = Store.open("/data", fs=fs)
+    store.create_topic("orders", 1, topic_id=TopicId(b"1" * 16), configs={"flush.messages": "7"})
+    store.close()
+    catalog = load_catalog(fs, "/data")
+    configs = catalog.topics["orders"].configs
+    assert isinstance(configs, dict)
+    configs |= {"cleanup.policy": "compakt", "from.the.future": "1"}
+    save_catalog(fs, "/data", catalog)
+
+    store = Store.open("/data", fs=fs)
+    topic = store.add_partitions("orders", 2)
+
+    assert [log.config.flush_messages for log in topic.partitions] == [7, 7]
+    assert topic.configs == {"flush.messages": "7", "cleanup.policy": "compakt", "from.the.future": "1"}
