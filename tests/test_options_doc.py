@@ -11,6 +11,7 @@ from kohort.broker.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.config import OptionSet
 from kohort.spark.options import OPTIONS as SPARK_OPTIONS
+from kohort.storage.topicconfig import TOPIC_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = (ROOT / "docs" / "options.md").read_text()
@@ -24,7 +25,7 @@ def test_document_is_up_to_date() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [BROKER_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, ADMIN_OPTIONS, SPARK_OPTIONS],
+    [BROKER_OPTIONS, TOPIC_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, ADMIN_OPTIONS, SPARK_OPTIONS],
     ids=lambda options: options.what,
 )
 def test_every_option_says_what_it_is(options: OptionSet) -> None:

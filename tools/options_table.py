@@ -12,6 +12,7 @@ from kohort.broker.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.config import Option, OptionSet, parse_bool, parse_float, parse_int, parse_list
 from kohort.spark.options import OPTIONS as SPARK_OPTIONS
+from kohort.storage.topicconfig import TOPIC_OPTIONS
 
 HEAD = """\
 # Options
@@ -19,15 +20,30 @@ HEAD = """\
 Made by `python tools/options_table.py > docs/options.md`; a test keeps it true.
 
 Names, units and defaults are those of Apache Kafka 4.3, and Spark's for the Spark source, unless a row says otherwise.
-An unknown name is an error that tells the nearest one that exists; so is a value out of its range.
+An unknown name is an error that tells the nearest one that exists; so is a value out of its range. A name that only
+Kafka or another of its clients has is an error that says what is so instead, and one that is given twice is refused.
 """
 
 SECTIONS: tuple[tuple[str, str, OptionSet], ...] = (
     (
         "Broker",
-        "`kohort up --config NAME=VALUE`, a server.properties or TOML file, or "
-        '`kohort.Broker(config={"num.partitions": 4})`.',
+        "`kohort up --config NAME=VALUE`, a server.properties or TOML file (`--config-file`), or "
+        '`kohort.Broker(config={"num.partitions": 4})`.\n\n'
+        "A file that was written for Apache Kafka may be given as it is: what it has and this broker has not is passed "
+        "over, named in one line at the start, and listeners for controllers are left out. All that is wrong in it is "
+        "told at once, with file and line. It is refused where going on would break a promise: encryption, logins and "
+        "permissions (`ssl.*`, `sasl.*`, `authorizer.class.name`, ...), more copies than one, policies and config "
+        "providers, or `process.roles` without `broker`.",
         BROKER_OPTIONS,
+    ),
+    (
+        "Topic",
+        "`kohort topic create NAME --config NAME=VALUE`, or any tool of Kafka that creates or alters topics. Every "
+        "config of Kafka is taken, kept and shown, and a value that Kafka would refuse is refused. One that changes "
+        "nothing is said: by `kohort topic create` and `describe`, in the documentation that DescribeConfigs answers, "
+        "and in a line of the broker's log; a value that *holds* asks for what happens anyway. Topics that are created "
+        "by themselves have the broker's defaults: options of the broker where it has some, or else the ones below.",
+        TOPIC_OPTIONS,
     ),
     (
         "Consumer",
@@ -49,7 +65,8 @@ SECTIONS: tuple[tuple[str, str, OptionSet], ...] = (
 def kind_of(option: Option) -> str:
     """What a value may be."""
     if option.choices:
-        return ", ".join(option.choices)
+        choices = ", ".join(map(str, option.choices))
+        return f"list of {choices}" if isinstance(option.default, list) else choices
     if option.parse is parse_bool:
         return "true, false"
     if option.parse in (parse_int, parse_float):
@@ -69,21 +86,40 @@ def range_of(option: Option) -> str:
 
 def default_of(option: Option) -> str:
     """The default as it would be written in a file."""
-    value = option.default
-    if value is None or value == "":
-        return ""
+    return "" if option.default in (None, "", []) else f"`{written(option.default)}`"
+
+
+def written(value: object) -> str:
+    """A value as it would be written in a file."""
     if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    return f"`{','.join(value) if isinstance(value, list) else value}`"
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def effect_of(option: Option) -> str:
+    """Whether it is acted on, and for which values that makes no difference."""
+    if option.idle is None:
+        return "yes"
+    effect = option.idle.words
+    if option.idle.but_for:
+        effect += f", but for `{'`, `'.join(option.idle.but_for)}`"
+    return effect + "".join(f"; `{written(value)}` holds" for value in option.idle.unless if value != [])
 
 
 def table(options: Iterable[Option]) -> list[str]:
-    """The rows of a Markdown table, by name."""
-    rows = ["| option | values | default | meaning |", "| --- | --- | --- | --- |"]
-    for option in sorted(options, key=lambda option: option.name):
-        cells = [f"`{option.name}`", kind_of(option), default_of(option), option.doc]
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return rows
+    """The rows of a Markdown table, by name; with a column on what is acted on, if not all is."""
+    rows = sorted(options, key=lambda option: option.name)
+    columns = {
+        "option": [f"`{option.name}`" for option in rows],
+        "values": [kind_of(option) for option in rows],
+        "default": [default_of(option) for option in rows],
+        "acted on": [effect_of(option) for option in rows],
+        "meaning": [option.doc for option in rows],
+    }
+    if all(option.idle is None for option in rows):
+        del columns["acted on"]
+    lines = [columns.keys(), ["---"] * len(columns), *zip(*columns.values(), strict=True)]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines]
 
 
 def document() -> str:

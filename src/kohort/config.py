@@ -133,8 +133,8 @@ class Verdict(Enum):
     #: What it sets does not exist here, and nobody misses it.
     NOT_NEEDED = "is not needed here"
     NOT_YET = "is not served yet"
-    #: Likewise, and who asks for it relies on it: a broker without it would break a promise.
-    REFUSED = "cannot be promised"
+    #: Likewise, and who asks for it relies on it: without it a promise would be broken.
+    REFUSED = "is not served"
     #: It has another name.
     CALLED = "is called"
 
@@ -221,7 +221,10 @@ class OptionSet:
     def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Every option by dotted name: the given values checked, the others at their defaults."""
         values = {option.name: option.default for option in self}
+        names: dict[str, str] = {}
         for name, raw in given.items():
             option = self.option(name)
+            if names.setdefault(option.name, name) != name:
+                raise ConfigError(f"{option.name} is given twice, as {names[option.name]} and as {name}: leave one out")
             values[option.name] = option.check(raw)
         return values

@@ -53,7 +53,7 @@ def as_text(option: Option) -> str:
 def test_other_default_than_kafka_is_told(options: OptionSet, config_class: str, ours: Collection[str]) -> None:
     """An option that Kafka does not have, or with another default there, names Kafka in its sentence.
 
-    The former are registered as kohort's own.
+    The former are registered as kohort's own. One that only Kafka has is answered with what is so instead.
     """
     kafka = defaults_of(config_class)
     assert len(kafka) > 20, "the page was not understood"
@@ -63,5 +63,7 @@ def test_other_default_than_kafka_is_told(options: OptionSet, config_class: str,
         if as_text(option) != kafka.get(option.name)
         and not (as_text(option) in NOTHING and kafka.get(option.name) in NOTHING)
     }
+    unexplained = {name for name in kafka if name not in options and options.unserved(name) is None}
+    assert unexplained == set(), "who asks for one of these is to be told what is so instead"
     assert {name: both for name, both in differing.items() if "Kafka" not in options.option(name).doc} == {}
     assert {option.name for option in options} - kafka.keys() - KAFKAS_INTERNAL == set(ours)

@@ -1,12 +1,13 @@
 """Broker options from a file: Kafka's server.properties, or TOML.
 
-Laws: nothing is interpreted here beyond the file's own syntax; names and values are checked by `settings`.
+Laws: nothing is interpreted here beyond the file's own syntax; names and values are checked by `fileoptions`.
 Source: java.util.Properties (comments, separators, continued lines); TOML 1.0 with dotted or nested keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,20 @@ from kohort.errors import ConfigError
 FILE_LIMIT_BYTES: Final = 1 << 20
 
 
-def load_config_file(path: str) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """Options by dotted name, in the order of the file; `lines` has the number of each one's line, but of TOML's."""
+
+    path: str
+    values: dict[str, object]
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def place_of(self, name: str) -> str:
+        """FILE:LINE of an option, or FILE where the line is not known."""
+        return f"{self.path}:{self.lines[name]}" if name in self.lines else self.path
+
+
+def load_config_file(path: str) -> ConfigFile:
     """Options by dotted name; a name that ends in .toml is read as TOML, anything else as properties.
 
     Raises `ConfigError` that names the file and, where there is one, the line.
@@ -35,11 +49,11 @@ def load_config_file(path: str) -> dict[str, object]:
     return _parse_toml(text, path) if path.endswith(".toml") else _parse_properties(text, path)
 
 
-def _parse_toml(text: str, path: str) -> dict[str, object]:
+def _parse_toml(text: str, path: str) -> ConfigFile:
     import tomllib
 
     try:
-        return dict(_flatten(tomllib.loads(text)))
+        return ConfigFile(path, dict(_flatten(tomllib.loads(text))))
     except tomllib.TOMLDecodeError as why:
         raise ConfigError(f"configuration file {path} is not valid TOML: {why}") from None
 
@@ -52,10 +66,12 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[st
             yield prefix + name, value
 
 
-def _parse_properties(text: str, path: str) -> dict[str, object]:
-    options: dict[str, object] = {}
+def _parse_properties(text: str, path: str) -> ConfigFile:
+    file = ConfigFile(path, {})
     pending = ""
+    begins = 0
     for number, raw_line in enumerate(text.splitlines(), start=1):
+        begins = begins if pending else number
         line = pending + raw_line.strip()
         pending = ""
         if not line or line[0] in "#!":
@@ -66,8 +82,9 @@ def _parse_properties(text: str, path: str) -> dict[str, object]:
         name, separator, value = _split_property(line)
         if not separator:
             raise ConfigError(f"configuration file {path}, line {number}: NAME=VALUE is expected, not {line!r}")
-        options[name] = value
-    return options
+        file.values[name] = value
+        file.lines[name] = begins
+    return file
 
 
 def _split_property(line: str) -> tuple[str, str, str]:

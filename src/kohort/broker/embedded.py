@@ -11,13 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from os import PathLike, environ, fspath, pathsep, read
+from os import PathLike, environ, pathsep, read
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
 from kohort.broker.settings import BrokerSettings
-from kohort.errors import KohortError, StateError, StorageError
+from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
 #: How long a start may take; a big data directory has to be read.
 START_TIMEOUT_SECONDS: Final = 120.0
@@ -53,10 +53,10 @@ class Broker:
         process: bool = False,
         config: Mapping[str, object] | None = None,
     ) -> None:
+        if not isinstance(process, bool):
+            raise ConfigError(f"process cannot be {process!r}: True or False is expected")
+        self._settings: Final = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
         self._config: Final = dict(config or {})
-        self._settings: Final = BrokerSettings.of(
-            self._config, host=host, port=port, data_dir=None if data_dir is None else fspath(data_dir)
-        )
         self._is_process: Final = process
         self._running: _InThread | _InProcess | None = None
         self._address: tuple[str, int] | None = None

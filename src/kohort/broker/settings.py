@@ -6,17 +6,15 @@ Source: Apache Kafka 4.3's broker configuration; defaults that differ are named 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from os import PathLike, fspath
 from typing import Any, Final
 
 from kohort.assign.registry import BUILT_IN
-from kohort.broker.configfile import load_config_file
-from kohort.config import Option, OptionSet, parse_bool, parse_float, parse_int, parse_list, parse_str
+from kohort.config import Option, OptionSet, Unserved, parse_bool, parse_float, parse_int, parse_list, parse_str
 from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
 from kohort.errors import ConfigError
-
-__all__ = ["BROKER_OPTIONS", "BrokerSettings", "TOPIC_DEFAULTS", "load_config_file"]
 
 KIBI: Final = 1024
 MEBI: Final = 1024 * 1024
@@ -47,11 +45,12 @@ _NODE: Final = [
     ),
     _text("advertised.listeners", None, "What clients are told to connect to; by default the address listened on."),
     _text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
-    _text("log.dirs", None, "Older name of log.dir; one directory only."),
+    _text("log.dirs", None, "Another name of log.dir; here too one directory only."),
 ]
 _TOPICS: Final = [
     _count("num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000),
     _count("default.replication.factor", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
+    _count("min.insync.replicas", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
     _flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),
     _flag("delete.topic.enable", True, "Whether topics can be deleted."),
     _count("message.max.bytes", MEBI + 12, "The largest record batch that is taken."),
@@ -111,6 +110,13 @@ def _group(name: str, doc: str, *, low: int = 0) -> Option:
 
 
 _GROUPS: Final = [
+    _count(
+        "offsets.topic.replication.factor",
+        1,
+        "Only 1 makes sense: this cluster is one broker (Kafka: 3).",
+        low=1,
+        high=1,
+    ),
     _count("offsets.topic.num.partitions", 4, "Partitions of the coordinator's log (Kafka: 50).", low=1, high=1000),
     _count(
         "offsets.topic.segment.bytes",
@@ -228,7 +234,17 @@ _LIMITS: Final = [
     _count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
 ]
 
-BROKER_OPTIONS: Final = OptionSet("broker option", [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *_LIMITS])
+
+def _kafkas_own() -> Iterable[Unserved]:
+    """Read when a name is unknown."""
+    from kohort.broker.kafkaoptions import KAFKAS_OWN
+
+    return KAFKAS_OWN
+
+
+BROKER_OPTIONS: Final = OptionSet(
+    "broker option", [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *_LIMITS], unserved=_kafkas_own
+)
 
 #: Broker option -> topic config that it is the default of.
 TOPIC_DEFAULTS: Final = {
@@ -239,6 +255,7 @@ TOPIC_DEFAULTS: Final = {
     "compression.type": "compression.type",
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
     "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "min.insync.replicas": "min.insync.replicas",
 }
 
 
@@ -266,24 +283,22 @@ class BrokerSettings:
         *,
         host: str | None = None,
         port: int | None = None,
-        data_dir: str | None = None,
+        data_dir: str | PathLike[str] | None = None,
     ) -> BrokerSettings:
         """Check `config`; the keyword arguments win over listeners and log.dir.
 
         Raises `UnknownOptionError` or `ConfigError` with what to write instead.
         """
-        given = {BROKER_OPTIONS.option(name).name: value for name, value in (config or {}).items()}
-        values = BROKER_OPTIONS.parse(given)
-        listen_host, listen_port = _address("listeners", values["listeners"]) or ("127.0.0.1", 9092)
-        advertised = _address("advertised.listeners", values["advertised.listeners"])
-        port = listen_port if port is None else port
-        if not 0 <= port <= 65535:
-            raise ConfigError(f"port cannot be {port}: 0 (any free one) to 65535 is expected")
+        if config is not None and not isinstance(config, Mapping):
+            raise ConfigError(f"config cannot be {config!r}: a mapping of names to values is expected")
+        values = BROKER_OPTIONS.parse(config or {})
+        listen_host, listen_port = parse_address("listeners", values["listeners"]) or ("127.0.0.1", 9092)
+        advertised = parse_address("advertised.listeners", values["advertised.listeners"])
         return cls(
-            host=host or listen_host,
-            port=port,
-            data_dir=data_dir or values["log.dir"] or _only_directory(values["log.dirs"]),
-            node_id=values["node.id"] if values["broker.id"] is None else values["broker.id"],
+            host=listen_host if host is None else _text_argument("host", host, "an address or a name"),
+            port=listen_port if port is None else _PORT.check(port),
+            data_dir=_directory(values) if data_dir is None else _text_argument("data_dir", data_dir, "a path"),
+            node_id=_agreed(values, "broker.id", "node.id"),
             advertised_host=advertised[0] if advertised else None,
             advertised_port=advertised[1] if advertised else None,
             groups=_group_settings(values),
@@ -310,7 +325,7 @@ def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
     return GroupSettings(**chosen)
 
 
-def _address(option: str, text: str | None) -> tuple[str, int] | None:
+def parse_address(option: str, text: str | None) -> tuple[str, int] | None:
     """Host and port of PLAINTEXT://HOST:PORT (the scheme may be left out); an empty host means every interface."""
     if text is None:
         return None
@@ -325,7 +340,30 @@ def _address(option: str, text: str | None) -> tuple[str, int] | None:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
-def _only_directory(text: str | None) -> str | None:
-    if text is not None and "," in text:
+def _directory(values: Mapping[str, Any]) -> str | None:
+    text: str | None = _agreed(values, "log.dir", "log.dirs")
+    if text is not None and (not text or "," in text):
         raise ConfigError(f"log.dirs cannot be {text!r}: exactly one directory is supported")
+    return text
+
+
+def _agreed(values: Mapping[str, Any], first: str, second: str) -> Any:
+    """The value of two options for one thing, of which one has its default or both are the same."""
+    given = {values[name] for name in (first, second) if values[name] != BROKER_OPTIONS.option(name).default}
+    if len(given) > 1:
+        raise ConfigError(f"{first} ({values[first]}) and {second} ({values[second]}) contradict each other: keep one")
+    return next(iter(given), BROKER_OPTIONS.option(second).default)
+
+
+#: As an argument of Python's; in a file it is part of listeners.
+_PORT: Final = Option(
+    name="port", parse=parse_int, default=None, doc="The port to listen on; 0: a free one.", minimum=0, maximum=65535
+)
+
+
+def _text_argument(name: str, value: object, expected: str) -> str:
+    """An argument of Python's that is text or a path, and not empty."""
+    text = fspath(value) if isinstance(value, PathLike) else value
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ConfigError(f"{name} cannot be {value!r}: {expected} is expected")
     return text

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from kohort.cli.main import parse_pairs
+from kohort.cli.output import complain
 from kohort.errors import ConfigError
 
 #: Where a data directory may come from if the command line names none.
@@ -46,10 +47,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def gather_config(options: argparse.Namespace) -> dict[str, object]:
-    """Broker configs of the file, then those of the command line, which win; `--in-memory` takes directories out."""
-    from kohort.broker.settings import load_config_file
+    """Broker configs of the file, then those of the command line, which win; `--in-memory` takes directories out.
 
-    config = dict(load_config_file(options.config_file)) if options.config_file else {}
+    What the file has and a broker of ours has not is said on the error output.
+    """
+    config: dict[str, object] = {}
+    if options.config_file:
+        from kohort.broker.configfile import load_config_file
+        from kohort.broker.fileoptions import take_file
+
+        taken = take_file(load_config_file(options.config_file))
+        config.update(taken.config)
+        if taken.remark:
+            complain(taken.remark)
     config.update(parse_pairs(options.config, option="--config"))
     if options.in_memory:
         for name in DIRECTORY_OPTIONS:

@@ -6,13 +6,13 @@ Source: Apache Kafka's consumer, producer and admin configurations. Where a defa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.client.actions import Endpoint
 from kohort.client.retry import Backoff
-from kohort.config import Option, OptionSet, parse_bool, parse_int, parse_list, parse_str
+from kohort.config import Option, OptionSet, Unserved, Verdict, parse_bool, parse_int, parse_list, parse_str
 from kohort.errors import ConfigError
 
 _INT32_MAX: Final = 2**31 - 1
@@ -177,32 +177,53 @@ _FETCH: Final = (
     _switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
 )
 
-CONSUMER_OPTIONS: Final = OptionSet("consumer option", (*_SHARED, *_MEMBERSHIP, *_OFFSETS, *_FETCH))
-
-PRODUCER_OPTIONS: Final = OptionSet(
-    "producer option",
-    (
-        *_SHARED,
-        _choice("acks", "all", "Copies that must hold a record.", "all", "-1", "0", "1"),
-        _switch("enable.idempotence", True, "No record twice, none out of order."),
-        _number("linger.ms", 5, "How long a batch waits for more records."),
-        _number("batch.size", 16_384, "Bytes at which a batch is sent at once."),
-        _choice("compression.type", "none", "Codec of batches.", "none", "gzip", "snappy", "lz4", "zstd"),
-        _number(
-            "max.in.flight.requests.per.connection",
-            5,
-            "Requests sent ahead of answers; at most 5 with idempotence.",
-            minimum=1,
-        ),
-        _number("delivery.timeout.ms", 120_000, "How long a record may take in all.", minimum=1),
-        _number("buffer.memory", 32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40),
-        _number("max.request.size", 1_048_576, "Most bytes of one request.", minimum=1),
-        _number("max.block.ms", 60_000, "How long send waits for room or metadata."),
-        _number("retries", _INT32_MAX, "Attempts within delivery.timeout.ms."),
+_CONSUMING: Final = (*_MEMBERSHIP, *_OFFSETS, *_FETCH)
+_PRODUCING: Final = (
+    _choice("acks", "all", "Copies that must hold a record.", "all", "-1", "0", "1"),
+    _switch("enable.idempotence", True, "No record twice, none out of order."),
+    _number("linger.ms", 5, "How long a batch waits for more records."),
+    _number("batch.size", 16_384, "Bytes at which a batch is sent at once."),
+    _choice("compression.type", "none", "Codec of batches.", "none", "gzip", "snappy", "lz4", "zstd"),
+    _number(
+        "max.in.flight.requests.per.connection",
+        5,
+        "Requests sent ahead of answers; at most 5 with idempotence.",
+        minimum=1,
     ),
+    _number("delivery.timeout.ms", 120_000, "How long a record may take in all.", minimum=1),
+    _number("buffer.memory", 32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40),
+    _number("max.request.size", 1_048_576, "Most bytes of one request.", minimum=1),
+    _number("max.block.ms", 60_000, "How long send waits for room or metadata."),
+    _number("retries", _INT32_MAX, "Attempts within delivery.timeout.ms."),
 )
 
-ADMIN_OPTIONS: Final = OptionSet("admin option", _SHARED)
+
+def _unserved(table: str, *others: tuple[str, Iterable[Option]]) -> Callable[[], tuple[Unserved, ...]]:
+    """What Kafka's clients have beside ours, and what only our `others` have; read when a name is unknown."""
+
+    def read() -> tuple[Unserved, ...]:
+        from kohort.client import kafkaoptions
+
+        rows: tuple[Unserved, ...] = getattr(kafkaoptions, table)
+        return rows + tuple(
+            Unserved(" ".join(option.name for option in options), Verdict.NOT_NEEDED, f"it concerns {whom}")
+            for whom, options in others
+        )
+
+    return read
+
+
+CONSUMER_OPTIONS: Final = OptionSet(
+    "consumer option", (*_SHARED, *_CONSUMING), unserved=_unserved("FOR_CONSUMERS", ("producers", _PRODUCING))
+)
+PRODUCER_OPTIONS: Final = OptionSet(
+    "producer option", (*_SHARED, *_PRODUCING), unserved=_unserved("FOR_PRODUCERS", ("consumers", _CONSUMING))
+)
+ADMIN_OPTIONS: Final = OptionSet(
+    "admin option",
+    _SHARED,
+    unserved=_unserved("FOR_ADMINS", ("consumers", _CONSUMING), ("producers", _PRODUCING)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,12 +96,18 @@ def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = No
         cluster_id: for a new directory; `None` draws one.
 
     Raises:
-        StorageError: made by Apache Kafka or by a newer kohort, or damaged.
+        StorageError: made by Apache Kafka or by a newer kohort, or damaged, or of another cluster.
     """
     _check_ours(fs, directory)
     path = f"{directory}/{META_NAME}"
     if fs.exists(path):
-        return _read_identity(path, read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES))
+        found = _read_identity(path, read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES))
+        if cluster_id not in (None, found.cluster_id):
+            raise StorageError(
+                f"data directory {directory} belongs to cluster.id {found.cluster_id}, not {cluster_id}; "
+                "leave cluster.id out or choose another directory"
+            )
+        return found
     identity = Identity(
         cluster_id=cluster_id or format_topic_id(fs.random_bytes(16)),
         node_id=node_id,

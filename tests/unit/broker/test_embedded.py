@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,51 @@ def test_a_failed_start_leaves_the_port_free(tmp_path: Path) -> None:
 def test_an_address_that_is_not_here_is_named(host: str) -> None:
     with pytest.raises(BrokerStartError, match=f"cannot listen on {host}:0"):
         Broker(host=host).start()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"port": "x"}, "port cannot be 'x': a whole number is expected"),
+        ({"port": 1.5}, "port cannot be 1.5: a whole number is expected"),
+        ({"port": True}, "port cannot be True: a whole number is expected"),
+        ({"port": -1}, "port cannot be -1: at least 0 is expected"),
+        ({"host": 5}, "host cannot be 5: an address or a name is expected"),
+        ({"host": ""}, "host cannot be '': an address or a name is expected"),
+        ({"data_dir": 5}, "data_dir cannot be 5: a path is expected"),
+        ({"data_dir": ""}, "data_dir cannot be '': a path is expected"),
+        ({"data_dir": b"data"}, "data_dir cannot be b'data': a path is expected"),
+        ({"data_dir": "a\0b"}, "data_dir cannot be 'a\\x00b': a path is expected"),
+        ({"process": "yes"}, "process cannot be 'yes': True or False is expected"),
+        (
+            {"config": "num.partitions=3"},
+            "config cannot be 'num.partitions=3': a mapping of names to values is expected",
+        ),
+        (
+            {"config": ["num.partitions"]},
+            "config cannot be ['num.partitions']: a mapping of names to values is expected",
+        ),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_one_sentence(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Broker(**arguments)
+    assert str(raised.value) == message
+
+
+def test_a_port_may_be_text() -> None:
+    """As it comes from an environment variable."""
+    with Broker(port="0") as broker:  # type: ignore[arg-type]
+        assert broker.port > 0
+
+
+def test_a_cluster_id_that_is_not_the_directorys_is_refused(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path, config={"cluster.id": "first"}):
+        pass
+    with Broker(data_dir=tmp_path, config={"cluster.id": "first"}):
+        pass
+    with pytest.raises(StorageError, match="belongs to cluster.id first, not second; leave cluster.id out"):
+        Broker(data_dir=tmp_path, config={"cluster.id": "second"}).start()
 
 
 def test_configs_are_checked_before_anything_starts() -> None:

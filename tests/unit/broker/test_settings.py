@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings, load_config_file
+from kohort.broker.configfile import load_config_file
+from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ConfigError, UnknownOptionError
 
@@ -42,6 +43,14 @@ def test_a_misspelt_name_is_an_error_that_tells_the_nearest(name: str, nearest: 
         ({"listeners": "PLAINTEXT://localhost"}, "PLAINTEXT://HOST:PORT is expected"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "exactly one PLAINTEXT listener"),
         ({"log.dirs": "/a,/b"}, "exactly one directory"),
+        ({"log.dirs": ""}, "exactly one directory"),
+        ({"log.dir": "/a", "log.dirs": "/b"}, "log.dir (/a) and log.dirs (/b) contradict each other: keep one"),
+        ({"broker.id": 2, "node.id": 3}, "broker.id (2) and node.id (3) contradict each other: keep one"),
+        ({"num.partitions": 3, "num_partitions": 3}, "num.partitions is given twice, as num.partitions and as"),
+        ({"listeners": ["PLAINTEXT://:9092"]}, "listeners cannot be ['PLAINTEXT://:9092']: text is expected"),
+        ({"cluster.id": b"x"}, "cluster.id cannot be b'x': text is expected"),
+        ({"group.consumer.assignors": b"uniform"}, "a list of names is expected"),
+        ({5: 1}, "broker option 5 is not a name: text is expected"),
         ({"group.consumer.assignors": "mine"}, "group.consumer.assignors"),
         ({"group.consumer.heartbeat.interval.ms": 45_000}, "has to be below"),
     ],
@@ -53,8 +62,13 @@ def test_a_bad_value_is_one_clear_sentence(config: dict[str, object], message: s
 
 
 def test_a_port_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match="port cannot be 70000"):
+    with pytest.raises(ConfigError, match="port cannot be 70000: at most 65535 is expected"):
         BrokerSettings.of(port=70_000)
+
+
+def test_two_names_of_one_thing_may_agree(tmp_path: Path) -> None:
+    settings = BrokerSettings.of({"log.dir": tmp_path, "log.dirs": str(tmp_path), "broker.id": 7})
+    assert (settings.data_dir, settings.node_id) == (str(tmp_path), 7)
 
 
 def test_group_options_reach_the_coordinator() -> None:
@@ -91,17 +105,15 @@ def test_every_option_says_what_it_is_for() -> None:
 def test_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("# comment\n! another\n\nnum.partitions = 3\nnode.id:7\nlisteners=PLAINTEXT://\\\n  :0\n")
-    assert load_config_file(str(file)) == {
-        "num.partitions": "3",
-        "node.id": "7",
-        "listeners": "PLAINTEXT://:0",
-    }
+    read = load_config_file(str(file))
+    assert read.values == {"num.partitions": "3", "node.id": "7", "listeners": "PLAINTEXT://:0"}
+    assert [read.place_of(name) for name in read.values] == [f"{file}:{line}" for line in (4, 5, 6)]
 
 
 def test_toml_may_nest_or_quote_the_names(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text('"num.partitions" = 3\nnode.id = 7\n[group.consumer]\nassignors = ["uniform"]\n')
-    assert BrokerSettings.of(load_config_file(str(file))).node_id == 7
+    assert BrokerSettings.of(load_config_file(str(file)).values).node_id == 7
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,142 @@
+"""Options that Apache Kafka's broker has and this one has not, with what is so instead.
+
+Laws: whoever names one of them is told why, never the nearest name that means something else. In a file that was
+written for Apache Kafka (`fileoptions.py`) they are passed over, all but those whose absence would break a promise.
+Source: every option of Apache Kafka 4.3's broker, held by a test; those of older ones that files still have.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.config import Unserved, Verdict
+
+_NEEDLESS: Final = Verdict.NOT_NEEDED
+_LATER: Final = Verdict.NOT_YET
+_REFUSED: Final = Verdict.REFUSED
+_CALLED: Final = Verdict.CALLED
+
+_CLUSTER: Final = (
+    Unserved(
+        "process.roles controller.* metadata.* early.start.listeners initial.broker.registration.timeout.ms "
+        "broker.heartbeat.interval.ms broker.session.timeout.ms",
+        _NEEDLESS,
+        "one process is broker and controller",
+    ),
+    Unserved("zookeeper.*", _NEEDLESS, "topics are kept in the data directory"),
+    Unserved(
+        "inter.broker.listener.name listener.security.protocol.map security.inter.broker.protocol "
+        "control.plane.listener.name",
+        _NEEDLESS,
+        "there is one listener, and it speaks PLAINTEXT",
+    ),
+    Unserved(
+        "replica.* num.replica.* auto.leader.rebalance.enable leader.* follower.* replication.quota.* "
+        "alter.log.dirs.* unclean.leader.election.enable broker.rack controlled.shutdown.* request.timeout.ms "
+        "socket.connection.setup.* broker.id.generation.enable reserved.broker.max.id cordoned.log.dirs "
+        "inter.broker.protocol.version",
+        _NEEDLESS,
+        "this cluster is one broker with one directory",
+    ),
+    Unserved("host.name port", _CALLED, "listeners"),
+    Unserved("advertised.host.name advertised.port", _CALLED, "advertised.listeners"),
+)
+_MACHINERY: Final = (
+    Unserved("num.network.threads num.io.threads background.threads", _NEEDLESS, "one loop serves every connection"),
+    Unserved(
+        "socket.send.buffer.bytes socket.receive.buffer.bytes", _NEEDLESS, "the system tunes the buffers of sockets"
+    ),
+    Unserved("num.recovery.threads.per.data.dir", _NEEDLESS, "a start reads one partition after the other"),
+    Unserved(
+        "group.coordinator.* offsets.load.buffer.size offsets.commit.timeout.ms offsets.topic.compression.codec",
+        _NEEDLESS,
+        "the coordinator works in the broker's loop, and serves both protocols of groups",
+    ),
+    Unserved(
+        "fetch.purgatory.* producer.purgatory.* delete.records.purgatory.* share.fetch.purgatory.*",
+        _NEEDLESS,
+        "who waits is forgotten at once when the wait ends",
+    ),
+    Unserved("max.incremental.fetch.session.cache.slots", _NEEDLESS, "every Fetch names its partitions"),
+    Unserved(
+        "log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms "
+        "log.flush.scheduler.interval.ms log.dir.failure.timeout.ms",
+        _NEEDLESS,
+        "a start finds the ends of logs in the logs",
+    ),
+    Unserved("log.index.*", _NEEDLESS, "the index of a log is in memory, an entry for every 4096 bytes"),
+    Unserved("log.preallocate", _NEEDLESS, "a file grows with what is written"),
+    Unserved("log.segment.delete.delay.ms", _NEEDLESS, "a file is removed at once"),
+    Unserved(
+        "log.cleaner.enable log.cleaner.threads log.cleaner.io.*",
+        _NEEDLESS,
+        "the coordinator's log is always compacted, by one thread",
+    ),
+    Unserved("compression.*", _NEEDLESS, "batches are stored as they arrive"),
+    Unserved(
+        "log.message.format.version log.message.downconversion.enable", _NEEDLESS, "Kafka 4.0 has taken it out, too"
+    ),
+    Unserved("confluent.*", _NEEDLESS, "it belongs to Confluent's distribution"),
+)
+_RECORDS: Final = (
+    Unserved(
+        "log.retention.* log.cleanup.policy retention.ms retention.bytes cleanup.policy",
+        _LATER,
+        "records are kept until their topic is deleted",
+    ),
+    Unserved("log.roll.* segment.ms", _LATER, "log.segment.bytes alone decides when a file is closed"),
+    Unserved(
+        "log.flush.interval.ms flush.ms",
+        _LATER,
+        "log.flush.interval.messages alone decides; 1, the default, syncs before every acks=all answer",
+    ),
+    Unserved(
+        "log.cleaner.max.compaction.lag.ms log.cleaner.min.compaction.lag.ms",
+        _LATER,
+        "log.cleaner.min.cleanable.ratio alone decides when the coordinator's log is compacted",
+    ),
+    Unserved(
+        "log.message.timestamp.before.max.ms log.message.timestamp.after.max.ms "
+        "log.message.timestamp.difference.max.ms",
+        _LATER,
+        "a record may have any timestamp",
+    ),
+    Unserved("segment.bytes", _CALLED, "log.segment.bytes"),
+    Unserved("max.message.bytes", _CALLED, "message.max.bytes"),
+    Unserved("flush.messages", _CALLED, "log.flush.interval.messages"),
+    Unserved("message.timestamp.type", _CALLED, "log.message.timestamp.type"),
+    Unserved("remote.* log.local.*", _LATER, "there is no tiered storage"),
+)
+_CLIENTS: Final = (
+    Unserved(
+        "transaction.* transactional.* add.partitions.to.txn.*",
+        _LATER,
+        "there are no transactions; a producer that begins one is refused",
+    ),
+    Unserved("producer.id.expiration.*", _LATER, "what is known of idempotent producers is kept"),
+    Unserved("share.* group.share.*", _LATER, "there are no share groups"),
+    Unserved("group.streams.*", _LATER, "there are no streams groups; Kafka Streams uses the classic protocol"),
+    Unserved(
+        "quota.* controller.quota.* client.quota.* max.connection.creation.rate max.connections.per.ip*",
+        _LATER,
+        "no client is throttled; max.connections and queued.max.requests bound them all",
+    ),
+    Unserved(
+        "metric.* metrics.* kafka.metrics.* telemetry.* auto.include.jmx.reporter",
+        _LATER,
+        "no metrics are published; kohort group describe and history tell how groups are",
+    ),
+    Unserved(
+        "ssl.* sasl.* security.* authorizer.* super.users allow.everyone.if.no.acl.found principal.builder.class "
+        "delegation.token.* password.encoder.* listener.name.* connection.failed.* connections.max.reauth.ms",
+        _REFUSED,
+        "connections are plain TCP and everybody may do everything; leave it out, on a network that you trust",
+    ),
+    Unserved("config.providers*", _REFUSED, "a value is what stands in the file"),
+    Unserved(
+        "create.topic.policy.class.name alter.config.policy.class.name", _REFUSED, "no classes of Java are loaded"
+    ),
+)
+
+#: All of them.
+KAFKAS_OWN: Final = (*_CLUSTER, *_MACHINERY, *_RECORDS, *_CLIENTS)

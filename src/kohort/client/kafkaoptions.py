@@ -1,0 +1,150 @@
+"""Options that Kafka's clients have and ours have not, with what is so instead.
+
+Laws: whoever names one of them is told why, never the nearest name that means something else.
+Source: every option of Apache Kafka 4.3's clients, kafka-python 3.0, aiokafka 0.14 and librdkafka 2.16 with its Python
+package confluent-kafka; held by a test.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.config import Unserved, Verdict
+
+_NEEDLESS: Final = Verdict.NOT_NEEDED
+_LATER: Final = Verdict.NOT_YET
+_CALLED: Final = Verdict.CALLED
+
+_CONNECTIONS: Final = (
+    Unserved(
+        "security.protocol security.providers ssl.* enable.ssl.* sasl.* enable.sasl.* oauth.cb oauthbearer.* https.* "
+        "proxy.url socks5.proxy",
+        _LATER,
+        "connections are plain TCP; leave it out, on a network that you trust",
+    ),
+    Unserved("metadata.broker.list", _CALLED, "bootstrap.servers"),
+    Unserved("bootstrap.timeout.ms", _CALLED, "default.api.timeout.ms"),
+    Unserved("bootstrap.controllers", _NEEDLESS, "brokers answer everything; name them in bootstrap.servers"),
+    Unserved("socket.timeout.ms", _CALLED, "request.timeout.ms"),
+    Unserved("socket.send.buffer.bytes", _CALLED, "send.buffer.bytes"),
+    Unserved("socket.receive.buffer.bytes", _CALLED, "receive.buffer.bytes"),
+    Unserved(
+        "socket.connection.setup.timeout.max.ms",
+        _NEEDLESS,
+        "every attempt may take socket.connection.setup.timeout.ms",
+    ),
+    Unserved("topic.metadata.refresh.interval.ms", _CALLED, "metadata.max.age.ms"),
+    Unserved(
+        "topic.metadata.* topic.blacklist coordinator.query.interval.ms metadata.max.idle.ms",
+        _NEEDLESS,
+        "topics and coordinators are looked up when they are needed, and again when they have moved",
+    ),
+    Unserved("metadata.recovery.*", _NEEDLESS, "bootstrap.servers are asked whenever no other broker answers"),
+    Unserved(
+        "client.dns.lookup broker.address.* socket.keepalive.enable socket.nagle.disable socket.max.fails "
+        "socket.blocking.max.ms socket.options selector reconnect.backoff.jitter.ms",
+        _NEEDLESS,
+        "connections are made, kept alive and made again as they should be",
+    ),
+    Unserved("connections.max.idle.ms", _LATER, "connections stay open as long as the client"),
+    Unserved(
+        "api.version* broker.version.fallback builtin.features", _NEEDLESS, "versions are agreed with each broker"
+    ),
+    Unserved("receive.message.max.bytes", _NEEDLESS, "an answer may be as long as what was asked for"),
+)
+_PROGRAM: Final = (
+    Unserved(
+        "metric.* metrics.* enable.metrics.push statistics.interval.ms stats.cb",
+        _LATER,
+        "the client publishes no metrics",
+    ),
+    Unserved(
+        "log.level log.cb log.queue log.* logger debug", _NEEDLESS, "it logs as kohort.client to Python's logging"
+    ),
+    Unserved("interceptor.classes interceptors plugin.library.paths", _LATER, "wrap the calls instead"),
+    Unserved("config.providers*", _NEEDLESS, "a value is what you give; read it from where it is kept"),
+    Unserved("error.cb throttle.cb", _NEEDLESS, "calls raise what went wrong, and the rest is logged"),
+    Unserved(
+        "loop kafka.client opaque enabled.events background.event.cb socket.cb connect.cb closesocket.cb open.cb "
+        "resolve.cb internal.termination.signal enable.random.seed default.topic.conf* default.topic.config",
+        _NEEDLESS,
+        "the client has a thread of its own, and the calls are the way to it",
+    ),
+    Unserved(
+        "transactional.id transaction.*", _LATER, "there are no transactions; enable.idempotence doubles no record"
+    ),
+)
+_CONSUMER: Final = (
+    Unserved(
+        "group.instance.id",
+        _LATER,
+        "leave it out; who restarts joins as a new member, once close() or session.timeout.ms has ended the old one",
+    ),
+    Unserved("key.deserializer value.deserializer", _NEEDLESS, "key and value are bytes; decode them where you read"),
+    Unserved("consumer.timeout.ms", _NEEDLESS, "poll(timeout) returns what has come by then"),
+    Unserved("rebalance.timeout.ms", _CALLED, "max.poll.interval.ms"),
+    Unserved("enable.partition.eof", _LATER, "compare position() with end_offsets()"),
+    Unserved(
+        "enable.auto.offset.store auto.offset.store offset.store.*",
+        _NEEDLESS,
+        "what was handed out counts as processed with the next poll; enable.auto.commit=false commits by hand",
+    ),
+    Unserved("auto.commit.enable", _CALLED, "enable.auto.commit"),
+    Unserved("offset.commit.cb on.commit default.offset.commit.callback", _LATER, "commit() raises what went wrong"),
+    Unserved("rebalance.cb", _NEEDLESS, "subscribe takes on_assigned, on_revoked and on_lost"),
+    Unserved("consume.cb consume.callback.max.messages", _NEEDLESS, "poll returns records"),
+    Unserved("topics", _NEEDLESS, "call subscribe"),
+    Unserved("exclude.internal.topics", _NEEDLESS, "a topic is read if it is named"),
+    Unserved("group.protocol.type", _NEEDLESS, "it is always consumer"),
+    Unserved("queued.max.messages.kbytes", _CALLED, "fetch.buffer.bytes"),
+    Unserved("queued.min.messages", _NEEDLESS, "fetch.buffer.bytes bounds what is fetched ahead"),
+    Unserved("fetch.wait.max.ms", _CALLED, "fetch.max.wait.ms"),
+    Unserved("fetch.message.max.bytes", _CALLED, "max.partition.fetch.bytes"),
+    Unserved("fetch.error.backoff.ms fetch.queue.backoff.ms", _CALLED, "retry.backoff.ms"),
+    Unserved("enable.incremental.fetch.sessions", _NEEDLESS, "every Fetch names its partitions"),
+    Unserved("share.*", _LATER, "there are no share groups"),
+)
+_PRODUCER: Final = (
+    Unserved("key.serializer value.serializer", _NEEDLESS, "send takes bytes and text; encode before"),
+    Unserved(
+        "partitioner partitioner.* sticky.partitioning.linger.ms msg.order.cmp",
+        _LATER,
+        "keys are spread as by Kafka's default partitioner; send(partition=...) decides otherwise",
+    ),
+    Unserved("compression.codec", _CALLED, "compression.type"),
+    Unserved("compression.*", _LATER, "every codec works at its usual level"),
+    Unserved("queue.buffering.max.ms", _CALLED, "linger.ms"),
+    Unserved("queue.buffering.max.kbytes", _CALLED, "buffer.memory"),
+    Unserved("queue.buffering.*", _NEEDLESS, "buffer.memory bounds what waits"),
+    Unserved("max.batch.size", _CALLED, "batch.size"),
+    Unserved("batch.num.messages", _NEEDLESS, "batch.size bounds a batch"),
+    Unserved("message.max.bytes", _CALLED, "max.request.size"),
+    Unserved("message.copy.max.bytes queuing.strategy produce.offset.report", _NEEDLESS, "there is one way, the best"),
+    Unserved("message.send.max.retries", _CALLED, "retries"),
+    Unserved("message.timeout.ms", _CALLED, "delivery.timeout.ms"),
+    Unserved("request.required.acks", _CALLED, "acks"),
+    Unserved("max.in.flight", _CALLED, "max.in.flight.requests.per.connection"),
+    Unserved(
+        "on.delivery delivery.report.only.error dr.cb dr.msg.cb", _NEEDLESS, "send returns a future with the outcome"
+    ),
+    Unserved("enable.gapless.guarantee", _NEEDLESS, "enable.idempotence keeps the order"),
+    Unserved("allow.auto.create.topics", _LATER, "the broker's auto.create.topics.enable decides"),
+)
+
+
+def _concerning(whom: str, rows: tuple[Unserved, ...], *, but_for: tuple[Unserved, ...] = ()) -> tuple[Unserved, ...]:
+    """The names of others' options, all but those that have an answer of their own."""
+    answered = {name for row in but_for for name in row.names.split()}
+    left = " ".join(name for row in rows for name in row.names.split() if name not in answered)
+    return (Unserved(left, _NEEDLESS, f"it concerns {whom}"),)
+
+
+#: Of a consumer, of a producer, and of an administrator, who has none of his own.
+FOR_CONSUMERS: Final = (*_CONNECTIONS, *_PROGRAM, *_CONSUMER, *_concerning("producers", _PRODUCER, but_for=_CONSUMER))
+FOR_PRODUCERS: Final = (*_CONNECTIONS, *_PROGRAM, *_PRODUCER, *_concerning("consumers", _CONSUMER, but_for=_PRODUCER))
+FOR_ADMINS: Final = (
+    *_CONNECTIONS,
+    *_PROGRAM,
+    *_concerning("producers", _PRODUCER),
+    *_concerning("consumers", _CONSUMER, but_for=_PRODUCER),
+)

@@ -1,0 +1,129 @@
+"""Configuration files, above all those that were written for Apache Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.configfile import load_config_file
+from kohort.broker.fileoptions import TakenFile, take_file
+from kohort.broker.settings import BrokerSettings
+from kohort.errors import ConfigError
+
+#: What Apache Kafka 4.3 has in its config/server.properties.
+APACHES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "log.dirs": "/tmp/kraft-combined-logs",
+    "num.partitions": "1",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.retention.hours": "168",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+}
+
+
+def take(tmp_path: Path, *lines: str) -> TakenFile:
+    file = tmp_path / "server.properties"
+    file.write_text("\n".join(lines))
+    return take_file(load_config_file(str(file)))
+
+
+def test_apaches_own_file_starts_a_broker_and_says_what_it_passes_over(tmp_path: Path) -> None:
+    taken = take(tmp_path, *(f"{name}={value}" for name, value in APACHES.items()))
+    settings = BrokerSettings.of(taken.config)
+    assert (settings.host, settings.port, settings.data_dir) == ("0.0.0.0", 9092, "/tmp/kraft-combined-logs")
+    assert (settings.advertised_host, settings.advertised_port) == ("localhost", 9092)
+    passed_over = [name for names in taken.passed_over.values() for name in names]
+    assert sorted([*taken.config, *passed_over]) == sorted(APACHES), "each is taken or named"
+    remark = taken.remark
+    assert remark is not None and "\n" not in remark
+    not_yet, _, needless = remark.removeprefix(f"{tmp_path}/server.properties: ").partition("; ")
+    assert not_yet.startswith("not acted on yet: ") and "log.retention.hours" in not_yet
+    assert needless.startswith("not needed here: process.roles, controller.quorum.bootstrap.servers, ")
+
+
+def test_file_of_our_own_options_is_taken_without_a_word(tmp_path: Path) -> None:
+    taken = take(tmp_path, "num.partitions=3", "group.consumer.heartbeat.interval.ms=300")
+    assert taken.config == {"num.partitions": "3", "group.consumer.heartbeat.interval.ms": "300"}
+    assert taken.remark is None
+
+
+def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        take(
+            tmp_path,
+            "# the broker",
+            "num.partition=3",
+            "num.partitions=many",
+            "log.retention.hours=1",
+            "listeners=PLAINTEXT://:9092,\\",
+            "  SSL://:9093",
+            "ssl.keystore.location=/keys",
+        )
+    place = tmp_path / "server.properties"
+    lines = str(raised.value).splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [f"{place}:{number}" for number in (2, 3, 5, 7)]
+    assert lines[0].endswith("unknown broker option num.partition; did you mean num.partitions?")
+    assert lines[1].endswith("num.partitions cannot be 'many': a whole number is expected")
+    assert lines[2].endswith("exactly one PLAINTEXT listener is supported")
+    assert "ssl.keystore.location is not served: connections are plain TCP" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "authorizer.class.name=org.apache.kafka.Authorizer",
+            "everybody may do everything",
+        ),
+        ("listener.name.internal.ssl.keystore.location=/keys", "connections are plain TCP"),
+        ("default.replication.factor=3", "at most 1 is expected"),
+        ("min.insync.replicas=2", "at most 1 is expected"),
+        ("offsets.topic.replication.factor=3", "at most 1 is expected"),
+        ("config.providers=env", "a value is what stands in the file"),
+        ("create.topic.policy.class.name=mine.Policy", "no classes of Java are loaded"),
+        ("process.roles=controller", "this is the file of a controller alone"),
+        ("listeners=SASL_SSL://:9092", "only PLAINTEXT:// is supported"),
+        ("port=9092", "broker option port is called listeners here"),
+    ],
+)
+def test_file_is_refused_where_going_on_would_break_a_promise(tmp_path: Path, line: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        take(tmp_path, line)
+
+
+def test_listener_is_found_by_the_protocol_of_its_name(tmp_path: Path) -> None:
+    protocols = "listener.security.protocol.map=INSIDE:PLAINTEXT,KRAFT:PLAINTEXT"
+    listeners = "listeners=INSIDE://127.0.0.1:7000,KRAFT://:7001"
+    taken = take(tmp_path, listeners, protocols, "controller.listener.names=KRAFT")
+    assert taken.config["listeners"] == "PLAINTEXT://127.0.0.1:7000"
+
+
+def test_toml_file_is_looked_at_likewise(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('[num]\nio.threads = 8\npartition = 3\n[group.consumer]\nassignors = ["uniform"]\n')
+    with pytest.raises(ConfigError) as raised:
+        take_file(load_config_file(str(file)))
+    assert str(raised.value) == f"{file}: unknown broker option num.partition; did you mean num.partitions?"
+    file.write_text(file.read_text().replace("partition =", "partitions ="))
+    taken = take_file(load_config_file(str(file)))
+    assert taken.config == {"num.partitions": 3, "group.consumer.assignors": ["uniform"]}
+    assert taken.remark == f"{file}: not needed here: num.io.threads"
