@@ -26,9 +26,11 @@ from kohort.broker.retention import OffsetRetention
 from kohort.broker.runtime import Runtime
 from kohort.broker.settings import BrokerSettings
 from kohort.clock import Clock, SystemClock
-from kohort.errors import KohortError
+from kohort.errors import KohortError, StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
+from kohort.storage.datadir import broker_on
+from kohort.storage.fs import DiskFileSystem
 from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
@@ -66,7 +68,7 @@ class Server:
 
     async def start(self) -> None:
         """Open everything and listen; whatever fails is raised, and nothing stays open."""
-        listening = _bind(self._settings)
+        listening = listen_on(self._settings)
         try:
             store = self._open_store()
         except BaseException:
@@ -199,7 +201,7 @@ async def run_broker(
         await server.stop()
 
 
-def _bind(settings: BrokerSettings) -> socket.socket:
+def listen_on(settings: BrokerSettings) -> socket.socket:
     """The listening socket; `BrokerStartError` names host and port."""
     host, port = settings.host, settings.port
     try:
@@ -216,17 +218,21 @@ def _bind(settings: BrokerSettings) -> socket.socket:
         listening.listen(settings.values["socket.listen.backlog.size"])
     except OSError as why:
         listening.close()
-        raise BrokerStartError(_listen_fault(host, port, why)) from None
+        raise BrokerStartError(f"cannot listen on {host}:{port}: {_listen_advice(settings, why)}") from None
     return listening
 
 
-def _listen_fault(host: str, port: int, why: OSError) -> str:
-    if why.errno == errno.EADDRINUSE:
-        advice = "the port is in use; stop the program that holds it or choose another port (0 takes a free one)"
-    elif why.errno == errno.EACCES:
-        advice = "this user may not use that port; choose one above 1023"
-    elif why.errno == errno.EADDRNOTAVAIL:
-        advice = "this host has no such address"
-    else:
-        advice = str(why.strerror)
-    return f"cannot listen on {host}:{port}: {advice}"
+def _listen_advice(settings: BrokerSettings, why: OSError) -> str:
+    if why.errno == errno.EACCES:
+        return "this user may not use that port; choose one above 1023"
+    if why.errno == errno.EADDRNOTAVAIL:
+        return "this host has no such address"
+    if why.errno != errno.EADDRINUSE:
+        return str(why.strerror)
+    running = None
+    if settings.data_dir is not None:
+        with contextlib.suppress(StorageError):
+            running = broker_on(DiskFileSystem(), settings.data_dir)
+    if running is None:
+        return "the port is in use; stop the program that holds it or choose another port (0 takes a free one)"
+    return f"kohort is already running{running} on {settings.data_dir}; use that one, or stop it first"

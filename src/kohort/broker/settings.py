@@ -216,7 +216,13 @@ _GROUPS: Final = [
 ]
 _LIMITS: Final = [
     _count("socket.request.max.bytes", 100 * MEBI, "Longest request with records; others: 16 MiB.", low=KIBI),
-    _count("socket.listen.backlog.size", 128, "Connections that may wait to be accepted (Kafka: 50).", low=1),
+    _count(
+        "socket.listen.backlog.size",
+        4_096,
+        "Connections that may wait to be accepted; the system's own limit (Linux: net.core.somaxconn, 4096) holds, too "
+        "(Kafka: 50).",
+        low=1,
+    ),
     _count("max.connections", 2_000, "Most connections at a time; further ones are closed (Kafka: no limit).", low=1),
     _count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
     _count(

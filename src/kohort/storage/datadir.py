@@ -58,12 +58,28 @@ def take_directory(fs: FileSystem, directory: str) -> FileLock:
     path = f"{directory}/{LOCK_NAME}"
     lock = fs.lock(path, "kohort")
     if lock is None:
-        holder = fs.open(path).read(0, 64).decode("ascii", "replace").split()
-        pid = f" (process {holder[1]})" if len(holder) > 1 else ""
         raise StorageError(
-            f"data directory {directory} is held by another broker{pid}; stop that one or choose another directory"
+            f"data directory {directory} is held by another broker{_holder_in(fs, path)}; stop that one or choose "
+            "another directory"
         )
     return lock
+
+
+def broker_on(fs: FileSystem, directory: str) -> str | None:
+    """Which broker holds a directory, as " (process 4711)" or "" if it does not say; `None` if none does."""
+    path = f"{directory}/{LOCK_NAME}"
+    if not fs.exists(path):
+        return None
+    lock = fs.lock(path, "kohort")
+    if lock is None:
+        return _holder_in(fs, path)
+    lock.release()
+    return None
+
+
+def _holder_in(fs: FileSystem, path: str) -> str:
+    holder = fs.open(path).read(0, 64).decode("ascii", "replace").split()
+    return f" (process {holder[1]})" if len(holder) > 1 else ""
 
 
 def _check_ours(fs: FileSystem, directory: str) -> None:

@@ -87,6 +87,20 @@ def test_a_port_in_use_is_named(process: bool) -> None:
             assert client.ask(ApiKey.METADATA, 1, MetadataRequest(topics=[])).brokers
 
 
+def test_a_port_in_use_by_the_broker_of_the_same_directory_is_said_to_run_already(tmp_path: Path) -> None:
+    """`kohort up` twice."""
+    with Broker(data_dir=tmp_path, process=True) as first:
+        with pytest.raises(BrokerStartError) as raised:
+            Broker(port=first.port, data_dir=tmp_path).start()
+        assert str(raised.value) == (
+            f"cannot listen on 127.0.0.1:{first.port}: kohort is already running (process {first.process_id}) "
+            f"on {tmp_path}; use that one, or stop it first"
+        )
+        with pytest.raises(BrokerStartError, match="the port is in use; stop the program that holds it"):
+            Broker(port=first.port, data_dir=tmp_path / "other").start()
+        assert not (tmp_path / "other").exists(), "nothing was made for a broker that cannot start"
+
+
 @pytest.mark.parametrize("process", [False, True])
 def test_a_directory_that_another_broker_holds_is_named(tmp_path: Path, process: bool) -> None:
     with Broker(data_dir=tmp_path, process=True):
@@ -163,7 +177,7 @@ def test_a_cluster_id_that_is_not_the_directorys_is_refused(tmp_path: Path) -> N
         pass
     with Broker(data_dir=tmp_path, config={"cluster.id": "first"}):
         pass
-    with pytest.raises(StorageError, match="belongs to cluster.id first, not second; leave cluster.id out"):
+    with pytest.raises(StorageError, match=r"belongs to cluster\.id first, not second; leave cluster\.id out"):
         Broker(data_dir=tmp_path, config={"cluster.id": "second"}).start()
 
 
