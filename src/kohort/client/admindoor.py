@@ -33,8 +33,9 @@ class AdminDoor:
         Raises:
             ConfigError: an option is unknown or has an impossible value.
         """
-        settings = client_settings(ADMIN_OPTIONS.parse(options), seed=time.monotonic_ns() & 0xFFFF_FFFF)
-        self._timeout_s = settings.default_api_timeout_ms / 1000
+        values = ADMIN_OPTIONS.parse(options)
+        settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
+        self._timeout_s = values["default.api.timeout.ms"] / 1000
         self._io: IoThread[AdminEvent] = IoThread(
             AdminMachine(settings), settings, deliver=lambda _: None, what="admin client"
         )

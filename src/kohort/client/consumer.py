@@ -77,7 +77,7 @@ class Consumer(OffsetCalls):
         identity = uuid4()
         client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
         self._settings = consumer_settings(values)
-        self._default_timeout_s = client.default_api_timeout_ms / 1000
+        self._default_timeout_s = values["default.api.timeout.ms"] / 1000
         self._handler = FetchHandler(
             check_crcs=self._settings.check_crcs, is_read_committed=self._settings.is_read_committed
         )

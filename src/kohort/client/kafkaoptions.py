@@ -23,7 +23,6 @@ _CONNECTIONS: Final = (
         "connections are plain TCP; leave it out, on a network that you trust",
     ),
     Unserved("metadata.broker.list", _CALLED, "bootstrap.servers"),
-    Unserved("bootstrap.timeout.ms", _CALLED, "default.api.timeout.ms"),
     Unserved("bootstrap.controllers", _NEEDLESS, "brokers answer everything; name them in bootstrap.servers"),
     Unserved("socket.timeout.ms", _CALLED, "request.timeout.ms"),
     Unserved("socket.send.buffer.bytes", _CALLED, "send.buffer.bytes"),
@@ -74,7 +73,9 @@ _PROGRAM: Final = (
         "transactional.id transaction.*", _LATER, "there are no transactions; enable.idempotence doubles no record"
     ),
 )
+_BOOTSTRAP: Final = (Unserved("bootstrap.timeout.ms", _CALLED, "default.api.timeout.ms"),)
 _CONSUMER: Final = (
+    *_BOOTSTRAP,
     Unserved(
         "group.instance.id",
         _LATER,
@@ -105,6 +106,11 @@ _CONSUMER: Final = (
     Unserved("share.*", _LATER, "there are no share groups"),
 )
 _PRODUCER: Final = (
+    Unserved(
+        "default.api.timeout.ms bootstrap.timeout.ms",
+        _NEEDLESS,
+        "max.block.ms bounds send and delivery.timeout.ms a record; flush and close take a timeout",
+    ),
     Unserved("key.serializer value.serializer", _NEEDLESS, "send takes bytes and text; encode before"),
     Unserved(
         "partitioner partitioner.* sticky.partitioning.linger.ms msg.order.cmp",
@@ -145,6 +151,7 @@ FOR_PRODUCERS: Final = (*_CONNECTIONS, *_PROGRAM, *_PRODUCER, *_concerning("cons
 FOR_ADMINS: Final = (
     *_CONNECTIONS,
     *_PROGRAM,
-    *_concerning("producers", _PRODUCER),
+    *_BOOTSTRAP,
+    *_concerning("producers", _PRODUCER, but_for=_BOOTSTRAP),
     *_concerning("consumers", _CONSUMER, but_for=_PRODUCER),
 )

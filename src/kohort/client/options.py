@@ -67,12 +67,6 @@ _SHARED: Final = (
     ),
     _text("client.id", "kohort", "Name of this client in the broker's logs (Kafka: empty)."),
     _number("request.timeout.ms", 30_000, "How long an answer may take.", minimum=1),
-    _number(
-        "default.api.timeout.ms",
-        60_000,
-        "Limit of calls without a timeout (in Kafka no option of producers).",
-        minimum=1,
-    ),
     _number("retry.backoff.ms", 100, "First pause before a retry."),
     _number("retry.backoff.max.ms", 1_000, "Longest pause before a retry."),
     _number("reconnect.backoff.ms", 50, "First pause before connecting again."),
@@ -87,6 +81,9 @@ _SHARED: Final = (
     ),
     _number("send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the system (Kafka: 128 KiB).", minimum=-1),
 )
+
+#: A producer's calls are bounded by max.block.ms and delivery.timeout.ms.
+_CALLS: Final = (_number("default.api.timeout.ms", 60_000, "Limit of calls without a timeout.", minimum=1),)
 
 _MEMBERSHIP: Final = (
     _text("group.id", None, "Group to join or to commit for; none means neither."),
@@ -177,7 +174,7 @@ _FETCH: Final = (
     _switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
 )
 
-_CONSUMING: Final = (*_MEMBERSHIP, *_OFFSETS, *_FETCH)
+_CONSUMING: Final = (*_CALLS, *_MEMBERSHIP, *_OFFSETS, *_FETCH)
 _PRODUCING: Final = (
     _choice("acks", "all", "Copies that must hold a record.", "all", "-1", "0", "1"),
     _switch("enable.idempotence", True, "No record twice, none out of order."),
@@ -221,8 +218,8 @@ PRODUCER_OPTIONS: Final = OptionSet(
 )
 ADMIN_OPTIONS: Final = OptionSet(
     "admin option",
-    _SHARED,
-    unserved=_unserved("FOR_ADMINS", ("consumers", _CONSUMING), ("producers", _PRODUCING)),
+    (*_SHARED, *_CALLS),
+    unserved=_unserved("FOR_ADMINS", ("producers", _PRODUCING), ("consumers", (*_MEMBERSHIP, *_OFFSETS, *_FETCH))),
 )
 
 
@@ -233,7 +230,6 @@ class ClientSettings:
     bootstrap: tuple[Endpoint, ...]
     client_id: str
     request_timeout_ms: int
-    default_api_timeout_ms: int
     metadata_max_age_ms: int
     connect_timeout_ms: int
     receive_buffer_bytes: int
@@ -277,7 +273,6 @@ def client_settings(values: Mapping[str, Any], *, seed: int = 0) -> ClientSettin
         bootstrap=tuple(_endpoint_of(server) for server in values["bootstrap.servers"]),
         client_id=values["client.id"],
         request_timeout_ms=values["request.timeout.ms"],
-        default_api_timeout_ms=values["default.api.timeout.ms"],
         metadata_max_age_ms=values["metadata.max.age.ms"],
         connect_timeout_ms=values["socket.connection.setup.timeout.ms"],
         receive_buffer_bytes=values["receive.buffer.bytes"],
@@ -295,6 +290,11 @@ def consumer_settings(values: Mapping[str, Any]) -> ConsumerSettings:
     interval_ms = _CLASSIC_HEARTBEAT_INTERVAL_MS if proposed_ms is None else proposed_ms
     if values["group.protocol"] == "classic" and interval_ms >= values["session.timeout.ms"]:
         raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms, a third of it is usual")
+    if values["group.protocol"] == "classic" and values["group.remote.assignor"] is not None:
+        raise ConfigError(
+            "group.remote.assignor is for the consumer protocol, and group.protocol is classic: choose with "
+            "partition.assignment.strategy"
+        )
     unknown = [name for name in values["partition.assignment.strategy"] if name not in ("range", "roundrobin")]
     if unknown or not values["partition.assignment.strategy"]:
         given = unknown[0] if unknown else ""

@@ -56,12 +56,16 @@ _BY_LOWER_NAME: Final = {option.name.lower(): option.name for option in OPTIONS}
 
 #: Kafka settings that the source owns; giving them is an error, as in Spark's Kafka source.
 _FORBIDDEN: Final = {
+    "auto.commit.interval.ms": "offsets are committed when Spark has committed the batch",
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "offsets are committed when Spark has committed the batch",
     "fetch.buffer.bytes": "each task takes what it needs",
     "group.protocol": "it is chosen by what the broker speaks",
     "max.poll.interval.ms": "use groupRebalanceTimeout",
+    "max.poll.records": "use maxOffsetsPerTrigger",
 }
+#: Options that only a member of a group has a use for.
+_OF_MEMBERS: Final = ("groupJoinTimeout", "groupRebalanceTimeout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(
             "assign and kafka.group.id exclude each other: members of a group get their partitions from it"
         )
-    return SourceOptions(
+    options = SourceOptions(
         topics=tuple(sorted(set(values["subscribe"] or ()))),
         partitions=parse_assign(values["assign"]) if values["assign"] else (),
         starting=parse_offsets(values["startingOffsets"], option="startingOffsets"),
@@ -117,6 +121,10 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         api_timeout_ms=checked["default.api.timeout.ms"],
         client=client,
     )
+    idle = [name for name in _OF_MEMBERS if name in own and group_id is None]
+    if idle:
+        raise ConfigError(f"{idle[0]} is for members of a group: give kafka.group.id, too, or leave it out")
+    return options
 
 
 def _split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object]]:
@@ -132,7 +140,11 @@ def _split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object]]
             client[CONSUMER_OPTIONS.option(setting).name] = value
         elif lowered in _BY_LOWER_NAME:
             own[_BY_LOWER_NAME[lowered]] = value
-        elif lowered != "path":
+        elif lowered == "path":
+            # Spark adds an empty one.
+            if value:
+                raise ConfigError(f"load({value!r}) names no topic: load() it is, with the option subscribe")
+        else:
             known = [*_BY_LOWER_NAME.values(), *(f"kafka.{option.name}" for option in CONSUMER_OPTIONS)]
             raise UnknownOptionError(name, known, what=OPTIONS.what)
     return client, own

@@ -59,9 +59,8 @@ BROKER_CONFIGS: Final = (
     "group.heartbeat.rate.max",
     "journal.ring.rows",
 )
-#: Options of the clients that Kafka's do not have; the admin has none.
+#: Options of consumers that Kafka's do not have; producers and admins have none.
 CONSUMER_CONFIGS: Final = ("fetch.buffer.bytes", "revocation.timeout.policy")
-PRODUCER_CONFIGS: Final = ("default.api.timeout.ms",)
 
 
 def idle_documentation(words: str, documentation: str) -> str:

@@ -52,6 +52,10 @@ def test_misspelt_option_names_the_nearest() -> None:
     [
         ({"group_id": ""}, "group.id cannot be empty"),
         ({"group_protocol": "classic", "heartbeat_interval_ms": 45_000}, "heartbeat.interval.ms must be below"),
+        (
+            {"group_protocol": "classic", "group_remote_assignor": "uniform"},
+            "choose with partition.assignment.strategy",
+        ),
         ({"partition_assignment_strategy": "sticky"}, "range or roundrobin"),
         ({"partition_assignment_strategy": []}, "range or roundrobin"),
     ],

@@ -115,7 +115,7 @@ def test_columns(asked: str, headers: str, columns: tuple[str, ...]) -> None:
 )
 def test_times(text: str, milliseconds: int) -> None:
     """A bare number counts milliseconds, as in Kafka."""
-    options = parse(groupJoinTimeout=text, groupRebalanceTimeout=text)
+    options = parse(groupJoinTimeout=text, groupRebalanceTimeout=text, **{"kafka.group.id": "g"})
     assert (options.group_join_timeout_ms, options.group_rebalance_timeout_ms) == (milliseconds, milliseconds)
 
 
@@ -172,6 +172,10 @@ def test_path_of_load_is_no_option() -> None:
         ({"kafka.enable.auto.commit": "true"}, "offsets are committed when Spark has committed the batch"),
         ({"kafka.group.protocol": "classic"}, "it is chosen by what the broker speaks"),
         ({"kafka.max.poll.interval.ms": "5"}, "use groupRebalanceTimeout"),
+        ({"kafka.max.poll.records": "5"}, "use maxOffsetsPerTrigger"),
+        ({"kafka.auto.commit.interval.ms": "5"}, "offsets are committed when Spark has committed the batch"),
+        ({"groupJoinTimeout": "5s"}, "groupJoinTimeout is for members of a group: give kafka.group.id, too"),
+        ({"path": "orders"}, "load() it is, with the option subscribe"),
         ({"kafka.fetch.buffer.bytes": "0"}, "kafka.fetch.buffer.bytes cannot be set"),
         ({"kafka.check.crcs": "perhaps"}, "check.crcs cannot be 'perhaps'"),
     ],

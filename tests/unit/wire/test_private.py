@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.settings import BROKER_OPTIONS
-from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
+from kohort.client.options import CONSUMER_OPTIONS
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.wire import private
 from kohort.wire.codec import decode, encode
@@ -75,7 +75,6 @@ def test_every_config_of_ours_is_registered() -> None:
     assert {name for name in GROUP_CONFIGS if not name.startswith("consumer.")} == set(private.GROUP_CONFIGS)
     assert {*private.GROUP_CONFIGS, *private.BROKER_CONFIGS} <= {option.name for option in BROKER_OPTIONS}
     assert set(private.CONSUMER_CONFIGS) <= {option.name for option in CONSUMER_OPTIONS}
-    assert set(private.PRODUCER_CONFIGS) <= {option.name for option in PRODUCER_OPTIONS}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,6 @@ def test_every_config_of_ours_is_registered() -> None:
         *private.GROUP_CONFIGS,
         *private.BROKER_CONFIGS,
         *private.CONSUMER_CONFIGS,
-        *private.PRODUCER_CONFIGS,
     ],
 )
 def test_every_entry_is_documented(name: str) -> None:
