@@ -110,6 +110,39 @@ def test_up_reads_its_configs_from_a_file(tmp_path: Path, name: str, content: st
     assert (tmp_path / "data" / "given-1").is_dir()
 
 
+def test_up_starts_from_a_file_of_apache_kafka_and_says_what_it_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\nlisteners=PLAINTEXT://127.0.0.1:0,CONTROLLER://:9093\n"
+        f"controller.listener.names=CONTROLLER\nnum.io.threads=8\nlog.retention.hours=168\nlog.dirs={tmp_path}/data\n"
+    )
+    with started_kohort("up", "--config-file", str(file)) as broker:
+        broker.wait_for_lines(1, start="ready 127.0.0.1:")
+        assert broker.end() == 0
+    assert broker.complaints == [
+        f"kohort: {file}: not acted on yet: log.retention.hours; "
+        "not needed here: process.roles, controller.listener.names, num.io.threads"
+    ]
+    file.write_text("num.partition=3\n\nssl.keystore.location=/keys\n")
+    refused = run_kohort("up", "--config-file", str(file))
+    assert (refused.code, refused.out) == (2, "")
+    first, second = refused.err.splitlines()
+    assert first == f"kohort: {file}:1: unknown broker option num.partition; did you mean num.partitions?"
+    assert second.startswith(f"{file}:3: broker option ssl.keystore.location is not served: ")
+
+
+def test_up_twice_says_that_it_runs_already(tmp_path: Path) -> None:
+    place = ("--data-dir", str(tmp_path / "data"))
+    with started_kohort("up", "--port", "0", *place) as broker:
+        address = broker.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")
+        again = run_kohort("up", "--port", address.rpartition(":")[2], *place)
+        assert (again.code, again.out) == (1, "")
+        assert again.err == (
+            f"kohort: cannot listen on {address}: kohort is already running (process {broker.process.pid}) "
+            f"on {tmp_path / 'data'}; use that one, or stop it first\n"
+        )
+
+
 def test_up_creates_topics_with_the_partitions_of_its_config() -> None:
     with started_kohort("up", "--port", "0", "--config", "num.partitions=5") as broker:
         address = broker.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")

@@ -381,7 +381,8 @@ class ConsumerMachine:
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
         """Go on with the classic protocol."""
         assert self._member is not None
-        self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol")
+        lost = "; group.remote.assignor has no effect there" if self._settings.group_remote_assignor else ""
+        self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
         topics = self._member.topics
         self._member = self._build_member(is_classic=True)
         self._member.subscribe(topics, now_ms)

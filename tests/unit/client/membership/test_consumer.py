@@ -437,7 +437,19 @@ def test_broker_without_the_api_means_the_classic_protocol(member: ConsumerDialo
     member.settle()
 
     assert len(member.find(JoinGroupRequest)) == 1
-    assert len([line for line in member.warnings() if "classic" in line]) == 1
+    (warning,) = [line for line in member.warnings() if "classic" in line]
+    assert warning.endswith("using the classic group protocol")
+
+
+def test_assignor_that_was_asked_for_is_said_to_be_lost_with_the_protocol() -> None:
+    """`group.remote.assignor` is a field of KIP-848's heartbeat; JoinGroup has none for it."""
+    member = ConsumerDialogue(group_remote_assignor="uniform")
+    member.subscribe()
+    member.fail(member.heartbeat(), Failure.UNSUPPORTED)
+    member.fail(member.heartbeat(), Failure.UNSUPPORTED)
+
+    (warning,) = [line for line in member.warnings() if "classic" in line]
+    assert warning.endswith("using the classic group protocol; group.remote.assignor has no effect there")
 
 
 def test_broker_with_the_api_switched_off_means_the_classic_protocol(member: ConsumerDialogue) -> None:
