@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import Option, OptionSet, parse_bool, parse_float, parse_int, parse_list
+from kohort.config import Option, OptionSet, as_text, parse_bool, parse_float, parse_int, parse_list
 from kohort.spark.options import OPTIONS as SPARK_OPTIONS
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 
@@ -86,14 +86,7 @@ def range_of(option: Option) -> str:
 
 def default_of(option: Option) -> str:
     """The default as it would be written in a file."""
-    return "" if option.default in (None, "", []) else f"`{written(option.default)}`"
-
-
-def written(value: object) -> str:
-    """A value as it would be written in a file."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(value) if isinstance(value, list) else str(value)
+    return "" if option.default in (None, "", []) else f"`{as_text(option.default)}`"
 
 
 def effect_of(option: Option) -> str:
@@ -103,7 +96,7 @@ def effect_of(option: Option) -> str:
     effect = option.idle.words
     if option.idle.but_for:
         effect += f", but for `{'`, `'.join(option.idle.but_for)}`"
-    return effect + "".join(f"; `{written(value)}` holds" for value in option.idle.unless if value != [])
+    return effect + "".join(f"; `{as_text(value)}` holds" for value in option.idle.unless if value != [])
 
 
 def table(options: Iterable[Option]) -> list[str]:

@@ -63,6 +63,13 @@ def parse_list(text: object) -> list[str]:
     raise ValueError("a list of names is expected")
 
 
+def as_text(value: object) -> str:
+    """A value as Kafka writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
     """That an option is taken, kept and shown but changes nothing, and `words` that say so.

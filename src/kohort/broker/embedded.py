@@ -19,6 +19,8 @@ from typing import IO, Final
 from kohort.broker.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
+#: Where a broker from Python listens unless it is told.
+ANY_PORT: Final = "PLAINTEXT://127.0.0.1:0"
 #: How long a start may take; a big data directory has to be read.
 START_TIMEOUT_SECONDS: Final = 120.0
 #: How long a stop may take before the process is killed.
@@ -38,8 +40,8 @@ class Broker:
 
     Args:
         data_dir: where topics and groups are kept; `None` keeps them in memory.
-        port: 0 takes a free one.
-        host: the address to listen on.
+        port: 0 takes a free one; by default that of the config `listeners`, or else 0.
+        host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1.
         process: run in a process of its own, which `kill` can end without warning.
         config: broker configs by Kafka's names, dotted or with underscores.
     """
@@ -48,15 +50,17 @@ class Broker:
         self,
         *,
         data_dir: str | PathLike[str] | None = None,
-        port: int = 0,
-        host: str = "127.0.0.1",
+        port: int | None = None,
+        host: str | None = None,
         process: bool = False,
         config: Mapping[str, object] | None = None,
     ) -> None:
         if not isinstance(process, bool):
             raise ConfigError(f"process cannot be {process!r}: True or False is expected")
+        if isinstance(config, Mapping | None):
+            config = {"listeners": ANY_PORT, **(config or {})}
         self._settings: Final = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
-        self._config: Final = dict(config or {})
+        self._config: Final = config
         self._is_process: Final = process
         self._running: _InThread | _InProcess | None = None
         self._address: tuple[str, int] | None = None

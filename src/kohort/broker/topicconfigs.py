@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from kohort.config import Option, parse_bool, parse_float, parse_int, parse_list, parse_str
+from kohort.config import Option, as_text, parse_bool, parse_float, parse_int, parse_list, parse_str
 from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.storage.topicconfig import LONG_MAX, TOPIC_OPTIONS
 from kohort.wire.private import idle_documentation
@@ -57,15 +57,6 @@ def config_type(option: Option) -> int:
 def is_list(option: Option) -> bool:
     """Whether entries may be added to its value and taken from it."""
     return option.parse is parse_list or isinstance(option.default, list)
-
-
-def as_text(value: object) -> str:
-    """A value as Kafka writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)
 
 
 def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:

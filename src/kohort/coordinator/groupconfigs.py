@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kohort.config import Option, parse_bool, parse_int
+from kohort.config import Option, as_text, parse_bool, parse_int
 from kohort.coordinator.commands import (
     AlterGroupConfigs,
     DescribeGroupConfigs,
@@ -200,7 +200,7 @@ def decide_list_configs(groups: GroupsState, command: ListGroupConfigs) -> Decis
 
 def configs_in(settings: GroupSettings) -> dict[str, str]:
     """Every group config as text, as `settings` have it."""
-    return {name: _as_text(getattr(settings, config.setting)) for name, config in GROUP_CONFIGS.items()}
+    return {name: as_text(getattr(settings, config.setting)) for name, config in GROUP_CONFIGS.items()}
 
 
 def apply_configs_set(groups: GroupsState, record: GroupConfigsSet) -> None:
@@ -235,7 +235,7 @@ def _change(configs: dict[str, str], name: str, text: str | None, base: GroupSet
         return
     if len(text) > LONGEST_TEXT:
         raise ConfigError(f"the value of {name} has {len(text)} characters; at most {LONGEST_TEXT} are possible")
-    configs[name] = _as_text(config.parse(text, base))
+    configs[name] = as_text(config.parse(text, base))
 
 
 def _check_pair(configs: Mapping[str, str], base: GroupSettings) -> None:
@@ -295,7 +295,3 @@ def _grace_ends_ms(deadline_ms: int, old: GroupSettings, new: GroupSettings, mem
 
 def _balance_wanted(settings: GroupSettings) -> tuple[int, int]:
     return settings.group_assignor_max_moves, settings.group_assignor_imbalance
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -166,6 +166,18 @@ def test_an_argument_of_the_wrong_kind_is_one_sentence(arguments: dict[str, Any]
     assert str(raised.value) == message
 
 
+@pytest.mark.parametrize("process", [False, True])
+def test_listeners_of_the_config_are_where_it_listens(process: bool) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = {"listeners": f"PLAINTEXT://localhost:{port}"}
+    with Broker(config=config, process=process) as broker:
+        assert broker.bootstrap_servers == f"localhost:{port}"
+    with Broker(config=config, process=process, port=0, host="127.0.0.1") as broker:
+        assert broker.host == "127.0.0.1" and broker.port != port, "arguments win"
+
+
 def test_a_port_may_be_text() -> None:
     """As it comes from an environment variable."""
     with Broker(port="0") as broker:  # type: ignore[arg-type]

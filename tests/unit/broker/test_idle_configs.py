@@ -103,6 +103,10 @@ def test_admin_hands_on_what_the_broker_says(broker: Broker) -> None:
         idle = admin.create_topic("t", configs={"retention.ms": 1000, "min.insync.replicas": 2, "flush.messages": 5})
         assert idle == {"retention.ms": "not acted on yet", "min.insync.replicas": "without effect here"}
         assert admin.create_topic("plain") == {}
+        values = {"cleanup.policy": ["compact", "delete"], "preallocate": False, "retention.ms": None}
+        assert admin.create_topic("values.of.Python", configs=values) == {"cleanup.policy": "not acted on yet"}
+        (python,) = admin.describe_topics(["values.of.Python"])
+        assert python.configs == {"cleanup.policy": "compact,delete", "preallocate": "false"}
         (described,) = admin.describe_topics(["t"])
     assert described.idle == idle
     assert described.configs.keys() == {*idle, "flush.messages"}

@@ -18,12 +18,11 @@ from kohort.broker.topicconfigs import (
     GROUP_SOURCE,
     TOPIC_SOURCE,
     Resource,
-    as_text,
     config_type,
     documentation_of,
     topic_defaults,
 )
-from kohort.config import Option
+from kohort.config import Option, as_text
 from kohort.coordinator import commands
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.errors import ErrorCode, Refused

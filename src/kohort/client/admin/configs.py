@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kohort.client.admin.results import GroupConfig
+from kohort.config import as_text
 from kohort.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -45,13 +46,9 @@ def alter_request(group: str, changes: Mapping[str, object], *, validate_only: b
         AlterableConfig(
             name=name,
             config_operation=_DELETE if value is None else _SET,
-            value=None if value is None else _as_text(value),
+            value=None if value is None else as_text(value),
         )
         for name, value in changes.items()
     ]
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=rows)
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

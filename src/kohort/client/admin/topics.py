@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kohort.client.actions import Endpoint
 from kohort.client.admin.results import PartitionDescription, TopicDescription, TopicListing
+from kohort.config import as_text
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition, format_topic_id
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -29,8 +30,11 @@ EARLIEST, LATEST = -2, -1
 def create_request(
     name: str, partitions: int, configs: Mapping[str, object], *, timeout_ms: int
 ) -> CreateTopicsRequest:
-    """One topic; the number of copies is left to the cluster."""
-    listed = [CreatableTopicConfig(name=key, value=str(value)) for key, value in sorted(configs.items())]
+    """One topic; the number of copies is left to the cluster, and so is a config with the value `None`."""
+    listed = [
+        CreatableTopicConfig(name=key, value=None if value is None else as_text(value))
+        for key, value in sorted(configs.items())
+    ]
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=listed)
     return CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=False)
 
