@@ -20,7 +20,7 @@ class Admin(TopicCalls, GroupCalls, ConfigCalls):
 
     >>> import kohort
     >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-    ...     admin.create_topic("orders", 3)
+    ...     _ = admin.create_topic("orders", 3)
     ...     [(topic.name, topic.partition_count) for topic in admin.list_topics() if not topic.is_internal]
     [('orders', 3)]
     """

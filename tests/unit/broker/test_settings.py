@@ -98,6 +98,15 @@ def test_arguments_win_over_options() -> None:
     assert (settings.host, settings.port, settings.data_dir) == ("i", 0, "/b")
 
 
+def test_advertised_port_follows_the_one_that_is_given_instead() -> None:
+    """`kohort up --config-file server.properties --port 9192`: clients would be sent to a port that nobody holds."""
+    config = {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://localhost:9092"}
+    settings = BrokerSettings.of(config, port=9192)
+    assert (settings.port, settings.advertised_host, settings.advertised_port) == (9192, "localhost", None)
+    forwarded = BrokerSettings.of({**config, "advertised.listeners": "PLAINTEXT://outside:443"}, port=9192)
+    assert (forwarded.advertised_host, forwarded.advertised_port) == ("outside", 443)
+
+
 def test_every_option_says_what_it_is_for() -> None:
     assert all(option.doc.endswith((".", ")")) for option in BROKER_OPTIONS)
 
