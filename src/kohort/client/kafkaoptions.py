@@ -40,11 +40,12 @@ _CONNECTIONS: Final = (
     ),
     Unserved("metadata.recovery.*", _NEEDLESS, "bootstrap.servers are asked whenever no other broker answers"),
     Unserved(
-        "client.dns.lookup broker.address.* socket.keepalive.enable socket.nagle.disable socket.max.fails "
+        "client.dns.lookup broker.address.* socket.nagle.disable socket.max.fails "
         "socket.blocking.max.ms socket.options selector reconnect.backoff.jitter.ms",
         _NEEDLESS,
-        "connections are made, kept alive and made again as they should be",
+        "every address of a name is tried, and a connection that is lost is made again",
     ),
+    Unserved("socket.keepalive.enable", _NEEDLESS, "request.timeout.ms and heartbeats notice a broker that is gone"),
     Unserved("connections.max.idle.ms", _LATER, "connections stay open as long as the client"),
     Unserved(
         "api.version* broker.version.fallback builtin.features", _NEEDLESS, "versions are agreed with each broker"
@@ -125,7 +126,7 @@ _PRODUCER: Final = (
     Unserved("max.batch.size", _CALLED, "batch.size"),
     Unserved("batch.num.messages", _NEEDLESS, "batch.size bounds a batch"),
     Unserved("message.max.bytes", _CALLED, "max.request.size"),
-    Unserved("message.copy.max.bytes queuing.strategy produce.offset.report", _NEEDLESS, "there is one way, the best"),
+    Unserved("message.copy.max.bytes queuing.strategy produce.offset.report", _NEEDLESS, "the client decides"),
     Unserved("message.send.max.retries", _CALLED, "retries"),
     Unserved("message.timeout.ms", _CALLED, "delivery.timeout.ms"),
     Unserved("request.required.acks", _CALLED, "acks"),
