@@ -8,6 +8,7 @@ Source: architecture, journey of a restart; Apache Kafka's folder names, `-delet
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -43,6 +44,8 @@ from kohort.storage.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
 _DELETE_SUFFIX: Final = "-delete"
+#: How the name of a deleted partition's folder ends; others may end in the suffix alone.
+_DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")
 #: A file in memory doubles as it grows; short ones keep the pauses short.
 _MEMORY_SEGMENT_BYTES: Final = 16 << 20
 _FILE_NAME_LIMIT: Final = 255
@@ -303,7 +306,9 @@ class Store:
         """Folders, which count only once the catalog names the topic."""
         for folder in entry.folders()[first:]:
             path = f"{self.directory}/{folder}"
-            # Left by an attempt that failed in this process; `open` leaves none behind.
+            # Left by an attempt that failed in this process (`open` leaves none behind), or somebody else's.
+            if not (self._holds_only_ours(path) and self._holds_no_records(path)):
+                raise StorageError(f"the folder {path} is in the way of topic {entry.name}; move it away")
             self._fs.remove(path)
             self._fs.make_directory(path)
             write_partition_metadata(self._fs, path, entry.topic_id)
@@ -324,7 +329,7 @@ class Store:
             # Written with the next change: until then going over it again does no harm.
             self._catalog = self._catalog.with_folders_freed()
         for name in self._fs.list_directory(self.directory):
-            if name.endswith(_DELETE_SUFFIX):
+            if _DELETED_FOLDER.search(name):
                 self._fs.remove(f"{self.directory}/{name}")
 
     def _remove_unfinished_folders(self) -> None:
@@ -334,13 +339,19 @@ class Store:
             if name in known or split_folder_name(name) is None:
                 continue
             path = f"{self.directory}/{name}"
-            files = self._fs.list_directory(path)
-            if any(file != PARTITION_METADATA_NAME and segment_base(file) is None for file in files):
-                # Nothing that we would make.
+            if not self._holds_only_ours(path):
                 continue
-            if any(segment_base(file) is not None and self._fs.open(f"{path}/{file}").size() for file in files):
+            if not self._holds_no_records(path):
                 raise StorageError(f"the folder {path} holds records, but the catalog does not know it; move it away")
             self._fs.remove(path)
+
+    def _holds_only_ours(self, path: str) -> bool:
+        files = self._fs.list_directory(path)
+        return all(file == PARTITION_METADATA_NAME or segment_base(file) is not None for file in files)
+
+    def _holds_no_records(self, path: str) -> bool:
+        segments = [file for file in self._fs.list_directory(path) if segment_base(file) is not None]
+        return not any(self._fs.open(f"{path}/{file}").size() for file in segments)
 
     def _topic(self, name: str) -> Topic:
         topic = self.topics.get(name)

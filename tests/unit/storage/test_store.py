@@ -403,6 +403,35 @@ def test_a_deleted_topic_is_gone_and_may_come_back_empty(directory: str) -> None
     store.close()
 
 
+@pytest.mark.parametrize("name", ["photos-delete", "photos-2.bak-delete"])
+def test_a_folder_of_somebody_elses_is_not_taken_for_a_deleted_topic(directory: str, name: str) -> None:
+    """Only Kafka's whole form of a deleted folder's name is one: topic, partition, id, suffix."""
+    Store.open(directory).close()
+    photo = Path(directory, name, "me.jpg")
+    photo.parent.mkdir()
+    photo.write_bytes(b"mine")
+
+    store = Store.open(directory)
+    store.create_topic("orders", 1, topic_id=TOPIC_ID)
+    store.delete_topic("orders")
+    assert photo.read_bytes() == b"mine"
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "00000000000000000000.log"])
+def test_a_folder_in_the_way_of_a_new_topic_is_refused_and_left_alone(directory: str, name: str) -> None:
+    """Somebody's files, or records that no catalog knows, are not what a creation that failed leaves."""
+    store = Store.open(directory)
+    store.create_topic("orders", 1, topic_id=TOPIC_ID)
+    file = Path(directory, "orders-1", name)
+    file.parent.mkdir()
+    file.write_bytes(b"mine")
+    with pytest.raises(StorageError, match="orders-1 is in the way of topic orders; move it away"):
+        store.add_partitions("orders", 2)
+    assert (file.read_bytes(), summary(store)) == (b"mine", {"orders": [0]})
+    store.close()
+
+
 def test_a_topic_with_the_longest_name_can_be_deleted(directory: str) -> None:
     store = Store.open(directory)
     store.create_topic("x" * 249, 2, topic_id=TOPIC_ID)
