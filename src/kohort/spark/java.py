@@ -60,11 +60,18 @@ def find_java_home() -> str | None:
     return _packaged_home()
 
 
-def use_java() -> str:
-    """Set JAVA_HOME for the Spark that this process will start; `JavaNotFoundError` where there is no Java."""
+def use_java(*, quiet_in: Path | None = None) -> str:
+    """Set JAVA_HOME for the Spark that this process will start; `JavaNotFoundError` where there is no Java.
+
+    `quiet_in`: a folder for a `java` that leaves the incubator module out, of which every JVM would warn.
+    """
     home = find_java_home()
     if home is None:
         raise JavaNotFoundError
+    if quiet_in is not None:
+        quiet = quiet_in / "java"
+        _build_home(Path(home), quiet)
+        home = str(quiet)
     os.environ["JAVA_HOME"] = home
     return home
 

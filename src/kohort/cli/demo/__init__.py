@@ -7,10 +7,20 @@ add up is said in one sentence and the exit code is not 0.
 from __future__ import annotations
 
 import argparse
+import math
+import os
+import shutil
+import signal
+import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kohort.cli.output import complain, print_json
+from kohort.errors import ConfigError, KohortError
+
+#: How many there are in the data.
+FLIGHTS: Final = 336_776
 
 
 def add_parser(subparsers: Any) -> None:
@@ -21,7 +31,13 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     demo.add_argument(
-        "--output", default="demo-output", metavar="DIR", help="where data and picture go, default demo-output"
+        "--output",
+        default="demo-output",
+        metavar="DIR",
+        help="a folder for data and picture: a new one, or that of an earlier run (default demo-output)",
+    )
+    demo.add_argument(
+        "--flights", type=int, default=FLIGHTS, metavar="N", help="take only the first N flights (default all)"
     )
     demo.add_argument("--seconds", type=float, default=25.0, metavar="S", help="how long producing takes (default 25)")
     demo.add_argument("--no-spark", action="store_true", help="stop after the consumer group")
@@ -34,12 +50,48 @@ def run(options: argparse.Namespace) -> int:
     from kohort.cli.demo.account import print_account
     from kohort.cli.demo.stage import Stage
 
-    stage = Stage(Path(options.output), seconds=options.seconds, with_spark=not options.no_spark, quiet=options.json)
+    if not 1 <= options.flights <= FLIGHTS:
+        raise ConfigError(f"--flights {options.flights}: 1 to {FLIGHTS} is expected")
+    if not (math.isfinite(options.seconds) and options.seconds > 0):
+        raise ConfigError(f"--seconds {options.seconds:g}: a number above 0 is expected")
+    if not options.no_spark:
+        require_packages("pyspark", "matplotlib")
+    # As Ctrl-C: what was started is ended.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    stage = Stage(
+        Path(options.output),
+        flights=options.flights,
+        seconds=options.seconds,
+        with_spark=not options.no_spark,
+        quiet=options.json,
+    )
     account = stage.run()
     if options.json:
         print_json(account)
     else:
         print_account(account)
+        if not account.complaints:
+            print(f'next: {own_command()} up, and README.md from "Use it" on')
+    sys.stdout.flush()
     for complaint in account.complaints:
         complain(complaint)
     return 1 if account.complaints else 0
+
+
+def require_packages(*names: str) -> None:
+    """Say before anything is started what the Spark part lacks."""
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise KohortError(
+            f"the demo's Spark part needs {' and '.join(missing)}: pip install 'kohort[spark,demo]', or add --no-spark"
+        )
+
+
+def own_command() -> str:
+    """How a person at this place calls this very kohort: by its name where the shell finds it, else by its path."""
+    own = Path(sys.executable).with_name("kohort")
+    found = shutil.which("kohort")
+    if not own.exists() or (found and os.path.samefile(found, own)):
+        return "kohort"
+    below = os.path.relpath(own)
+    return str(own) if below.startswith("..") else below

@@ -1,15 +1,19 @@
 """One member of the demo's group, a process of its own: reads, writes down what it did, commits.
 
-It prints JSON lines: `{"event": "assigned"|"revoked"|"lost", ...}` and `{"event": "processed", "spans": ...}`. A line
-is written before the commit that follows it, so a kill can double records in the account but never hide one.
+It prints JSON lines: `{"event": "assigned"|"revoked"|"lost", ...}`, `{"event": "processed", "spans": ...}` and
+`{"event": "committed", "offsets": ...}`. A line of what was processed
+is written before the commit that follows it, so a kill can double records in the account but never hide one; what was
+committed is written after it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +24,12 @@ from kohort.errors import KohortError
 
 def write_down(event: str, **facts: Any) -> None:
     """One line, out of this process before anything else happens."""
-    sys.stdout.write(json.dumps({"event": event, "at": time.time(), **facts}) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps({"event": event, "at": time.time(), **facts}) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The demo was killed and took its broker along: there is nobody to leave, and nobody to tell.
+        os._exit(1)
 
 
 def name_partitions(partitions: Sequence[TopicPartition]) -> list[int]:
@@ -39,16 +47,22 @@ def spans_of(records: Sequence[ConsumerRecord]) -> dict[int, list[int]]:
     return spans
 
 
+def wait_for_end_of_input(stopping: threading.Event) -> None:
+    """Set the event when nobody can write to this process any more."""
+    sys.stdin.read()
+    stopping.set()
+
+
 def main() -> int:
-    """Read until SIGTERM, then leave the group."""
+    """Read until the input ends, be it by the end of who started this, then leave the group."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--name", required=True)
     options = parser.parse_args()
-    stopping: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
+    stopping = threading.Event()
+    threading.Thread(target=wait_for_end_of_input, args=(stopping,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     consumer = Consumer(
@@ -64,17 +78,19 @@ def main() -> int:
         on_revoked=lambda _, given: write_down("revoked", partitions=name_partitions(given)),
         on_lost=lambda _, lost: write_down("lost", partitions=name_partitions(lost)),
     )
-    write_down("started", member=consumer.member_id)
     with consumer:
-        while not stopping:
+        while not stopping.is_set():
             records = consumer.poll(0.2)
             if records:
-                write_down("processed", spans=spans_of(records))
+                spans = spans_of(records)
+                write_down("processed", spans=spans)
                 try:
                     consumer.commit()
                 except KohortError as why:
                     # Refused because the partitions have moved: their new owner reads these records again.
                     write_down("commit refused", why=str(why))
+                else:
+                    write_down("committed", offsets={partition: last + 1 for partition, (_, last, _) in spans.items()})
     write_down("left")
     return 0
 

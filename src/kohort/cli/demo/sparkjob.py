@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
 FLIGHT_SCHEMA = "carrier string, sched_dep_time int, dep_delay int"
 
-#: Spark speaks on its own before a session can tell it not to; the demo's reader wants the demo's words.
+#: Errors are shown, nothing else. Where the shell's own logger has the root's level, Spark does not say what that is.
 _QUIET_LOG = """status = error
 rootLogger.level = error
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
 appender.console.name = console
@@ -37,9 +40,10 @@ class CarrierHour(NamedTuple):
     delay: float | None
 
 
-def open_session(folder: Path) -> SparkSession:
-    """A local session that says little; two threads, no web page. `folder` takes its log settings."""
-    use_java()
+@contextmanager
+def open_session(folder: Path) -> Iterator[SparkSession]:
+    """A local session that says nothing but errors; two threads, no web page. `folder` takes what it needs for that."""
+    use_java(quiet_in=folder)
     use_this_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -47,7 +51,7 @@ def open_session(folder: Path) -> SparkSession:
     settings = folder / "log4j2.properties"
     settings.write_text(_QUIET_LOG)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    return (
+    session = (
         SparkSession.builder.master("local[2]")
         .appName("kohort demo")
         .config("spark.ui.enabled", "false")
@@ -56,13 +60,16 @@ def open_session(folder: Path) -> SparkSession:
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={settings.resolve().as_uri()}")
         .getOrCreate()
     )
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 def aggregate(session: SparkSession, *, bootstrap: str, topic: str, group: str, checkpoint: Path) -> list[CarrierHour]:
     """Departures and mean delay by carrier and hour, from a streaming query that ends at the present end."""
     from pyspark.sql import functions as f
 
-    shutil.rmtree(checkpoint, ignore_errors=True)
     records = (
         session.readStream.format("kohort")
         .option("kafka.bootstrap.servers", bootstrap)

@@ -1,0 +1,116 @@
+"""Where the demo writes: a folder of its own, in which nothing but its own files is ever removed.
+
+Laws: a folder is taken if it is new, empty or carries the demo's mark. What is removed is `data` and the picture, and
+`data` only if everything in it is what the demo's broker writes; anything else is refused by name before anything is
+touched. No link is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kohort.errors import KohortError
+from kohort.ids import OFFSETS_TOPIC
+from kohort.storage.catalog import CATALOG_NAME
+from kohort.storage.datadir import LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
+from kohort.storage.fs import DiskFileSystem
+from kohort.storage.recovery import CLEANED_SUFFIX
+
+TOPIC: Final = "flights"
+MARK_NAME: Final = ".kohort-demo"
+DATA_NAME: Final = "data"
+PICTURE_NAME: Final = "flights.png"
+
+_MARK: Final = (
+    f"kohort demo wrote this folder. Its next run removes {DATA_NAME}/ and {PICTURE_NAME} and makes them anew;\n"
+    "remove this file to keep them.\n"
+)
+_IN_DATA: Final = re.compile(f"({re.escape(META_NAME)}|{re.escape(CATALOG_NAME)}|{re.escape(MARKER_NAME)})(\\.tmp)?")
+_FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC})-\d+")
+_IN_FOLDER: Final = re.compile(rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)})?|{re.escape(PARTITION_METADATA_NAME)}")
+_NAMES_SHOWN: Final = 3
+
+
+class PlaceRefusedError(KohortError):
+    """The demo would have to touch what is not its own, or cannot write there."""
+
+    def __init__(self, place: Path, why: str) -> None:
+        super().__init__(place, why)
+        self.place = place
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.why}; name another folder with --output DIR"
+
+
+def take_place(folder: Path) -> Path:
+    """Make the folder the demo's, free it of an earlier run, and return where the broker keeps its data.
+
+    Raises:
+        PlaceRefusedError: it holds what the demo did not write, a broker is at work on the data of the earlier run,
+            or it cannot be written to.
+    """
+    data = folder / DATA_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_ours(folder)
+        if data.exists():
+            # Not `take_directory`: an earlier removal that was interrupted may have left less than a data directory.
+            lock = DiskFileSystem().lock(str(data / LOCK_NAME), "kohort demo")
+            if lock is None:
+                raise PlaceRefusedError(data, "is in use by a running broker: stop it")
+            try:
+                shutil.rmtree(data)
+            finally:
+                lock.release()
+        # Before the data, so that what an interrupted run leaves is known for the demo's.
+        (folder / MARK_NAME).write_text(_MARK)
+        (folder / PICTURE_NAME).unlink(missing_ok=True)
+        data.mkdir()
+    except FileExistsError as why:
+        raise PlaceRefusedError(folder, "is a file, and the demo needs a folder") from why
+    except OSError as why:
+        raise PlaceRefusedError(folder, f"cannot be written to ({why.strerror})") from why
+    return data
+
+
+def _check_ours(folder: Path) -> None:
+    names = sorted(os.listdir(folder))
+    mark = folder / MARK_NAME
+    if names and (mark.is_symlink() or not mark.is_file()):
+        raise PlaceRefusedError(folder, f"holds {_show(names)} and not the demo's mark {MARK_NAME}: it is left alone")
+    picture = folder / PICTURE_NAME
+    if picture.is_symlink() or (picture.exists() and not picture.is_file()):
+        raise PlaceRefusedError(picture, "is not a file of the demo's: it is left alone")
+    data = folder / DATA_NAME
+    if data.is_symlink() or (data.exists() and not data.is_dir()):
+        raise PlaceRefusedError(data, "is not a folder of the demo's: it is left alone")
+    foreign = sorted(_foreign_to(data)) if data.exists() else []
+    if foreign:
+        raise PlaceRefusedError(data, f"holds {_show(foreign)}, which the demo did not write: it is left alone")
+
+
+def _foreign_to(data: Path) -> Iterator[str]:
+    """What lies in the data folder and is nothing that the demo's broker makes, as paths within it."""
+    for entry in os.scandir(data):
+        if entry.is_symlink():
+            yield entry.name
+        elif entry.is_dir():
+            if not _FOLDER.fullmatch(entry.name):
+                yield entry.name
+                continue
+            for file in os.scandir(entry):
+                if not (file.is_file(follow_symlinks=False) and _IN_FOLDER.fullmatch(file.name)):
+                    yield f"{entry.name}/{file.name}"
+        elif entry.name != LOCK_NAME and not _IN_DATA.fullmatch(entry.name):
+            yield entry.name
+
+
+def _show(names: list[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

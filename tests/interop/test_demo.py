@@ -1,0 +1,175 @@
+"""The whole path of `make demo` as a user runs it, with a tenth of the flights; and what it refuses and leaves behind.
+
+Source: README, "The two commands".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.demo import FLIGHTS
+from kohort.cli.demo.flights import FlightsMissingError, find_flights, read_flights
+from kohort.cli.demo.place import MARK_NAME
+from support.cli import Finished, run_kohort, run_python, started_kohort
+from support.waiting import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.interop
+
+TENTH = FLIGHTS // 10
+MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
+
+
+@pytest.fixture(scope="module")
+def flights() -> list[dict[str, object]]:
+    """The first tenth of the flights, read by the demo's own reader."""
+    try:
+        path = find_flights()
+    except FlightsMissingError as why:
+        pytest.skip(str(why))
+    return [json.loads(value) for _, value in islice(read_flights(path), TENTH)]
+
+
+def run_demo(*options: str) -> Finished:
+    return run_python(["-m", "kohort.cli.main", "demo", *options], timeout=500)
+
+
+def table(lines: list[str], title: str) -> list[list[str]]:
+    """The cells of the rows below a title and its header, up to the next empty line."""
+    rows = lines[lines.index(title) + 2 :]
+    return [re.split(r"\s{2,}", row) for row in rows[: rows.index("")]]
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def test_make_demo_is_this_command() -> None:
+    assert "\n\t$(PY) -m kohort.cli.main demo\n" in MAKEFILE.read_text()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_demo_tells_what_happened_and_everything_adds_up(
+    flights: list[dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    from kohort.spark.java import find_java_home
+
+    if find_java_home() is None:
+        pytest.skip("no Java 17 or newer")
+    # Java says on the error output that it has seen them, and the demo is to say nothing there.
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
+    done = run_demo("--flights", str(TENTH), "--seconds", "8", "--output", str(tmp_path / "out"))
+    assert (done.code, done.err) == (0, ""), done
+    lines = done.out.splitlines()
+
+    assert lines[0].startswith(f"{TENTH:,} flights through a broker that keeps its data in ")
+    assert lines[2] == "sessions are 3 s and heartbeats 0.3 s here instead of 45 and 5: bob is missed soon"
+    assert any(
+        re.fullmatch(rf"producing: [\d,]+ of {TENTH:,} records, lag [\d,]+, group \w+, epoch \d+", row) for row in lines
+    )
+    assert not any("0 member" in row for row in lines)
+
+    members = table(lines, "What each member processed")
+    assert [(name, fate) for name, _, fate in members] == [
+        ("ada", "left"), ("bob", "killed (SIGKILL)"), ("cyd", "left"), ("dee", "left")
+    ]  # fmt: skip
+    twice = number(next(re.match(r"([\d,]+) twice: ", row) for row in lines if " twice: " in row)[1])
+    assert sum(number(records) for _, records, _ in members) == TENTH + twice
+
+    causes = [cause for _, cause, _ in table(lines, "Each rebalance, from the group's history")]
+    told = ", ".join(causes)
+    assert [told.count(f"{name} joined") for name in ("ada", "bob", "cyd", "dee")] == [1, 1, 1, 1]
+    assert causes[-1].endswith("bob silent 3.0 s (45 by default, here set to 3)")
+    assert "left" not in told
+    assert re.fullmatch(r"then \d+\.\d\d s", table(lines, "Each rebalance, from the group's history")[-1][2])
+
+    departures = Counter(flight["carrier"] for flight in flights if flight["dep_delay"] is not None)
+    counted = {
+        carrier: number(count) for carrier, count, _ in table(lines, "Spark: departures and mean delay by carrier")
+    }
+    assert counted == dict(departures)
+    assert f"{TENTH:,} produced, {TENTH:,} processed by the group, 0 missing" in lines
+    assert any(
+        re.fullmatch(rf"{TENTH:,} counted by Spark in [\d.]+ s, {TENTH:,} committed to its group", row) for row in lines
+    )
+    assert (tmp_path / "out" / "flights.png").read_bytes().startswith(b"\x89PNG")
+    assert lines[-2].endswith(": everything adds up")
+    assert lines[-1].startswith("next: ")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [MARK_NAME, "data", "flights.png"]
+
+
+def test_the_account_is_there_as_json_and_a_second_run_makes_the_folder_anew(
+    flights: list[dict[str, object]], tmp_path: Path
+) -> None:
+    for count in (300, 200):
+        done = run_demo("--flights", str(count), "--seconds", "1", "--no-spark", "--json", "--output", str(tmp_path))
+        assert (done.code, done.err) == (0, ""), done
+        account = json.loads(done.out)
+        assert (account["produced"], account["counted"], account["missing"]) == (count, count, 0)
+        assert account["complaints"] == []
+        assert [row["silent_seconds"] for row in account["rebalances"]].count(3.0) == 1
+
+
+def test_a_folder_of_somebody_elses_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """The README's own broker keeps its log in ./data."""
+    log = tmp_path / "data" / "orders-0" / "00000000000000000000.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"mine")
+    refused = run_demo("--no-spark", "--output", str(tmp_path))
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        f"kohort: {tmp_path} holds data and not the demo's mark .kohort-demo: it is left alone; "
+        "name another folder with --output DIR\n"
+    )
+    assert log.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--flights", "0"), ("--flights", "336777"), ("--seconds", "0"), ("--seconds", "nan")]
+)
+def test_numbers_out_of_range_are_refused(option: str, value: str, tmp_path: Path) -> None:
+    refused = run_kohort("demo", option, value, "--output", str(tmp_path / "out"))
+    assert (refused.code, refused.out) == (2, "")
+    assert re.fullmatch(rf"kohort: {option} {value}: .* is expected\n", refused.err)
+    assert not (tmp_path / "out").exists()
+
+
+def children_of(pid: int) -> list[int]:
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+
+
+def is_gone(process: int, *, within: float) -> bool:
+    """Whether a process ends in time; a pidfd is readable when its process has ended."""
+    try:
+        return bool(select.select([process], [], [], within)[0])
+    finally:
+        os.close(process)
+
+
+@pytest.mark.parametrize(
+    ("number_of_signal", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_a_demo_that_is_ended_leaves_nobody_behind(
+    flights: list[dict[str, object]], tmp_path: Path, number_of_signal: signal.Signals, code: int
+) -> None:
+    """Members and broker end with it, and the next run takes the folder."""
+    with started_kohort("demo", "--no-spark", "--seconds", "120", "--output", str(tmp_path)) as demo:
+        demo.wait_for_lines(1, start="producing")
+        started = [os.pidfd_open(pid) for pid in children_of(demo.process.pid)]
+        assert len(started) == 4, "a broker and three members"
+        assert demo.end(number_of_signal) == code
+    assert [is_gone(process, within=PATIENCE_SECONDS) for process in started] == [True] * 4
+    assert demo.complaints == []
+    assert run_demo("--no-spark", "--json", "--flights", "50", "--seconds", "1", "--output", str(tmp_path)).code == 0
