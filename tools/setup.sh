@@ -13,16 +13,17 @@ wanted=$(cat pyproject.toml setup.py tools/setup.sh src/kohort/*/*kernels.p* | c
 
 # Reads what pip says and tells what takes time: each big file, each longer step, and the seconds while nothing comes.
 tell() {
-    local line
+    local line file
     while :; do
         if IFS= read -r -t 10 line; then
             line=${line#"${line%%[![:space:]]*}"}
             case $line in
-                Downloading*" MB)"* | "Using cached"*" MB)"*) say "  $line" ;;
+                Downloading*" MB)"* | "Using cached"*" MB)"*) file=${line#Downloading }; file=${file#Using cached }; say "  ${file%%-*} (${line##*(}" ;;
                 "Installing build dependencies: started") say "  preparing the build" ;;
                 "Building wheel for "*": started") line=${line#Building wheel for }; say "  building ${line%% *}" ;;
                 "Building editable for "*": started") line=${line#Building editable for }; say "  compiling ${line%% *}" ;;
-                "Installing collected packages: "*) say "  installing $(tr -dc , <<<"$line," | wc -c) packages" ;;
+                "Installing collected packages: "*,*) say "  installing $(tr -dc , <<<"$line," | wc -c) packages" ;;
+                "Installing collected packages: "*) say "  installing ${line##* }" ;;
                 WARNING:*) say "  ${line:0:160}" ;;
             esac
         elif [ $? -gt 128 ]; then

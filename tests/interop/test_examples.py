@@ -1,4 +1,4 @@
-"""The examples and the README's Python, run as they stand."""
+"""The examples, and the README's tests with the fixture, run as they stand; its other blocks: test_readme.py."""
 
 from __future__ import annotations
 
@@ -103,13 +103,3 @@ def test_broker_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     with kohort.Broker() as broker:
         test(broker)
         assert tested == [broker.bootstrap_servers]
-
-
-def test_client_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
-    """A record goes in and comes out; only the address is another one here."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    block = readme_block("kohort.Producer", "kohort.Consumer")
-    assert block.count("127.0.0.1:9092") == 2
-    with kohort.Broker() as broker:
-        exec(block.replace("127.0.0.1:9092", broker.bootstrap_servers), {})
-    assert capsys.readouterr().out.splitlines()[0] == """0 0 b'{"amount": 3}'"""

@@ -119,16 +119,22 @@ def _hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@contextmanager
-def started_python(*arguments: str) -> Iterator[Running]:
+def started_python(*arguments: str) -> AbstractContextManager[Running]:
     """A Python that runs until it is told to stop; killed if it is still there at the end."""
+    return started([sys.executable, *arguments], env=environment())
+
+
+@contextmanager
+def started(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None) -> Iterator[Running]:
+    """Any command that runs until it is told to stop; killed if it is still there at the end."""
     process = subprocess.Popen(
-        [sys.executable, *arguments],
+        command,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(),
+        env=env,
         start_new_session=True,
         # A shell lets its background jobs ignore Ctrl-C, and they hand that down to everything that they start.
         preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - it takes no lock that another thread could hold

@@ -87,10 +87,10 @@ class Stage:
         usual_interval_s = USUAL.group_consumer_heartbeat_interval_ms / 1000
         return (
             f"{self._flights:,} flights through a broker that keeps its data in {data}\n"
-            f"{', '.join(names)} and {last} share {PARTITIONS} partitions; dee joins them; {KILLED} is killed"
+            f"{', '.join(names)} and {last} share {PARTITIONS} partitions; dee joins; {KILLED} is killed"
             + ("; Spark reads all\n" if self._with_spark else "\n")
-            + f"sessions are {session_s:g} s and heartbeats {interval_s:g} s here instead of {usual_s:g} and "
-            f"{usual_interval_s:g}: {KILLED} is missed soon"
+            + f"sessions are {session_s:g} s, heartbeats {interval_s:g} s ({usual_s:g} and {usual_interval_s:g} by "
+            f"default): {KILLED} is missed soon"
         )
 
     def _play(self, bootstrap: str, flights: Path, account: Account) -> None:
