@@ -22,7 +22,9 @@ bench: setup  ## every claim of docs/performance.md, against its peer in the sam
 	$(PY) bench/run.py
 
 clean:
-	rm -rf .venv .cache build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	# What else lies there is the user's.
+	[ ! -f demo-output/.kohort-demo ] || rm -rf demo-output/data demo-output/flights.png demo-output/.kohort-demo
 	find src -name '*.so' -o -name 'kernels.c' | xargs -r rm -f
 
 setup:

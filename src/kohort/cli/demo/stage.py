@@ -155,6 +155,7 @@ class Stage:
                     ahead = began + len(futures) / rate - time.monotonic()
                     if ahead > 0:
                         time.sleep(ahead)
+            self._phase = "waiting for the last acknowledgements"
             producer.flush(30.0)
             for future in futures:
                 future.result(30.0)
@@ -226,7 +227,7 @@ class Stage:
         from rich.table import Table
 
         members = watch.group.members if watch.group else ()
-        table = Table("QUERY", "OWNS", box=None)
+        table = Table("QUERY", "OWNS", box=None, show_header=bool(members))
         for member in members:
             table.add_row(member.member_id, _numbers(row.partition for row in member.assignment))
         line = f"Spark, {time.monotonic() - self._spark_began:.0f} s: "
