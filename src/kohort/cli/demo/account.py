@@ -163,4 +163,5 @@ def _twice(account: Account) -> str:
         return "0 twice: the kill did not fall between a poll and its commit"
     if account.complaints:
         return f"{account.duplicates:,} twice"
-    return f"{account.duplicates:,} twice: {account.killed} was killed before it committed them"
+    them = "it" if account.duplicates == 1 else "them"
+    return f"{account.duplicates:,} twice: {account.killed} was killed before it committed {them}"

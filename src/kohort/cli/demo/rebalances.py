@@ -1,15 +1,14 @@
 """Each rebalance of a group, read from its history: what set it off, and how long it took.
 
-Laws: nothing is measured here: every cause and every time is of a row that the coordinator wrote. A rebalance begins
-with a new group epoch and ends when every member is at the group's epoch and waits for no partition; what happens in
-between belongs to it.
+Laws: nothing is measured here: every cause and every time is of a row that the coordinator wrote. Each new group epoch
+is a rebalance; it ends when every member is at that epoch or a later one's and waits for no partition.
 Source: docs/groups.md, "Why did that happen?".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.client.admin.results import HistoryEvent
@@ -61,8 +60,9 @@ class _Reader:
         #: Member -> the epoch at which it waits for nothing, -1 while it does.
         self._settled: dict[str, int] = {}
         self._epoch = 0
-        #: When the open rebalance began, milliseconds; `None` at rest.
-        self._began_ms: int | None = None
+        #: (when it began in milliseconds, without its duration) of each that has not come to its end.
+        self._open: list[tuple[int, Rebalance]] = []
+        #: What the next epoch comes from, and whether it is a silence.
         self._causes: list[str] = []
         self._is_after_silence = False
         self.rebalances: list[Rebalance] = []
@@ -79,17 +79,24 @@ class _Reader:
                 self._settled.pop(event.member_id, None)
                 self._causes.append(self._farewell(name, event.details.get("reason", "")))
             case "epoch_bumped":
-                self._epoch = int(event.details["epoch"])
-                if self._began_ms is None:
-                    self._began_ms = event.time_ms
-                if not self._causes:
-                    self._causes.append(event.details["trigger"])
+                self._begin(event)
             case "assignment_changed":
                 is_waiting = event.details["state"] != "STABLE"
                 self._settled[event.member_id] = -1 if is_waiting else int(event.details["epoch"])
             case _:
                 return
         self._close_if_at_rest(event.time_ms)
+
+    def _begin(self, event: HistoryEvent) -> None:
+        self._epoch = int(event.details["epoch"])
+        rebalance = Rebalance(
+            epoch=self._epoch,
+            cause=", ".join(self._causes) or event.details["trigger"],
+            seconds=0.0,
+            silent_seconds=self._silent_seconds if self._is_after_silence else None,
+        )
+        self._open.append((event.time_ms, rebalance))
+        self._causes, self._is_after_silence = [], False
 
     def _farewell(self, name: str, reason: str) -> str:
         if reason == _SILENT:
@@ -100,14 +107,6 @@ class _Reader:
         return f"{name} left" if reason == "member left" else f"{name} removed: {reason}"
 
     def _close_if_at_rest(self, now_ms: int) -> None:
-        if self._began_ms is None or any(epoch != self._epoch for epoch in self._settled.values()):
-            return
-        self.rebalances.append(
-            Rebalance(
-                epoch=self._epoch,
-                cause=", ".join(self._causes),
-                seconds=(now_ms - self._began_ms) / 1000,
-                silent_seconds=self._silent_seconds if self._is_after_silence else None,
-            )
-        )
-        self._began_ms, self._causes, self._is_after_silence = None, [], False
+        if all(epoch == self._epoch for epoch in self._settled.values()):
+            self.rebalances += [replace(row, seconds=(now_ms - began_ms) / 1000) for began_ms, row in self._open]
+            self._open = []

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kohort.errors import KohortError
 from kohort.spark.java import use_java, use_this_python
 
 if TYPE_CHECKING:
@@ -40,30 +41,47 @@ class CarrierHour(NamedTuple):
     delay: float | None
 
 
+class SparkFailedError(KohortError):
+    """What Spark says of its failure, of which the first lines have the reason; hundreds of Java's may follow."""
+
+    def __str__(self) -> str:
+        lines = [line.lstrip(": ").rstrip() for line in str(self.args[0]).splitlines()]
+        reasons = [line for line in lines if line and not line.startswith(("at ", "An error occurred while calling"))]
+        return f"Spark failed: {' '.join(reasons[:1]) or 'it gave no reason'}"
+
+
 @contextmanager
 def open_session(folder: Path) -> Iterator[SparkSession]:
     """A local session that says nothing but errors; two threads, no web page. `folder` takes what it needs for that."""
     use_java(quiet_in=folder)
+    # Whatever this shell is set to for another Spark: the demo runs the one beside it, on its own Python.
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
+        os.environ.pop(name, None)
     use_this_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     settings = folder / "log4j2.properties"
     settings.write_text(_QUIET_LOG)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("kohort demo")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={settings.resolve().as_uri()}")
-        .getOrCreate()
     )
     try:
-        yield session
-    finally:
-        session.stop()
+        session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+    except (PySparkException, Py4JError) as why:
+        raise SparkFailedError(str(why)) from why
 
 
 def aggregate(session: SparkSession, *, bootstrap: str, topic: str, group: str, checkpoint: Path) -> list[CarrierHour]:

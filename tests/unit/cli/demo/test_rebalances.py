@@ -99,10 +99,24 @@ def test_the_last_member_s_end_is_a_rebalance_of_nobody() -> None:
     )
 
 
-def test_what_begins_in_the_middle_belongs_to_it() -> None:
+def test_two_that_overlap_are_two_and_end_together() -> None:
     events = [*joins(1000, "m1", "ada", epoch=2), *joins(1050, "m2", "bob", epoch=3)]
     events += [settles(1200, "m1", epoch=3), settles(1400, "m2", epoch=3)]
-    assert read(events) == [Rebalance(epoch=3, cause="ada joined, bob joined", seconds=0.4)]
+    assert read(events) == [
+        Rebalance(epoch=2, cause="ada joined", seconds=0.4),
+        Rebalance(epoch=3, cause="bob joined", seconds=0.35),
+    ]
+
+
+def test_what_came_after_a_silence_is_not_what_waited_for_it() -> None:
+    """Whoever joins while a dead member holds partitions waits for the end of its session."""
+    joined = joins(3000, "m3", "dee", epoch=4)
+    gone = goes(5000, "m2", "session timeout", epoch=5)
+    rows = read(TWO_MEMBERS, joined, gone, settles(5100, "m1", epoch=5), settles(5300, "m3", epoch=5))
+    assert [(row.cause.split(" (")[0], row.duration) for row in rows[2:]] == [
+        ("dee joined", "2.30 s"),
+        ("bob silent 3.0 s", "then 0.30 s"),
+    ]
 
 
 def test_a_rebalance_without_members_coming_or_going_names_its_trigger() -> None:
