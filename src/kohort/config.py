@@ -225,6 +225,32 @@ class OptionSet:
             return f"{unserved.verdict.value} {unserved.why if '.' in name else as_keyword(unserved.why)} here"
         return f"{unserved.verdict.value}: {unserved.why}"
 
+    def gather(self, config: object, keywords: Mapping[str, object]) -> dict[str, object]:
+        """What a caller has given, as a mapping and as keywords, by dotted name; nothing is parsed yet.
+
+        Raises:
+            ConfigError: `config` is no mapping, a name is unknown, or an option is given twice.
+        """
+        if config is None:
+            config = {}
+        if not isinstance(config, Mapping):
+            example = next(iter(self))
+            raise ConfigError(
+                f"{config!r} is given without a name: options are written {example.keyword}=..., "
+                f"or handed over as a mapping like {{'{example.name}': ...}}"
+            )
+        given: dict[str, object] = {}
+        spelling: dict[str, str] = {}
+        for name, value in (*config.items(), *keywords.items()):
+            if not isinstance(name, str):
+                raise ConfigError(f"{self.what} {name!r} is no name: text like {next(iter(self)).name} is expected")
+            option = self.option(name).name
+            if option in given:
+                both = name if spelling[option] == name else f"{spelling[option]} and {name}"
+                raise ConfigError(f"{option} is given twice ({both}): leave one of the two out")
+            given[option], spelling[option] = value, name
+        return given
+
     def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Every option by dotted name: the given values checked, the others at their defaults."""
         values = {option.name: option.default for option in self}

@@ -16,7 +16,8 @@ from kohort.wire.messages.describe_cluster import DescribeClusterRequest, Descri
 class Admin(TopicCalls, GroupCalls, ConfigCalls):
     """Asks a cluster about topics and groups, and changes them. May be shared by threads.
 
-    Options are Kafka's in snake_case, e.g. `request_timeout_ms`, `default_api_timeout_ms`.
+    Options are Kafka's in snake_case, e.g. `request_timeout_ms`, `default_api_timeout_ms`, or by their dotted names in
+    a mapping: `Admin({"request.timeout.ms": 5000})`.
 
     >>> import kohort
     >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:

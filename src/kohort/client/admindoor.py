@@ -27,13 +27,17 @@ R = TypeVar("R", bound=Message)
 class AdminDoor:
     """What every call of the admin client goes through. May be shared by threads."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Any) -> None:
         """Nothing is connected before the first call.
 
+        Args:
+            config: options by Kafka's dotted names; may be mixed with keywords.
+            options: options as keywords.
+
         Raises:
-            ConfigError: an option is unknown or has an impossible value.
+            ConfigError: an option is unknown, has an impossible value, or is given twice.
         """
-        values = ADMIN_OPTIONS.parse(options)
+        values = ADMIN_OPTIONS.parse(ADMIN_OPTIONS.gather(config, options))
         settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
         self._timeout_s = values["default.api.timeout.ms"] / 1000
         self._io: IoThread[AdminEvent] = IoThread(
@@ -43,7 +47,7 @@ class AdminDoor:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """An admin client from Kafka's dotted names."""
-        return cls(**{ADMIN_OPTIONS.option(name).keyword: value for name, value in config.items()})
+        return cls(config)
 
     def close(self) -> None:
         """End; harmless if it is closed already."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 from uuid import uuid4
 
 from kohort.client.arrow_batches import choose_columns, take_batches
@@ -22,7 +22,6 @@ from kohort.client.exchange import (
     PartitionsAssigned,
     Paused,
     Polled,
-    PositionAsked,
     Sought,
     Subscribed,
     Unsubscribed,
@@ -53,9 +52,9 @@ _GRACE_S: Final = 2.0
 class Consumer(OffsetCalls):
     """Reads topics, alone or as a member of a group.
 
-    Options are Kafka's, in snake_case; `from_config` takes Kafka's dotted names. `subscribe`, `poll`, `seek` and the
-    like belong to one thread; `commit` with offsets, `committed`, `end_offsets` and the other questions may come from
-    any.
+    Options are Kafka's, in snake_case as keywords or by their dotted names in a mapping: `Consumer({"group.id": "a"})`.
+    `subscribe`, `poll`, `seek` and the like belong to one thread; `commit` with offsets, `committed`, `end_offsets` and
+    the other questions may come from any.
 
     >>> import kohort
     >>> with kohort.Broker() as broker:
@@ -72,8 +71,17 @@ class Consumer(OffsetCalls):
     b'one'
     """
 
-    def __init__(self, **options: object) -> None:
-        values = CONSUMER_OPTIONS.parse(options)
+    def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
+        """Nothing is connected before the first call that needs a broker.
+
+        Args:
+            config: options by Kafka's dotted names; may be mixed with keywords.
+            options: options as keywords.
+
+        Raises:
+            ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
+        """
+        values = CONSUMER_OPTIONS.parse(CONSUMER_OPTIONS.gather(config, options))
         identity = uuid4()
         client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
         self._settings = consumer_settings(values)
@@ -103,7 +111,7 @@ class Consumer(OffsetCalls):
 
         >>> Consumer.from_config({"bootstrap.servers": "127.0.0.1:9092", "group.id": "billing"}).close()
         """
-        return cls(**config)
+        return cls(config)
 
     def __enter__(self) -> Self:
         return self
@@ -268,22 +276,6 @@ class Consumer(OffsetCalls):
         self._thread.post(Sought(partition=partition, fence=fence, offset=offset))
         self._report_released()
 
-    def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        """The offset of the next record that `poll` will return."""
-        self._check_open()
-        self._check_held([partition])
-        self._inbox.drain()
-        known = self._handler.position(partition)
-        if known is not None:
-            return known
-        found = self._ask(
-            lambda ticket, deadline: PositionAsked(partition=partition, ticket=ticket, deadline_ms=deadline), timeout
-        )
-        # Data may have come meanwhile, and the background is ahead of it.
-        self._inbox.drain()
-        known = self._handler.position(partition)
-        return cast(int, found) if known is None else known
-
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 30.0) -> None:
@@ -378,11 +370,6 @@ class Consumer(OffsetCalls):
         self._check_held(chosen)
         self._handler.pause(chosen, is_paused=is_paused)
         self._thread.post(Paused(partitions=chosen, is_paused=is_paused))
-
-    def _check_held(self, partitions: Iterable[TopicPartition]) -> None:
-        missing = [str(each) for each in partitions if each not in self._handler.assignment]
-        if missing:
-            raise StateError(f"{missing[0]} is not assigned to this consumer")
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -276,9 +276,7 @@ class ConsumerMachine:
         self._requests.add(Stop())
 
     def _commit(self, event: CommitAsked) -> None:
-        if self._group is None:
-            self._requests.fail(event.ticket, StateError("offsets cannot be committed without group_id"))
-            return
+        assert self._group is not None, "the door refuses this"
 
         def then(error: KohortError | None, _: int) -> None:
             if error is None:

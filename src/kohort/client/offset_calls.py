@@ -1,6 +1,6 @@
-"""The consumer's calls about offsets: commit, committed, first and last, by time; and which partitions there are.
+"""The consumer's calls about offsets: commit, committed, position, first and last, by time; and a topic's partitions.
 
-Laws: each is one event and one ticket; none needs the thread that polls, so any thread may call them.
+Laws: each is one event and one ticket; but for `position` none needs the thread that polls, so any thread may call them.
 Source: Kafka's consumer API.
 """
 
@@ -11,10 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import cast
 
-from kohort.client.exchange import CommitAsked, CommittedAsked, ConsumerEvent, OffsetsAsked, PartitionsAsked
+from kohort.client.exchange import (
+    CommitAsked,
+    CommittedAsked,
+    ConsumerEvent,
+    OffsetsAsked,
+    PartitionsAsked,
+    PositionAsked,
+)
 from kohort.client.fetch.handler import FetchHandler
+from kohort.client.inbox import Inbox
 from kohort.client.offset_queries import EARLIEST, LATEST
-from kohort.errors import ConfigError
+from kohort.client.options import ConsumerSettings
+from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition
 
 
@@ -22,6 +31,8 @@ class OffsetCalls(ABC):
     """The part of `Consumer` that asks and commits offsets."""
 
     _handler: FetchHandler
+    _inbox: Inbox
+    _settings: ConsumerSettings
 
     @abstractmethod
     def _check_open(self) -> None:
@@ -39,9 +50,14 @@ class OffsetCalls(ABC):
             timeout: seconds.
 
         Raises:
+            StateError: there is no group to commit for.
             FencedError: the group has removed this member, or given the partitions to others.
         """
         self._check_open()
+        if self._settings.group_id is None:
+            raise StateError(
+                "there is no group to commit for: create the consumer with group_id, or keep the offsets yourself"
+            )
         chosen = self._handler.positions() if offsets is None else dict(offsets)
         if any(offset < 0 for offset in chosen.values()):
             raise ConfigError("an offset below 0 cannot be committed")
@@ -49,6 +65,22 @@ class OffsetCalls(ABC):
             self._ask(
                 lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
             )
+
+    def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """The offset of the next record that `poll` will return."""
+        self._check_open()
+        self._check_held([partition])
+        self._inbox.drain()
+        known = self._handler.position(partition)
+        if known is not None:
+            return known
+        found = self._ask(
+            lambda ticket, deadline: PositionAsked(partition=partition, ticket=ticket, deadline_ms=deadline), timeout
+        )
+        # Data may have come meanwhile, and the background is ahead of it.
+        self._inbox.drain()
+        known = self._handler.position(partition)
+        return cast(int, found) if known is None else known
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
@@ -98,3 +130,8 @@ class OffsetCalls(ABC):
     ) -> dict[TopicPartition, int]:
         found = self.offsets_for_times(dict.fromkeys(partitions, which), timeout)
         return {partition: 0 if offset is None else offset[0] for partition, offset in found.items()}
+
+    def _check_held(self, partitions: Iterable[TopicPartition]) -> None:
+        missing = [str(each) for each in partitions if each not in self._handler.assignment]
+        if missing:
+            raise StateError(f"{missing[0]} is not assigned to this consumer")

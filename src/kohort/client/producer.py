@@ -15,8 +15,9 @@ from typing import Any, Final, Self
 from kohort.client.io.thread import IoThread
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.produce.accumulator import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+from kohort.client.produce.arguments import Payload, check_partition, check_timestamp, check_topic, to_bytes, to_headers
 from kohort.client.produce.events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
-from kohort.client.produce.inbox import Headers, Inbox, PendingRecord
+from kohort.client.produce.inbox import Inbox, PendingRecord
 from kohort.client.produce.machine import ProducerMachine
 from kohort.client.produce.sender import SenderSettings
 from kohort.client.recordfuture import RecordFuture
@@ -25,15 +26,14 @@ from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortTimeoutErro
 
 _SUBMITTED: Final = RecordsSubmitted()
 _FOREVER_S: Final = 1e9
-#: What may be sent as key or value.
-Payload = bytes | bytearray | memoryview | str | None
 
 
 class Producer:
     """Sends records; idempotent unless told otherwise, so that a retry never doubles or reorders them.
 
     Options are Kafka's producer configs in snake_case, e.g. `acks`, `linger_ms`, `batch_size`, `compression_type`,
-    `delivery_timeout_ms`; an unknown one is an `UnknownOptionError` that names the nearest. May be shared by threads.
+    `delivery_timeout_ms`, or by their dotted names in a mapping: `Producer({"linger.ms": 5})`; an unknown one is an
+    `UnknownOptionError` that names the nearest. May be shared by threads.
 
     >>> import kohort
     >>> with kohort.Broker() as broker:
@@ -43,17 +43,22 @@ class Producer:
     ('orders', 0, 0)
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Any) -> None:
         """Nothing is sent or connected before the first `send`.
 
+        Args:
+            config: options by Kafka's dotted names; may be mixed with keywords.
+            options: options as keywords.
+
         Raises:
-            ConfigError: an option is unknown, has an impossible value, or contradicts another.
+            ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
         """
-        values = PRODUCER_OPTIONS.parse(options)
+        given = PRODUCER_OPTIONS.gather(config, options)
+        values = PRODUCER_OPTIONS.parse(given)
         acks = {"all": -1, "-1": -1, "0": 0, "1": 1}[values["acks"]]
         is_idempotent = values["enable.idempotence"]
         if acks != -1 and is_idempotent:
-            if any(PRODUCER_OPTIONS.option(name).name == "enable.idempotence" for name in options):
+            if "enable.idempotence" in given:
                 raise ConfigError("enable.idempotence needs acks=all; leave one of the two out")
             is_idempotent = False
         max_in_flight = values["max.in.flight.requests.per.connection"]
@@ -68,6 +73,8 @@ class Producer:
         #: Bytes of records without an end; guarded by `_lock`.
         self._held_bytes = 0
         self._is_closed = False
+        #: Names that can be asked for.
+        self._checked_topics: set[str] = set()
         self._inbox = Inbox(wake_bytes=values["batch.size"])
         settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
         machine = ProducerMachine(
@@ -92,7 +99,7 @@ class Producer:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """A producer from Kafka's dotted names: `Producer.from_config({"bootstrap.servers": "localhost:9092"})`."""
-        return cls(**{PRODUCER_OPTIONS.option(name).keyword: value for name, value in config.items()})
+        return cls(config)
 
     def send(
         self,
@@ -102,7 +109,7 @@ class Producer:
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Sequence[tuple[str, Payload]] = (),
     ) -> Future[RecordMetadata]:
         """Queue a record and return at once; the future ends when the broker has it, or with the reason why not.
 
@@ -112,28 +119,33 @@ class Producer:
             key: as `value`; equal keys go to the same partition.
             partition: goes there whatever the key; `None` lets the key decide.
             timestamp_ms: milliseconds since 1970-01-01 UTC; `None` means now.
-            headers: (name, value) pairs.
+            headers: (name, value) pairs; a value as `value`.
 
         Raises:
+            TypeError: topic, key, value or headers are of a type that cannot be sent.
+            ConfigError: partition or timestamp is no number that it can be, or text is not fit for UTF-8.
             BrokerError: MESSAGE_TOO_LARGE, the record is above `max_request_size`.
             KohortTimeoutError: `buffer_memory` is full and stayed so for `max_block_ms`.
             StateError: the producer is closed.
         """
         if self._is_closed:
             raise StateError("this producer is closed")
-        key_bytes, value_bytes = _to_bytes(key, "key"), _to_bytes(value, "value")
+        if topic.__class__ is not str or topic not in self._checked_topics:
+            check_topic(topic)
+            self._checked_topics.add(topic)
+        if partition is not None:
+            partition = check_partition(partition)
+        key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
         size = RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
-        pairs: Headers = tuple(headers) if headers else ()
+        pairs = to_headers(headers) if headers else ()
         for name, content in pairs:
             size += len(name) + len(content or b"") + 10
         if size + BATCH_OVERHEAD_BYTES > self._max_request_bytes:
             text = f"a record of {size} bytes is above max.request.size ({self._max_request_bytes})"
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
-        if partition is not None and partition < 0:
-            raise ConfigError(f"partition cannot be {partition}: 0 or above is expected")
+        timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else check_timestamp(timestamp_ms)
         self._reserve(size)
         future: RecordFuture[RecordMetadata] = RecordFuture()
-        timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         record = PendingRecord(topic, partition, (key_bytes, value_bytes, timestamp, pairs), future, size)
         if self._inbox.append(record):
             self._io.post(_SUBMITTED)
@@ -188,13 +200,3 @@ class Producer:
         with self._room:
             self._held_bytes -= size
             self._room.notify_all()
-
-
-def _to_bytes(payload: Payload, what: str) -> bytes | None:
-    if payload is None or isinstance(payload, bytes):
-        return payload
-    if isinstance(payload, str):
-        return payload.encode()
-    if isinstance(payload, (bytearray, memoryview)):
-        return bytes(payload)
-    raise TypeError(f"{what} is a {type(payload).__name__}: bytes, text or None is expected; serialise it first")

@@ -110,6 +110,16 @@ def test_subscribe_needs_a_group() -> None:
         consumer.subscribe(["orders"])
 
 
+@pytest.mark.parametrize("offsets", [None, {PARTITION: 1}], ids=["of poll", "chosen"])
+def test_commit_needs_a_group(nowhere: str, offsets: dict[TopicPartition, int] | None) -> None:
+    """Even if there is nothing to commit: a commit that does nothing would look like one that worked."""
+    with Consumer(bootstrap_servers=nowhere) as consumer, pytest.raises(StateError) as refusal:
+        consumer.commit(offsets)
+    assert str(refusal.value) == (
+        "there is no group to commit for: create the consumer with group_id, or keep the offsets yourself"
+    )
+
+
 def test_subscription_and_assignment_exclude_each_other(nowhere: str) -> None:
     """Either the group decides or the application does."""
     with Consumer(bootstrap_servers=nowhere, group_id="g") as consumer:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kohort
 from kohort.client.actions import Endpoint
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, client_settings, consumer_settings
 from kohort.client.retry import Backoff
@@ -45,6 +48,52 @@ def test_misspelt_option_names_the_nearest() -> None:
     """Issue: nearest valid name."""
     with pytest.raises(UnknownOptionError, match="did you mean group_id"):
         CONSUMER_OPTIONS.parse({"groupid": "x"})
+
+
+@pytest.mark.parametrize("client", [kohort.Consumer, kohort.Producer, kohort.Admin], ids=lambda each: each.__name__)
+class TestWaysToGiveOptions:
+    """confluent-kafka's mapping of dotted names, kafka-python's keywords, and both at once."""
+
+    def test_a_mapping_and_keywords_are_one_set_of_options(self, client: Any) -> None:
+        client({"bootstrap.servers": "127.0.0.1:1"}, client_id="mixed").close()
+        client({"bootstrap_servers": "127.0.0.1:1", "client.id": "mixed"}).close()
+        with pytest.raises(ConfigError, match=r"request.timeout.ms cannot be 'soon'"):
+            client({"request.timeout.ms": "soon"})
+
+    @pytest.mark.parametrize(
+        ("config", "keywords", "spellings"),
+        [
+            ({"client.id": "a"}, {"client_id": "a"}, "client.id and client_id"),
+            ({"client.id": "a", "client_id": "b"}, {}, "client.id and client_id"),
+            ({"client_id": "a"}, {"client_id": "b"}, "client_id"),
+        ],
+    )
+    def test_an_option_given_twice_is_refused(
+        self, client: Any, config: dict[str, object], keywords: dict[str, object], spellings: str
+    ) -> None:
+        with pytest.raises(ConfigError) as refusal:
+            client(config, **keywords)
+        assert str(refusal.value) == f"client.id is given twice ({spellings}): leave one of the two out"
+
+    @pytest.mark.parametrize("given", ["127.0.0.1:9092", ["127.0.0.1:9092"], 9092])
+    def test_an_address_without_its_name_is_told_where_it_belongs(self, client: Any, given: object) -> None:
+        with pytest.raises(ConfigError) as refusal:
+            client(given)
+        assert str(refusal.value) == (
+            f"{given!r} is given without a name: options are written bootstrap_servers=..., "
+            "or handed over as a mapping like {'bootstrap.servers': ...}"
+        )
+
+    def test_a_name_that_is_no_text_is_refused(self, client: Any) -> None:
+        with pytest.raises(ConfigError, match=r"option 5 is no name: text like bootstrap\.servers is expected"):
+            client({5: "a"})
+
+
+def test_acks_and_idempotence_contradict_each_other_however_they_are_spelt() -> None:
+    """Left out, idempotence gives way to acks; asked for, it does not."""
+    kohort.Producer({"acks": 1}).close()
+    with pytest.raises(ConfigError, match=r"enable.idempotence needs acks=all"):
+        kohort.Producer({"enable.idempotence": True}, acks=1)
 
 
 @pytest.mark.parametrize(
