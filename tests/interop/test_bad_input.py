@@ -21,9 +21,11 @@ import pytest
 import kohort
 from kohort.broker.server import BrokerStartError
 from kohort.errors import (
+    AdvertisedAddressError,
     BrokersUnreachableError,
     ConfigError,
     KohortError,
+    NotKafkaError,
     StorageError,
     UnknownOptionError,
     UnknownTopicError,
@@ -233,21 +235,59 @@ def test_address_that_refuses_from_python(call: Callable[[str], None], closed_po
     assert f"127.0.0.1:{closed_port}" in str(failure.value)
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["web server", "hangs up"])
-def test_address_of_something_else(answer: bytes) -> None:
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it looks like HTTP"),
+        (bytes.fromhex("15030300020246"), "it looks like TLS"),
+        (b"", "the broker closed the connection"),
+        (None, "none within 5 s, is it HTTP or TLS?"),
+    ],
+    ids=["web server", "TLS", "hangs up", "silent"],
+)
+def test_address_of_something_else(answer: bytes | None, reason: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
+        over = threading.Event()
 
         def answer_one() -> None:
             connection = server.accept()[0]
             with connection:
                 connection.recv(1000)
-                connection.sendall(answer)
+                if answer is None:
+                    over.wait()
+                else:
+                    connection.sendall(answer)
 
         threading.Thread(target=answer_one, daemon=True).start()
-        line = sentence(run_kohort("topic", "list", "--bootstrap", f"127.0.0.1:{port}"))
-    assert f"no broker can be reached: 127.0.0.1:{port} (" in line
-    assert "check bootstrap_servers" in line
+        with kohort.Admin(bootstrap_servers=f"127.0.0.1:{port}") as admin, pytest.raises(NotKafkaError) as failure:
+            admin.list_topics()
+        over.set()
+    assert str(failure.value) == (
+        f"no broker can be reached: 127.0.0.1:{port} (connected, but no Kafka answer: {reason}); "
+        "check that bootstrap_servers names a port of Kafka without TLS"
+    )
+
+
+@pytest.mark.parametrize(
+    "call", [poll_group, poll_classic_group, poll_assigned, send_one], ids=lambda call: call.__name__
+)
+def test_advertised_address_that_nobody_reaches(call: Callable[[str], None], closed_port: int) -> None:
+    """Seen behind port forwards and in containers: the address to start from works, and leads nowhere."""
+    config = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{closed_port}"}
+    with kohort.Broker(config=config) as broker:
+        with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            with pytest.raises(AdvertisedAddressError):
+                admin.create_topic("t")
+            assert "t" in [topic.name for topic in admin.list_topics()], "any address is good enough for that"
+        started = time.monotonic()
+        with pytest.raises(AdvertisedAddressError) as failure:
+            call(broker.bootstrap_servers)
+    assert time.monotonic() - started < 5.0
+    assert str(failure.value) == (
+        f"{broker.bootstrap_servers} answers but names itself 127.0.0.1:{closed_port} (Connection refused), "
+        "which cannot be reached; set advertised.listeners of the broker to an address that clients reach"
+    )
 
 
 @pytest.mark.parametrize("bootstrap", ["localhost", "localhost:", ":9092", "localhost:99999", "localhost:kafka", ""])

@@ -137,7 +137,7 @@ CLOSED: dict[str, bytes] = {
     "negative length": b"\xff\xff\xff\xff" + bytes(100),
     "empty": bytes(4),
     "shorter than a header": b"\x00\x00\x00\x04" + bytes(4),
-    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "SSH": b"SSH-2.0-OpenSSH_9.2\r\n",
     "TLS": bytes.fromhex("16030100c8010000c40303") + bytes(200),
     "unknown API": frame(999, 0, b""),
     "negative API": frame(-1, 0, b""),
@@ -163,6 +163,17 @@ def test_what_cannot_be_understood_closes_its_connection(attacker: RawClient, da
 @pytest.mark.parametrize("data", CLOSED.values(), ids=CLOSED)
 def test_answers_to_what_came_before_still_leave(attacker: RawClient, data: bytes) -> None:
     attacker.send(GREETING + data)
+    assert attacker.receive()[:4] == b"\x00\x00\x00\x01"
+    assert attacker.is_closed_by_peer()
+
+
+def test_http_is_answered_in_http_if_it_comes_first(attacker: RawClient) -> None:
+    attacker.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert attacker.receive_rest().startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_http_behind_a_request_is_no_more_than_a_wrong_length(attacker: RawClient) -> None:
+    attacker.send(GREETING + b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert attacker.receive()[:4] == b"\x00\x00\x00\x01"
     assert attacker.is_closed_by_peer()
 

@@ -73,6 +73,13 @@ class RawClient:
         except ConnectionResetError:
             return True
 
+    def receive_rest(self) -> bytes:
+        """Everything until the peer closes the connection."""
+        pieces = []
+        while piece := self.socket.recv(4096):
+            pieces.append(piece)
+        return b"".join(pieces)
+
     def end_writing(self) -> None:
         """Nothing more will come from here."""
         self.socket.shutdown(socket.SHUT_WR)

@@ -28,6 +28,7 @@ class ScriptedBroker:
         handler: called with API, version and request, for everything but ApiVersions.
         versions: what ApiVersions announces.
         newest_api_versions: an ApiVersions request above it is refused as old brokers refuse it.
+        port: where it listens; 0 takes a free one.
     """
 
     def __init__(
@@ -36,11 +37,12 @@ class ScriptedBroker:
         *,
         versions: dict[ApiKey, tuple[int, int]] | None = None,
         newest_api_versions: int = 4,
+        port: int = 0,
     ) -> None:
         self._handler = handler
         self._versions = VERSIONS if versions is None else versions
         self._newest = newest_api_versions
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self._sockets: list[socket.socket] = []
         #: (number of the connection, API, version, request), in the order of arrival.
         self.requests: list[tuple[int, ApiKey, int, Message]] = []

@@ -24,7 +24,8 @@ from kohort.broker.receivebuffer import KEPT_BYTES, ReceiveBuffer
 from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
 from kohort.broker.replies import Buffer, ReplyQueue
 from kohort.broker.request import Request
-from kohort.errors import RemoteProtocolError
+from kohort.errors import ForeignProtocolError, RemoteProtocolError
+from kohort.wire.foreign import impossible_length
 
 if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
@@ -42,6 +43,11 @@ WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
 WRITE_LOW_BYTES: Final = 512 * 1024
 #: Shortest request header: API key, version, correlation id, length of the client id.
 MIN_FRAME_BYTES: Final = 10
+#: What a browser shows, and curl prints, that has been pointed at the broker.
+HTTP_ANSWER: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This is a Kafka broker, not a web server: connect with a Kafka client.\n"
+)
 
 _SIZE: Final = Struct(">i")
 _SIZE_AND_KEY: Final = Struct(">ih")
@@ -233,7 +239,15 @@ class Connection(asyncio.BufferedProtocol):
         while have - position >= 4:
             size = _SIZE.unpack_from(view, position)[0]
             if not MIN_FRAME_BYTES <= size <= self._limit:
-                raise RemoteProtocolError(f"a frame of {size} bytes; {MIN_FRAME_BYTES} to {self._limit} are allowed")
+                error = impossible_length(view[position : position + 4], least=MIN_FRAME_BYTES, most=self._limit)
+                if (
+                    isinstance(error, ForeignProtocolError)
+                    and error.protocol == "HTTP"
+                    and self.progress == 1
+                    and not position
+                ):
+                    self._out += HTTP_ANSWER
+                raise error
             end = position + 4 + size
             if end > have:
                 if size > MOST_ORDINARY_BYTES and have - position >= _SIZE_AND_KEY.size:

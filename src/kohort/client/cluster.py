@@ -1,8 +1,8 @@
 """The client's picture of the cluster: who the brokers are, which topics there are, who leads which partition.
 
 Laws: one Metadata request at a time; a whole round of refused addresses before the first answer is reported once per
-round; after the first answer an absent broker is nobody's error, only retried. The picture never goes back to an older
-leader epoch of the same topic.
+round, and so are the addresses that an answer has named, until one of them was reached; after that an absent broker is
+nobody's error, only retried. The picture never goes back to an older leader epoch of the same topic.
 Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a requirement of our own.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.client.actions import Endpoint, Lane
-from kohort.client.events import RequestFailed
+from kohort.client.events import Failure, RequestFailed
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
-from kohort.errors import BrokersUnreachableError, ErrorCode
+from kohort.errors import AdvertisedAddressError, BrokersUnreachableError, ErrorCode, NotKafkaError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.metadata import (
     MetadataRequest,
@@ -24,6 +24,9 @@ from kohort.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+
+#: Failures that say that no broker listens at an address.
+_NOT_THERE: Final = (Failure.UNREACHABLE, Failure.NO_BROKER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,8 @@ class Cluster:
         max_age_ms: longest time between two answers.
         allow_auto_create: the first value of `may_create`.
         on_change: called with the time after each answer.
-        on_unreachable: called with the error and the time when every address has refused, before the first answer.
+        on_unreachable: called with the error and the time when every address has refused, before the first answer; and
+            when all that the answer has named do, before one of those was reached.
     """
 
     def __init__(
@@ -98,8 +102,15 @@ class Cluster:
         #: Failed rounds or unsatisfying answers in a row.
         self._attempts = 0
         self._cursor = 0
-        #: (address, reason) of the present round.
-        self._round: list[tuple[str, str]] = []
+        #: (address, how it failed) of the present round.
+        self._round: list[tuple[str, RequestFailed]] = []
+        #: Where the last answer came from.
+        self._answered: Endpoint | None = None
+        #: Whether a broker was reached under an address that an answer has named.
+        self._is_reached = False
+        #: Until then: named address -> why it cannot be reached.
+        self._unreached: dict[Endpoint, str] = {}
+        requests.on_end = self._on_any_end
 
     # -- what is known ------------------------------------------------------------------------------------------
 
@@ -131,6 +142,12 @@ class Cluster:
         """The address to ask what any broker can answer; moves on when one fails."""
         candidates = self._candidates()
         return candidates[self._cursor % len(candidates)]
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether all addresses that the brokers have named have failed, and none was ever reached."""
+        named = self.brokers.values()
+        return not self._is_reached and bool(named) and all(endpoint in self._unreached for endpoint in named)
 
     # -- what is wanted -----------------------------------------------------------------------------------------
 
@@ -249,19 +266,45 @@ class Cluster:
                 return False
         return True
 
+    def _on_any_end(self, to: Endpoint, answer: Answer, now_ms: int) -> None:
+        """Some request has ended: what that says about the addresses that were named."""
+        if self._is_reached:
+            return
+        is_named = to in self.brokers.values()
+        if not isinstance(answer, RequestFailed):
+            self._answered = to
+            was_cut_off = self.is_cut_off
+            self._is_reached = is_named
+            if was_cut_off and is_named:
+                self._on_change(now_ms)
+        elif is_named and answer.failure in _NOT_THERE:
+            self._unreached[to] = _reason(to, answer)
+            if self.is_cut_off:
+                assert self._answered is not None, "somebody has named it"
+                attempts = [(str(endpoint), self._unreached[endpoint]) for endpoint in self.brokers.values()]
+                self._on_unreachable(AdvertisedAddressError(str(self._answered), attempts), now_ms)
+
     def _on_failure(self, answer: RequestFailed, now_ms: int) -> None:
         candidates = self._candidates()
-        self._round.append((str(candidates[self._cursor % len(candidates)]), answer.detail or answer.failure.value))
+        endpoint = candidates[self._cursor % len(candidates)]
+        self._round.append((str(endpoint), answer))
         self._cursor += 1
         if len(self._round) < len(candidates):
             self._due_ms = now_ms
             return
-        attempts, self._round = self._round, []
+        tried, self._round = self._round, []
         self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
         self._attempts += 1
         if self.generation == 0:
-            self._on_unreachable(BrokersUnreachableError(attempts), now_ms)
+            are_open = all(failed.failure is Failure.NO_BROKER for _, failed in tried)
+            kind = NotKafkaError if are_open else BrokersUnreachableError
+            self._on_unreachable(kind([(address, _reason(address, failed)) for address, failed in tried]), now_ms)
 
     def _candidates(self) -> list[Endpoint]:
         known = [self.brokers[node] for node in sorted(self.brokers)]
         return [*known, *(endpoint for endpoint in self._bootstrap if endpoint not in known)]
+
+
+def _reason(address: object, failed: RequestFailed) -> str:
+    # Some details begin with the address, for those who do not name it themselves.
+    return failed.detail.removeprefix(f"{address}: ") or failed.failure.value

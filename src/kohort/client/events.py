@@ -17,6 +17,8 @@ class Failure(Enum):
 
     #: No connection could be opened: refused, no route, unknown host.
     UNREACHABLE = "unreachable"
+    #: A connection was opened, but no Kafka broker answered on it; nothing was sent.
+    NO_BROKER = "no broker"
     #: The connection closed or broke while the request was queued or under way; it may have been carried out.
     DISCONNECTED = "disconnected"
     #: No answer within the request's timeout; the connection was closed. It may have been carried out.

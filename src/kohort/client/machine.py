@@ -170,7 +170,7 @@ class ConsumerMachine:
 
     def _on_answer(self, event: ResponseReceived | RequestFailed, now_ms: int) -> None:
         self._requests.answer(event, now_ms)
-        is_refused = isinstance(event, RequestFailed) and event.failure is Failure.UNREACHABLE
+        is_refused = isinstance(event, RequestFailed) and event.failure in (Failure.UNREACHABLE, Failure.NO_BROKER)
         if is_refused and self._closing is not None and not self._is_over:
             # The broker is gone: nobody will take the last commit, and the session ends there without us.
             self._finish(now_ms)
@@ -301,7 +301,7 @@ class ConsumerMachine:
             self._subscription.follow(wanted, now_ms)
 
     def _on_cluster_change(self, now_ms: int) -> None:
-        if self._is_unreachable:
+        if self._is_unreachable and not self._cluster.is_cut_off:
             self._is_unreachable = False
             self._requests.deliver(Recovered())
         readings = self._readings.all()

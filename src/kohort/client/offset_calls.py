@@ -1,6 +1,6 @@
 """The consumer's calls about offsets: commit, committed, position, first and last, by time; and a topic's partitions.
 
-Laws: each is one event and one ticket; but for `position` none needs the thread that polls, so any thread may call them.
+Laws: each is one event and one ticket; but for `position` none needs the thread that polls, so any thread may call it.
 Source: Kafka's consumer API.
 """
 

@@ -23,14 +23,16 @@ M = TypeVar("M", bound=Message)
 class Requests:
     """Collects the actions of one call of `handle` and remembers what each answer is for."""
 
-    __slots__ = ("_actions", "_next_token", "_waiting", "request_timeout_ms")
+    __slots__ = ("_actions", "_next_token", "_waiting", "on_end", "request_timeout_ms")
 
     def __init__(self, *, request_timeout_ms: int) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
         self._actions: list[Action] = []
-        #: token -> who takes the answer, for every request that has not ended.
-        self._waiting: dict[int, Then] = {}
+        #: token -> where it was sent and who takes the answer, for every request that has not ended.
+        self._waiting: dict[int, tuple[Endpoint, Then]] = {}
         self._next_token = 1
+        #: Called with where it was sent, the answer and the time after the end of every request.
+        self.on_end: Callable[[Endpoint, Answer, int], None] | None = None
 
     def send(
         self,
@@ -47,7 +49,7 @@ class Requests:
         """Queue a request; `then(answer, now_ms)` is called once when it ends. Returns its token."""
         token = self._next_token
         self._next_token += 1
-        self._waiting[token] = then
+        self._waiting[token] = (to, then)
         self._actions.append(
             Send(
                 token=token,
@@ -64,10 +66,13 @@ class Requests:
 
     def answer(self, event: Answer, now_ms: int) -> bool:
         """Pass the end of a request on; `False` if nobody waits for it any more."""
-        then = self._waiting.pop(event.token, None)
-        if then is None:
+        waiting = self._waiting.pop(event.token, None)
+        if waiting is None:
             return False
+        to, then = waiting
         then(event, now_ms)
+        if self.on_end is not None:
+            self.on_end(to, event, now_ms)
         return True
 
     def forget(self, token: int) -> None:

@@ -7,6 +7,8 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from struct import Struct
 
 import pytest
@@ -69,7 +71,7 @@ HOSTILE = {
     "negative length": _SIZE.pack(-1),
     "no room for a header": frame(b"\0" * 9),
     "empty": frame(b""),
-    "text of another protocol": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "text of another protocol": b"SSH-2.0-OpenSSH_9.2\r\n",
     "tls hello": bytes.fromhex("16030100f8010000f40303") + bytes(32),
     "unknown api": request(999, 0),
     "negative api": request(-1, 0),
@@ -94,6 +96,29 @@ def test_hostile_bytes_close_their_connection_and_no_other(broker: Broker, bysta
         assert attacker.is_closed_by_broker()
 
     assert bystander.ask(ApiKey.METADATA, 1, MetadataRequest(topics=None)).brokers
+
+
+@pytest.mark.parametrize(("first", "protocol"), [(b"GET / HTTP/1.1\r\n\r\n", "HTTP"), (HOSTILE["tls hello"], "TLS")])
+def test_another_protocol_is_named_in_the_log(
+    broker: Broker, caplog: pytest.LogCaptureFixture, first: bytes, protocol: str
+) -> None:
+    """In place of a length that nobody has sent."""
+    with RawClient(broker.port) as stranger:
+        stranger.socket.sendall(first)
+        while stranger.socket.recv(1000):
+            """What HTTP is told."""
+
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith(f"reason='it looks like {protocol}'")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE"])
+def test_a_browser_is_told_what_is_here(broker: Broker, method: str) -> None:
+    with closing(HTTPConnection("127.0.0.1", broker.port, timeout=10)) as browser:
+        browser.request(method, "/")
+        answer = browser.getresponse()
+        assert answer.status == 400
+        assert method == "HEAD" or b"This is a Kafka broker" in answer.read()
 
 
 def test_random_bytes_never_take_the_broker_down(broker: Broker, bystander: RawClient) -> None:

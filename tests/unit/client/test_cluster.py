@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kohort.client.actions import Complete, Endpoint, Fail, Send
 from kohort.client.events import Failure
 from kohort.client.exchange import OffsetsAsked, PartitionsAsked, PartitionsAssigned, Recovered, Start, Subscribed
-from kohort.errors import BrokersUnreachableError, ErrorCode
+from kohort.errors import AdvertisedAddressError, BrokersUnreachableError, ErrorCode, NotKafkaError
 from kohort.ids import TopicPartition
+from kohort.wire.messages.list_offsets import ListOffsetsRequest
 from kohort.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -95,6 +98,100 @@ def test_broker_that_goes_away_later_is_nobodys_error() -> None:
 
     assert consumer.troubles() == []
     assert 8 <= rounds <= 40, "10 s of pauses between 0.1 and 1 s, two addresses a round"
+
+
+def test_ports_of_other_services_are_called_so() -> None:
+    """One that only refuses may still be a broker's."""
+    for failures, kind in ((("NO_BROKER", "NO_BROKER"), NotKafkaError), (("NO_BROKER", "UNREACHABLE"), None)):
+        consumer = ConsumerDialogue(bootstrap_servers=HOSTS)
+        consumer.by_hand.add(MetadataRequest)
+        ask_partitions(consumer)
+        for failure in failures:
+            consumer.fail(consumer.expect(MetadataRequest), Failure[failure], "it looks like HTTP")
+            consumer.settle()
+        (trouble,) = consumer.troubles()
+        assert type(trouble.error) is (kind or BrokersUnreachableError)
+        assert "10.0.0.1:9092 (it looks like HTTP), 10.0.0.2:9092 (it looks like HTTP)" in str(trouble.error)
+
+
+class TestAdvertisedAddress:
+    """advertised.listeners: the address to start from answers, and names others."""
+
+    NAMED = Endpoint("192.0.2.50", 9092)
+
+    @pytest.fixture
+    def consumer(self) -> ConsumerDialogue:
+        consumer = ConsumerDialogue(bootstrap_servers="10.0.0.1:9092", group_id=None)
+        consumer.brokers = {1: self.NAMED}
+        consumer.by_hand |= {MetadataRequest, ListOffsetsRequest}
+        self.ask(consumer, "end")
+        return consumer
+
+    def ask(self, consumer: ConsumerDialogue, ticket: str) -> None:
+        """A question to the leader, and the looks at the cluster that come before it."""
+        deadline_ms = consumer.now_ms + 60_000
+        consumer.take(OffsetsAsked(timestamps={orders(0)[0]: -1}, ticket=ticket, deadline_ms=deadline_ms))
+        self.look(consumer)
+
+    def look(self, consumer: ConsumerDialogue) -> None:
+        """Metadata is to be had at the address to start from only."""
+        consumer.settle()
+        for send in consumer.find(MetadataRequest):
+            assert isinstance(send.request, MetadataRequest)
+            if send.to == Endpoint("10.0.0.1", 9092):
+                consumer.answer(send.request, consumer.metadata(send.request))
+            else:
+                consumer.fail(send.request, Failure.UNREACHABLE, "No route to host")
+            self.look(consumer)
+
+    def refuse(self, consumer: ConsumerDialogue) -> None:
+        consumer.fail(consumer.expect(ListOffsetsRequest), Failure.UNREACHABLE, "No route to host")
+
+    def test_one_that_cannot_be_reached_is_said_at_once(self, consumer: ConsumerDialogue) -> None:
+        self.refuse(consumer)
+
+        (trouble,) = consumer.troubles()
+        assert isinstance(trouble.error, AdvertisedAddressError)
+        assert str(trouble.error) == (
+            "10.0.0.1:9092 answers but names itself 192.0.2.50:9092 (No route to host), which cannot be reached; "
+            "set advertised.listeners of the broker to an address that clients reach"
+        )
+        assert consumer.ended("end") == Fail(ticket="end", error=trouble.error)
+
+    def test_one_of_several_that_may_still_answer_is_enough(self) -> None:
+        consumer = ConsumerDialogue(bootstrap_servers="10.0.0.1:9092", group_id=None)
+        consumer.brokers = {1: self.NAMED, 2: Endpoint("192.0.2.51", 9092)}
+        consumer.by_hand |= {MetadataRequest, ListOffsetsRequest}
+        self.ask(consumer, "end")
+
+        self.refuse(consumer)
+
+        assert consumer.troubles() == []
+
+    def test_answers_of_the_first_address_do_not_withdraw_it(self, consumer: ConsumerDialogue) -> None:
+        self.refuse(consumer)
+        consumer.take(PartitionsAsked(topic="refunds", ticket="partitions", deadline_ms=consumer.now_ms + 60_000))
+        self.look(consumer)
+
+        assert asked(consumer)[-1] == Endpoint("10.0.0.1", 9092)
+        assert consumer.delivered(Recovered) == []
+
+    def test_one_that_is_reached_later_withdraws_it(self, consumer: ConsumerDialogue) -> None:
+        self.refuse(consumer)
+        self.ask(consumer, "again")
+        request = consumer.expect(ListOffsetsRequest)
+        consumer.answer(request, consumer.offsets(request))
+
+        assert consumer.delivered(Recovered) == [Recovered()]
+
+    def test_one_that_was_reached_and_goes_away_is_nobodys_error(self, consumer: ConsumerDialogue) -> None:
+        request = consumer.expect(ListOffsetsRequest)
+        consumer.answer(request, consumer.offsets(request))
+        self.ask(consumer, "again")
+
+        self.refuse(consumer)
+
+        assert consumer.troubles() == []
 
 
 def test_known_brokers_come_before_the_bootstrap_addresses() -> None:

@@ -7,7 +7,7 @@ import pytest
 from kohort.client.actions import Complete, Fail
 from kohort.client.events import Failure
 from kohort.client.exchange import CommitAsked, CommittedAsked, PartitionsAssigned, QuestionKind, Start
-from kohort.errors import BrokerError, ErrorCode, FencedError, KohortTimeoutError, StateError
+from kohort.errors import BrokerError, ErrorCode, FencedError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
@@ -145,14 +145,6 @@ def test_commit_that_takes_too_long_ends_in_time(member: ConsumerDialogue) -> No
     assert member.commits() == {partition(0): 5}
     member.accept_commit()
     assert member.commits() == {partition(0): 6}
-
-
-def test_commit_without_a_group_is_refused() -> None:
-    """C1: group management is optional; then there is nowhere to commit to."""
-    consumer = ConsumerDialogue(group_id=None)
-    commit(consumer, p0=5)
-
-    assert isinstance(error_of(consumer), StateError)
 
 
 def test_commit_of_partitions_assigned_by_hand_names_no_member() -> None:

@@ -16,7 +16,14 @@ from kohort.client.coordinator_lookup import MOVED, CoordinatorLookup
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
 from kohort.client.options import ClientSettings
 from kohort.client.requests import Answer, Requests
-from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortError, KohortTimeoutError
+from kohort.errors import (
+    AdvertisedAddressError,
+    BrokerError,
+    BrokersUnreachableError,
+    ErrorCode,
+    KohortError,
+    KohortTimeoutError,
+)
 from kohort.wire.schema import Message
 
 
@@ -200,7 +207,9 @@ class AdminMachine:
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
         for question in list(self._questions):
-            self._fail(question, error)
+            # Under an address to start from any broker answers what needs no certain one.
+            if question.asked.target is not None or not isinstance(error, AdvertisedAddressError):
+                self._fail(question, error)
 
 
 def _may_pass(code: ErrorCode) -> bool:

@@ -17,8 +17,9 @@ from typing import Final, cast
 
 import kohort
 from kohort.client.actions import Send
-from kohort.errors import ErrorCode, LocalProtocolError, ProtocolError, RemoteProtocolError
+from kohort.errors import ErrorCode, ForeignProtocolError, LocalProtocolError, ProtocolError, RemoteProtocolError
 from kohort.wire.codec import decode, encode, encode_parts
+from kohort.wire.foreign import impossible_length
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.header import RequestHeader, ResponseHeader
 from kohort.wire.private import SOFTWARE_NAME
@@ -37,6 +38,8 @@ _LENGTH: Final = Struct(">i")
 _SCRATCH_BYTES: Final = 128 * 1024
 #: Buffers of large answers that are kept to be used again.
 _POOL_BYTES: Final = 96 * 1024 * 1024
+#: Longest answer to ApiVersions, the first on every connection; what other protocols send reads as more.
+_FIRST_ANSWER_LIMIT_BYTES: Final = 1024 * 1024
 #: The version of ApiVersions that every broker since 2.4 reads; older ones refuse it in version 0.
 _API_VERSIONS_FIRST: Final = 3
 
@@ -103,10 +106,11 @@ class FrameReceiver:
     [b'abcd']
     """
 
-    __slots__ = ("_body", "_filled", "_limit", "_pool", "_scratch", "_scratch_filled", "_scratch_view")
+    __slots__ = ("_body", "_filled", "_pool", "_scratch", "_scratch_filled", "_scratch_view", "limit_bytes")
 
     def __init__(self, *, limit_bytes: int) -> None:
-        self._limit = limit_bytes
+        #: The longest frame that is given memory.
+        self.limit_bytes = limit_bytes
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._scratch_view = memoryview(self._scratch)
         self._scratch_filled = 0
@@ -137,8 +141,9 @@ class FrameReceiver:
         position, end = 0, self._scratch_filled
         while end - position >= 4:
             (size,) = _LENGTH.unpack_from(self._scratch, position)
-            if not 4 <= size <= self._limit:
-                raise RemoteProtocolError(f"a frame of {size} bytes was announced; 4 to {self._limit} are possible")
+            if not 4 <= size <= self.limit_bytes:
+                start = self._scratch_view[position : position + 4]
+                raise impossible_length(start, least=4, most=self.limit_bytes)
             if end - position - 4 < size:
                 self._start_body(size, position + 4)
                 return frames
@@ -187,7 +192,8 @@ class Connection(asyncio.BufferedProtocol):
         on_closed: Callable[[str, list[Send]], None],
     ) -> None:
         self._client_id = client_id
-        self._receiver = FrameReceiver(limit_bytes=frame_limit_bytes)
+        self._receiver = FrameReceiver(limit_bytes=_FIRST_ANSWER_LIMIT_BYTES)
+        self._frame_limit_bytes = frame_limit_bytes
         self._on_ready = on_ready
         self._on_response = on_response
         self._on_closed = on_closed
@@ -204,6 +210,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_ready(self) -> bool:
         """Whether versions are agreed and the connection is open."""
         return self._is_ready and self._close_reason is None
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether versions were agreed, be the connection open or not."""
+        return self._is_ready
 
     def next_deadline(self) -> int | None:
         """When the earliest request in flight times out."""
@@ -284,6 +295,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._on_frame(frame)
                 if self._close_reason is not None:
                     return
+        except ForeignProtocolError as error:
+            self.close(str(error))
         except ProtocolError as error:
             self.close(f"bytes that do not follow the protocol: {error}")
 
@@ -335,4 +348,5 @@ class Connection(asyncio.BufferedProtocol):
             raise RemoteProtocolError(f"the broker refuses ApiVersions: {ErrorCode.of(response.error_code).name}")
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         self._is_ready = True
+        self._receiver.limit_bytes = self._frame_limit_bytes
         self._on_ready()

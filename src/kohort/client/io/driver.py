@@ -56,6 +56,7 @@ from typing import Final, Generic, Protocol, TypeVar, assert_never
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
 from kohort.client.io.connection import Connection, UnsupportedError
+from kohort.client.io.reach import Reach
 from kohort.client.options import ClientSettings
 from kohort.clock import Clock
 from kohort.errors import LocalProtocolError
@@ -64,8 +65,6 @@ from kohort.wire.schema import Message
 _LOG: Final = logging.getLogger("kohort.client")
 #: Longest answer that is given memory; above fetch.max.bytes, below what a broken length could ask for.
 _FRAME_LIMIT_BYTES: Final = 512 * 1024 * 1024
-#: So many failed attempts to connect are worth a line in the log.
-_WORTH_A_LINE: Final = 4
 _OVERDUE: Final = "no answer in time"
 
 E = TypeVar("E")
@@ -140,6 +139,7 @@ class Driver(Generic[E]):
         self._deliver = deliver
         self._on_stopped = on_stopped
         self._links: dict[tuple[Endpoint, Lane], _Link] = {}
+        self._reach = Reach(settings)
         #: Events that have happened and were not handled yet.
         self._events: deque[E | DriverEvent] = deque()
         self._is_handling = False
@@ -226,7 +226,11 @@ class Driver(Generic[E]):
         now_ms = self._clock.now_ms()
         for link in list(self._links.values()):
             if link.connection is not None and link.connection.is_overdue(now_ms):
-                link.connection.close(_OVERDUE)
+                patience_ms = self._reach.first_answer_timeout_ms(link.failures)
+                was_ready = link.connection.was_ready
+                link.connection.close(
+                    _OVERDUE if was_ready else f"none within {patience_ms / 1000:g} s, is it HTTP or TLS?"
+                )
             overdue = [send for send, deadline in link.queue if deadline <= now_ms]
             if overdue:
                 link.queue = deque(entry for entry in link.queue if entry[1] > now_ms)
@@ -281,16 +285,17 @@ class Driver(Generic[E]):
             on_closed=lambda reason, lost: self._on_closed(link, connection, reason, lost),
         )
         try:
-            async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
+            async with asyncio.timeout(self._reach.connect_timeout_ms(link.to, link.failures) / 1000):
                 transport, _ = await self._loop.create_connection(lambda: connection, link.to.host, link.to.port)
         except OSError as error:
             link.opening = None
-            self._on_refused(link, _reason(error))
+            self._on_unopened(link, Failure.UNREACHABLE, _reason(error))
             return
         link.opening = None
         link.connection = connection
         self._size_buffers(transport)
-        connection.negotiate_versions(deadline_ms=self._clock.now_ms() + self._settings.request_timeout_ms)
+        patience_ms = self._reach.first_answer_timeout_ms(link.failures)
+        connection.negotiate_versions(deadline_ms=self._clock.now_ms() + patience_ms)
         self._rearm()
 
     def _size_buffers(self, transport: asyncio.Transport) -> None:
@@ -302,24 +307,28 @@ class Driver(Generic[E]):
 
     def _on_ready(self, link: _Link) -> None:
         link.failures = 0
+        self._reach.on_ready(link.to)
         while link.queue and link.connection is not None:
             send, deadline_ms = link.queue.popleft()
             self._write(link.connection, send, deadline_ms)
         self._rearm()
 
-    def _on_refused(self, link: _Link, reason: str) -> None:
+    def _on_unopened(self, link: _Link, failure: Failure, reason: str) -> None:
+        """An attempt has ended without a connection that requests can be sent on."""
         self._back_off(link)
-        if link.failures >= _WORTH_A_LINE and link.failures & (link.failures - 1) == 0:
-            # Doubling: an address that the broker announces but nobody can reach must not stay a riddle, nor fill logs.
-            _LOG.warning("broker %s cannot be reached (%s), attempt %d; retrying", link.to, reason, link.failures)
+        self._reach.on_failed(link.to, reason, link.failures)
         queued = [send for send, _ in link.queue]
         link.queue.clear()
-        self._fail(queued, Failure.UNREACHABLE, reason)
+        self._fail(queued, failure, reason)
 
     def _on_closed(self, link: _Link, connection: Connection, reason: str, lost: list[Send]) -> None:
         # A connection that was given up on purpose has been taken off its link: what is queued is for the next one.
         if link.connection is connection:
             link.connection = None
+            if not (connection.was_ready or self._is_stopped):
+                self._on_unopened(link, Failure.NO_BROKER, f"connected, but no Kafka answer: {reason}")
+                self._rearm()
+                return
             self._back_off(link)
             lost = lost + [send for send, _ in link.queue]
             link.queue.clear()

@@ -13,7 +13,7 @@ from kohort.client.actions import Action, Lane, Stop
 from kohort.client.cluster import Cluster
 from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.options import ClientSettings
-from kohort.client.produce.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch
+from kohort.client.produce.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState
 from kohort.client.produce.events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
 from kohort.client.produce.idempotence import Identity
 from kohort.client.produce.inbox import Inbox, PendingRecord
@@ -190,6 +190,10 @@ class ProducerMachine:
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
         for name in list(self._homeless):
             self._drop_topic(name, error)
+        for batch in self._accumulator.batches():
+            # What is in flight hears of its own end.
+            if batch.state is not BatchState.IN_FLIGHT:
+                self._sender.fail(batch, error)
 
     # -- identity -----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -200,19 +201,83 @@ def test_refused_connection_names_the_reason(rig: Rig) -> None:
     assert (failed.failure, failed.detail) == (Failure.UNREACHABLE, "Connection refused")
 
 
-def test_address_that_stays_unreachable_is_logged_now_and_then(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """A broker may announce an address that its clients cannot reach."""
-    with ScriptedBroker(echo) as broker:
-        nowhere = broker.endpoint
+def test_broker_that_is_down_is_logged_once_and_once_more_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    """However often, and over however many connections, it is tried."""
     rig = Rig(reconnect_backoff_max_ms=1)
+    with ScriptedBroker(echo) as broker:
+        address = broker.endpoint
+        rig.send(address, HeartbeatRequest(group_id="g"))
+        rig.response()
     for _ in range(9):
-        rig.send(nowhere, HeartbeatRequest(group_id="g"))
+        for lane in Lane:
+            rig.send(address, HeartbeatRequest(group_id="g"), lane=lane)
+            rig.failure()
+    assert messages(caplog) == [f"broker {address} cannot be reached (Connection refused); retrying"]
+
+    caplog.clear()
+    with ScriptedBroker(echo, port=address.port):
+        for lane in Lane:
+            rig.send(address, HeartbeatRequest(group_id="g"), lane=lane)
+            rig.response()
+        rig.thread.stop()
+
+    assert messages(caplog) == [f"broker {address}: connected again"]
+
+
+def test_short_absence_is_not_worth_a_line(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that restarts."""
+    with ScriptedBroker(echo) as broker:
+        address = broker.endpoint
+    for _ in range(3):
+        rig.send(address, HeartbeatRequest(group_id="g"))
         rig.failure()
+    with ScriptedBroker(echo, port=address.port):
+        rig.send(address, HeartbeatRequest(group_id="g"))
+        rig.response()
+
+    assert messages(caplog) == []
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it looks like HTTP"),
+        (bytes.fromhex("15030100020228"), "it looks like TLS"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "bytes that do not follow the protocol: a frame of 1397966893 bytes"),
+        (b"", "the broker closed the connection"),
+        (None, "none within 0.2 s, is it HTTP or TLS?"),
+    ],
+    ids=["web server", "TLS", "SSH", "hangs up", "says nothing"],
+)
+def test_port_of_another_service_is_told_from_a_broker(said: bytes | None, heard: str) -> None:
+    """Nothing of the request was sent, and the reason is not the address."""
+    rig = Rig(request_timeout_ms=200)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        over = threading.Event()
+
+        def serve() -> None:
+            connection = server.accept()[0]
+            with connection:
+                connection.recv(1000)
+                if said is None:
+                    over.wait(WAIT_S)
+                else:
+                    connection.sendall(said)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        rig.send(Endpoint(*server.getsockname()), HeartbeatRequest(group_id="g"))
+        failed = rig.failure()
+        over.set()
+        thread.join(WAIT_S)
     rig.thread.stop()
 
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 2
-    assert str(nowhere) in lines[0]
+    assert failed.failure is Failure.NO_BROKER
+    assert failed.detail.startswith(f"connected, but no Kafka answer: {heard}")
 
 
 def test_unknown_host_is_unreachable(rig: Rig) -> None:

@@ -1,0 +1,37 @@
+"""Which other protocol a peer speaks, by the four bytes that it sent where a frame's length belongs.
+
+Laws: says nothing about bytes that may be a length; whoever asks has found that they are an impossible one, or that
+no frame of that length is to be expected there.
+Source: RFC 9112 (request methods, status line), RFC 9113 (preface), RFC 8446 (record layer: handshake 22, alert 21).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.errors import ForeignProtocolError, RemoteProtocolError
+
+#: How HTTP begins: a request, the preface of HTTP/2, an answer.
+_HTTP: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ", b"HTTP")
+#: A TLS record that may come first, with the major version of every TLS: an alert, a handshake.
+_TLS: Final = (b"\x15\x03", b"\x16\x03")
+
+
+def foreign_protocol(start: bytes) -> str | None:
+    """The protocol that begins with these four bytes: HTTP, TLS, or `None` for one that is not known.
+
+    >>> foreign_protocol(b"HTTP"), foreign_protocol(bytes.fromhex("15030100")), foreign_protocol(bytes(4))
+    ('HTTP', 'TLS', None)
+    """
+    if start.startswith(_HTTP):
+        return "HTTP"
+    return "TLS" if start.startswith(_TLS) else None
+
+
+def impossible_length(start: bytes | memoryview, *, least: int, most: int) -> RemoteProtocolError:
+    """What to say of four bytes that are no length of a frame."""
+    protocol = foreign_protocol(bytes(start))
+    if protocol is not None:
+        return ForeignProtocolError(protocol)
+    size = int.from_bytes(start, "big", signed=True)
+    return RemoteProtocolError(f"a frame of {size} bytes; {least} to {most} are allowed")
