@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.broker.limits import ByteBudget, ConnectionLimit
 from kohort.broker.memberconnections import MemberConnections
+from kohort.broker.outage import Outage
 from kohort.broker.producerids import ProducerIds
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class BrokerContext:
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
         self.routes: Final = routes
+        self.outage: Final = Outage(clock)
         self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
         self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])

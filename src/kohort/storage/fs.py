@@ -30,6 +30,17 @@ class SyncFailedError(StorageError):
     fatal = True
 
 
+class DiskFullError(StorageError):
+    """The file system of a directory has no room, or the user's quota there is used up."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.directory = directory
+
+    def __str__(self) -> str:
+        return f"no space left in {self.directory}"
+
+
 class LogFile(Protocol):
     """An open file; it closes when the last reference to it goes, so that a sync in another thread never loses it."""
 
@@ -137,7 +148,13 @@ def _clear_errors(doing: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as why:
+        if why.errno in _FULL:
+            raise DiskFullError(os.path.dirname(path)) from why
         raise StorageError(f"cannot {doing} {path}: {why.strerror or why}{_advice(why)}") from why
+
+
+#: What a disk or a quota says that is used up.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _advice(why: OSError) -> str:
@@ -146,8 +163,6 @@ def _advice(why: OSError) -> str:
             return "; choose a directory that this user may write to, or change its permissions"
         case errno.ENOTDIR | errno.ENOENT | errno.ENAMETOOLONG:
             return "; check the path"
-        case errno.ENOSPC | errno.EDQUOT:
-            return "; free some space and start again"
         case errno.EMFILE | errno.ENFILE:
             return "; raise the limit of open files (ulimit -n)"
         case _:
@@ -173,13 +188,13 @@ class DiskFile:
 
     def write(self, position: int, data: Buffer) -> None:
         try:
-            written = os.pwrite(self._descriptor, data, position)
-        except OSError as why:
+            with _clear_errors("write to", self.path):
+                written = os.pwrite(self._descriptor, data, position)
+            if written != len(data):
+                raise DiskFullError(os.path.dirname(self.path))
+        except StorageError:
             self._undo(position)
-            raise StorageError(f"cannot write to {self.path}: {why.strerror}{_advice(why)}") from why
-        if written != len(data):
-            self._undo(position)
-            raise StorageError(f"cannot write to {self.path}: {written} of {len(data)} bytes fit; free some space")
+            raise
 
     def _undo(self, size: int) -> None:
         with _clear_errors("take a half write back from", self.path):

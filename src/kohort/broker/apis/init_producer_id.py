@@ -20,6 +20,7 @@ def handle(context: BrokerContext, request: Request, message: InitProducerIdRequ
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
     try:
         producer_id = context.producer_ids.take()
-    except StorageError:
+    except StorageError as failure:
+        context.outage.refused("producer-ids", 0, failure)
         return InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

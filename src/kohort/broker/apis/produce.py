@@ -85,12 +85,16 @@ def _append(
     number = data.index
     records = data.records
     assert records is None or isinstance(records, Buffer), "decoded records are one buffer"
+    batches = b"" if records is None else records
     try:
-        appended = context.durability.append(log, b"" if records is None else records, now_ms=now_ms)
+        appended = context.durability.append(log, batches, now_ms=now_ms)
     except Refused as refused:
         return _refuse(number, refused.code, str(refused))
     except StorageError as failure:
+        context.outage.refused(f"{log.topic}-{number}", len(batches), failure)
         return _refuse(number, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+    if context.outage.is_open:
+        context.outage.took(len(batches))
     written.append(log)
     return PartitionProduceResponse(
         index=number,

@@ -13,6 +13,7 @@ from enum import Enum
 
 from kohort.client.produce.inbox import PendingRecord
 from kohort.client.produce.partitioner import Partitioner
+from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
 #: Of a batch without records, and of one record: what the headers of format 2 take at most.
@@ -35,6 +36,7 @@ class Batch:
         "attempts",
         "created_ms",
         "encoded",
+        "last_error",
         "not_before_ms",
         "partition",
         "records",
@@ -54,6 +56,8 @@ class Batch:
         #: The batch as bytes once it was built.
         self.encoded: bytes | None = None
         self.attempts = 0
+        #: Why it is sent again; `None` before the first failure.
+        self.last_error: KohortError | None = None
         #: Not sent again before this instant.
         self.not_before_ms = 0
 

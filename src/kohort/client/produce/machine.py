@@ -216,13 +216,18 @@ class ProducerMachine:
     def _on_identity(self, answer: Answer, now_ms: int) -> None:
         response = message_of(answer, InitProducerIdResponse)
         code = ErrorCode.of(response.error_code) if response is not None else ErrorCode.NETWORK_EXCEPTION
+        doing = "asking for a producer id"
         if response is not None and code is ErrorCode.NONE:
+            self._sender.complaints.on_done(doing)
             self._identity.renew(response.producer_id, response.producer_epoch)
             self._identity_due_ms, self._identity_attempts = 0, 0
             return
-        if not code.retriable:
-            for batch in self._accumulator.batches():
-                self._sender.fail(batch, BrokerError(code, during="asking for a producer id"))
+        error = BrokerError(code, during=doing)
+        self._sender.complaints.on_refused(doing, code, None)
+        for batch in self._accumulator.batches():
+            batch.last_error = error
+            if not code.retriable:
+                self._sender.fail(batch, error)
         # Never 0, which stands for "at once".
         self._identity_due_ms = max(1, now_ms + self._client.retry.delay_ms(self._identity_attempts))
         self._identity_attempts += 1

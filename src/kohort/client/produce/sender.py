@@ -16,6 +16,7 @@ from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.produce.accumulator import Accumulator, Batch, BatchState
+from kohort.client.produce.complaints import Complaints
 from kohort.client.produce.idempotence import Identity
 from kohort.client.records import RecordMetadata
 from kohort.client.requests import Answer, Requests, message_of
@@ -74,6 +75,7 @@ class Sender:
         self._settings = settings
         self._retry = retry
         self._on_end = on_end
+        self.complaints = Complaints(requests, delivery_timeout_ms=settings.delivery_timeout_ms)
         #: Requests without an answer, by broker.
         self._in_flight: dict[Endpoint, int] = {}
         #: Batches that wait before they are sent again.
@@ -204,10 +206,12 @@ class Sender:
 
     def _on_outcome(self, batch: Batch, outcome: PartitionProduceResponse, now_ms: int) -> None:
         code = ErrorCode.of(outcome.error_code)
+        doing = f"producing to {batch.partition}"
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self.complaints.on_done(doing)
             self.succeed(batch, outcome.base_offset, outcome.log_append_time_ms)
             return
-        error = BrokerError(code, outcome.error_message, during=f"producing to {batch.partition}")
+        error = BrokerError(code, outcome.error_message, during=doing)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
             self.fail(batch, UnknownTopicError(batch.partition.topic))
         elif code in _GAPS and self._is_behind_another(batch):
@@ -215,6 +219,7 @@ class Sender:
         elif code.retriable and code is not ErrorCode.MESSAGE_TOO_LARGE:
             if code.invalidates_metadata:
                 self._cluster.refresh(now_ms)
+            self.complaints.on_refused(doing, code, outcome.error_message)
             self._try_again(batch, error, now_ms)
         else:
             self.fail(batch, error)
@@ -228,7 +233,7 @@ class Sender:
         if is_late or batch.attempts >= self._settings.retries:
             self.fail(batch, error)
             return
-        batch.state = BatchState.CLOSED
+        batch.state, batch.last_error = BatchState.CLOSED, error
         batch.not_before_ms = now_ms + self._retry.delay_ms(batch.attempts)
         batch.attempts += 1
         self._pausing.append(batch)
@@ -266,12 +271,15 @@ class Sender:
     def expire(self, now_ms: int) -> None:
         """Give up the batches that wait for longer than `delivery.timeout.ms`."""
         for queue in list(self._accumulator.queues.values()):
+            error: KohortError | None = None
             for batch in list(queue):
                 age_ms = now_ms - batch.created_ms
                 if batch.state is BatchState.IN_FLIGHT or age_ms < self._settings.delivery_timeout_ms:
                     break
                 text = f"{len(batch.records)} records for {batch.partition} were not sent within {age_ms} ms"
-                self.fail(batch, KohortTimeoutError(text))
+                # One that was never sent waited for the one before it.
+                error = batch.last_error or error
+                self.fail(batch, KohortTimeoutError(text if error is None else f"{text}: {error}"))
 
     def next_deadline(self) -> int | None:
         """When a pause before a retry, or the time of a waiting batch, is over."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.actions import Action, Complete, Endpoint, Send, Stop
+from kohort.client.actions import Action, Complete, Endpoint, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.produce.events import FlushAsked, ProducerCloseAsked, RecordsSubmitted
@@ -15,7 +15,14 @@ from kohort.client.produce.inbox import Inbox, PendingRecord
 from kohort.client.produce.machine import ProducerMachine
 from kohort.client.produce.sender import SenderSettings
 from kohort.client.records import RecordMetadata
-from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortTimeoutError, UnknownTopicError
+from kohort.errors import (
+    AdvertisedAddressError,
+    BrokerError,
+    BrokersUnreachableError,
+    ErrorCode,
+    KohortTimeoutError,
+    UnknownTopicError,
+)
 from kohort.records.batch import iterate_records
 from kohort.records.header import parse_header
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -41,9 +48,15 @@ class Dialogue:
     """A machine, its clock, and the requests that it has sent and that were not answered."""
 
     def __init__(
-        self, *, linger_ms: int = 0, batch_bytes: int = 16_384, acks: int = -1, idempotent: bool = True
+        self,
+        *,
+        linger_ms: int = 0,
+        batch_bytes: int = 16_384,
+        acks: int = -1,
+        idempotent: bool = True,
+        bootstrap: str = "127.0.0.1:9092",
     ) -> None:
-        values = PRODUCER_OPTIONS.parse({"bootstrap.servers": "127.0.0.1:9092", "retry.backoff.ms": 100})
+        values = PRODUCER_OPTIONS.parse({"bootstrap.servers": bootstrap, "retry.backoff.ms": 100})
         self.inbox = Inbox(wake_bytes=batch_bytes)
         self.released = 0
         self.machine = ProducerMachine(
@@ -64,6 +77,8 @@ class Dialogue:
             on_release=self._release,
         )
         self.now_ms = 1_000_000
+        #: What metadata says of every partition.
+        self.leaderless = False
         self.sent: list[Send] = []
         self.actions: list[Action] = []
 
@@ -112,7 +127,7 @@ class Dialogue:
 
     def answer_metadata(self, *, partitions: int = 1, topic: str = "orders", error: ErrorCode = ErrorCode.NONE) -> None:
         rows = [
-            MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=0)
+            MetadataResponsePartition(partition_index=number, leader_id=-1 if self.leaderless else 1, leader_epoch=0)
             for number in range(partitions)
         ]
         found = MetadataResponseTopic(error_code=int(error), name=topic, topic_id=TOPIC_ID, partitions=rows)
@@ -120,6 +135,11 @@ class Dialogue:
             found = MetadataResponseTopic(error_code=int(error), name=topic)
         broker = MetadataResponseBroker(node_id=1, host=BROKER.host, port=BROKER.port)
         self.answer(self.next(MetadataRequest), MetadataResponse(brokers=[broker], topics=[found], controller_id=1))
+
+    def answer_pending_metadata(self) -> None:
+        """The cluster is as it was, whenever it is asked for."""
+        while self.unanswered(MetadataRequest):
+            self.answer_metadata(partitions=3)
 
     def answer_identity(self, producer_id: int = 7, epoch: int = 0) -> None:
         send = self.next(InitProducerIdRequest)
@@ -141,6 +161,9 @@ class Dialogue:
             for data in request.topic_data[0].partition_data
         ]
         self.answer(send, ProduceResponse(responses=[TopicProduceResponse(name="orders", partition_responses=rows)]))
+
+    def warnings(self) -> list[str]:
+        return [action.text for action in self.actions if isinstance(action, Warn)]
 
 
 def sequence_of(send: Send) -> int:
@@ -316,6 +339,79 @@ def test_record_not_sent_in_time_fails() -> None:
         dialogue.advance(1_000)
     with pytest.raises(KohortTimeoutError):
         future.result(0)
+
+
+def test_refusal_that_somebody_has_to_mend_is_said_once_until_it_is_over() -> None:
+    """A disk is full for every partition, and for every attempt; the next time it is full is another one."""
+    dialogue = Dialogue().ready()
+    for _ in range(2):
+        for partition in (0, 1):
+            dialogue.submit(b"1", partition=partition)
+        for _ in range(6):
+            dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.KAFKA_STORAGE_ERROR)
+            dialogue.answer_pending_metadata()
+            dialogue.advance(700)
+        while dialogue.unanswered(ProduceRequest):
+            dialogue.answer_produce(dialogue.next(ProduceRequest), offset=1)
+
+    said = "producing to orders-0: KAFKA_STORAGE_ERROR, retrying for 120 s"
+    assert dialogue.warnings() == [said, "producing to orders-0: works again"] * 2
+
+
+def test_what_passes_by_itself_is_not_worth_a_line() -> None:
+    """A leader that moves."""
+    dialogue = Dialogue().ready()
+    dialogue.submit(b"1")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.answer_metadata(partitions=3)
+    dialogue.advance(200)
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=1)
+
+    assert dialogue.warnings() == []
+
+
+def test_refused_producer_id_is_said_and_named_in_the_end() -> None:
+    """The broker writes down which ids it has given out; InitProducerId has no room for more than the code."""
+    dialogue = Dialogue()
+    stored = dialogue.submit(b"1")
+    dialogue.answer_metadata()
+    for _ in range(3):
+        refusal = InitProducerIdResponse(error_code=int(ErrorCode.KAFKA_STORAGE_ERROR))
+        dialogue.answer(dialogue.next(InitProducerIdRequest), refusal)
+        dialogue.advance(1_000)
+    dialogue.advance(120_000)
+
+    assert dialogue.warnings() == ["asking for a producer id: KAFKA_STORAGE_ERROR, retrying for 120 s"]
+    with pytest.raises(KohortTimeoutError, match="KAFKA_STORAGE_ERROR while asking for a producer id"):
+        stored.result(0)
+
+
+def test_record_that_was_refused_until_its_time_was_over_says_why() -> None:
+    """And so do those that waited behind it."""
+    dialogue = Dialogue(batch_bytes=100).ready()
+    first, second = dialogue.submit(bytes(90)), dialogue.submit(bytes(90))
+    while dialogue.unanswered(ProduceRequest):
+        dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.leaderless = True
+    dialogue.answer_pending_metadata()
+    dialogue.advance(121_000)
+
+    for future in (first, second):
+        with pytest.raises(KohortTimeoutError, match="NOT_LEADER_OR_FOLLOWER while producing to orders-0"):
+            future.result(0)
+
+
+def test_advertised_address_that_nobody_reaches_fails_what_is_for_it() -> None:
+    """advertised.listeners: not after two minutes."""
+    dialogue = Dialogue(bootstrap="10.0.0.1:9092")
+    stored, more = dialogue.submit(b"1"), dialogue.submit(b"2", partition=1)
+    dialogue.answer_metadata(partitions=3)
+    while dialogue.unanswered(InitProducerIdRequest):
+        dialogue.fail(dialogue.next(InitProducerIdRequest), Failure.UNREACHABLE)
+
+    for future in (stored, more):
+        with pytest.raises(AdvertisedAddressError, match=r"10.0.0.1:9092 answers but names itself 127.0.0.1:9092"):
+            future.result(0)
 
 
 def test_missing_topic_is_named() -> None:

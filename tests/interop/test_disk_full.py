@@ -1,0 +1,95 @@
+"""A disk without room under a producer that sends: both sides say so at once, and once; nothing is lost by it.
+
+The broker's process gets a limit on the size of its files, which the system keeps as it keeps the end of a disk: what
+does not fit is written in part. No rights are needed, and the limit can be lifted again.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import kohort
+from kohort.errors import BrokerError, KohortTimeoutError
+from support.cli import Running, started_kohort
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are Linux's"),
+]
+RECORD = bytes(1000)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A broker in a process of its own, and the end of its disk."""
+
+    running: Running
+    bootstrap: str
+    directory: Path
+    #: Of the topic's files before the test.
+    file_bytes: int
+
+    def leave_room(self, count: int | None) -> None:
+        """So many bytes fit into each of the topic's files, or (`None`) as many as ever."""
+        limit = resource.RLIM_INFINITY if count is None else self.file_bytes + count
+        resource.prlimit(self.running.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with started_kohort("up", "--port", "0", "--data-dir", str(tmp_path)) as running:
+        bootstrap = running.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")
+        with kohort.Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topic("orders", 2)
+        with kohort.Producer(bootstrap_servers=bootstrap) as producer:
+            for partition in (0, 1):
+                producer.send("orders", RECORD, partition=partition).result(10)
+        size = (tmp_path / "orders-0" / f"{0:020d}.log").stat().st_size
+        yield Place(running, bootstrap, tmp_path, size)
+
+
+def test_full_disk_is_said_once_on_both_sides_and_once_that_it_is_over(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.leave_room(100)
+    with kohort.Producer(bootstrap_servers=place.bootstrap, linger_ms=0) as producer:
+        stored = [producer.send("orders", RECORD, partition=partition) for partition in (0, 1)]
+        # Enough for several attempts.
+        with pytest.raises(KohortTimeoutError):
+            producer.flush(3.0)
+        (line,) = [record.getMessage() for record in caplog.records]
+        directory = place.directory / line.partition(":")[0].removeprefix("producing to ")
+        assert directory.is_dir()
+        assert line == (
+            f"producing to {directory.name}: no space left in {directory} (KAFKA_STORAGE_ERROR), retrying for 120 s"
+        )
+        place.leave_room(None)
+        assert [future.result(30).offset for future in stored] == [1, 1]
+        assert producer.send("orders", RECORD, partition=0).result(30).offset == 2
+
+    assert [record.getMessage() for record in caplog.records] == [
+        line,
+        f"producing to {directory.name}: works again",
+    ]
+    assert place.running.end() == 0
+    began, ended = [each for each in place.running.complaints if "disk_" in each]
+    assert f"event=disk_refuses what={directory.name} reason='no space left in {directory}'" in began
+    assert "event=disk_takes_again after_seconds=" in ended
+
+
+@pytest.mark.parametrize("timeout_ms", [300, 1500])
+def test_what_could_not_be_stored_in_time_fails_with_the_reason(place: Place, timeout_ms: int) -> None:
+    place.leave_room(100)
+    options = {"linger_ms": 0, "delivery_timeout_ms": timeout_ms}
+    with kohort.Producer(bootstrap_servers=place.bootstrap, **options) as producer:
+        failed = [producer.send("orders", RECORD, partition=0) for _ in range(3)]
+        for future in failed:
+            error = future.exception(30)
+            assert isinstance(error, (BrokerError, KohortTimeoutError))
+            assert "KAFKA_STORAGE_ERROR while producing to orders-0" in str(error)
+            assert str(error).endswith(f": no space left in {place.directory}/orders-0")
