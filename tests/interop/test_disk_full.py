@@ -93,3 +93,15 @@ def test_what_could_not_be_stored_in_time_fails_with_the_reason(place: Place, ti
             assert isinstance(error, (BrokerError, KohortTimeoutError))
             assert "KAFKA_STORAGE_ERROR while producing to orders-0" in str(error)
             assert str(error).endswith(f": no space left in {place.directory}/orders-0")
+
+
+def test_topic_that_does_not_fit_is_refused_with_the_reason_and_made_later(place: Place) -> None:
+    place.leave_room(10 - place.file_bytes)
+    with kohort.Producer(bootstrap_servers=place.bootstrap) as producer:
+        error = producer.send("more", RECORD).exception(30)
+        assert isinstance(error, BrokerError)
+        assert str(error) == "KAFKA_STORAGE_ERROR while looking up topic more"
+        place.leave_room(None)
+        assert producer.send("more", RECORD).result(30).offset == 0
+    assert place.running.end() == 0
+    assert not any("Traceback" in line for line in place.running.complaints)

@@ -176,11 +176,14 @@ def records_without_key_reach_every_partition(bootstrap: str) -> None:
     assert set(partitions) == {0, 1, 2}
 
 
-def missing_topic_is_created_by_sending(bootstrap: str) -> None:
-    """A broker that creates topics gets the time to do so."""
+def missing_topic_is_created_by_sending(bootstrap: str) -> str:
+    """A broker that creates topics gets the time to do so; returns the topic, to which others have sent, too."""
     topic = fresh("created")
     with Producer(bootstrap_servers=bootstrap) as producer:
         assert producer.send(topic, b"first").result(PATIENCE_SECONDS).offset == 0
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        assert producer.send(topic, b"second").result(PATIENCE_SECONDS).offset == 1
+    return topic
 
 
 def refused_records_say_why(bootstrap: str) -> None:

@@ -75,9 +75,10 @@ class ClientSuite:
         """The partitioner without keys."""
         client_data_scenarios.records_without_key_reach_every_partition(address)
 
-    def test_missing_topic_is_created_by_sending(self, address: str) -> None:
-        """auto.create.topics.enable."""
-        client_data_scenarios.missing_topic_is_created_by_sending(address)
+    def test_missing_topic_is_created_by_sending(self, address: str, caplog: pytest.LogCaptureFixture) -> None:
+        """auto.create.topics.enable, and one line that says so."""
+        topic = client_data_scenarios.missing_topic_is_created_by_sending(address)
+        assert [record.getMessage() for record in caplog.records] == [f"created topic {topic} (1 partition)"]
 
     def test_refused_records_say_why(self, address: str) -> None:
         """Refusals of the broker and of our own."""

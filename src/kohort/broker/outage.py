@@ -29,12 +29,12 @@ class Outage:
         """Whether the disk refuses at present."""
         return self._open is not None
 
-    def refused(self, what: str, size_bytes: int, why: StorageError) -> None:
-        """The disk did not take `size_bytes` of `what`."""
+    def refused(self, what: str, why: StorageError, *, size_bytes: int | None = None) -> None:
+        """The disk did not take that; `size_bytes` `None` where something small was not even begun."""
         if self._open is None:
-            self._open = (self._clock.now_ms(), size_bytes)
+            self._open = (self._clock.now_ms(), size_bytes or 0)
             log.error("event=disk_refuses what=%s reason=%r action=answer_KAFKA_STORAGE_ERROR", what, str(why))
-        else:
+        elif size_bytes is not None:
             since_ms, least = self._open
             self._open = (since_ms, min(least, size_bytes))
 

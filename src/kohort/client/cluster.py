@@ -57,7 +57,6 @@ class Cluster:
         bootstrap: addresses to start from, at least one.
         retry: pauses after a failed round, and while a wanted topic is missing or has no leader.
         max_age_ms: longest time between two answers.
-        allow_auto_create: the first value of `may_create`.
         on_change: called with the time after each answer.
         on_unreachable: called with the error and the time when every address has refused, before the first answer; and
             when all that the answer has named do, before one of those was reached.
@@ -70,7 +69,6 @@ class Cluster:
         bootstrap: Sequence[Endpoint],
         retry: Backoff,
         max_age_ms: int,
-        allow_auto_create: bool = False,
         on_change: Callable[[int], None],
         on_unreachable: Callable[[BrokersUnreachableError, int], None],
     ) -> None:
@@ -80,7 +78,7 @@ class Cluster:
         self._retry = retry
         self._max_age_ms = max_age_ms
         #: Whether asking for a missing topic may create it.
-        self.may_create = allow_auto_create
+        self.may_create = False
         self._on_change = on_change
         self._on_unreachable = on_unreachable
         #: node id -> address, from the last answer.
@@ -171,6 +169,13 @@ class Cluster:
         if self._in_flight:
             self._is_stale = True
         elif self._attempts == 0 or self._due_ms is None:
+            self._due_ms = now_ms
+
+    def refresh_now(self, now_ms: int) -> None:
+        """Ask at once, even if the last answer was none to be content with: the question is another one now."""
+        if self._in_flight:
+            self._is_stale = True
+        else:
             self._due_ms = now_ms
 
     def refresh_soon(self, now_ms: int) -> None:

@@ -21,6 +21,6 @@ def handle(context: BrokerContext, request: Request, message: InitProducerIdRequ
     try:
         producer_id = context.producer_ids.take()
     except StorageError as failure:
-        context.outage.refused("producer-ids", 0, failure)
+        context.outage.refused("producer-ids", failure)
         return InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

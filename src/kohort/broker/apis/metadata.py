@@ -16,7 +16,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.metadata import LEADER_EPOCH
 from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kohort.broker.request import Request
-from kohort.errors import ErrorCode, Refused
+from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.store import Topic
 from kohort.wire.messages.metadata import (
@@ -73,6 +73,9 @@ def _answer(
             topic = context.cluster.create_topic(asked.name, -1, {})
         except Refused as refused:
             return _refuse(refused.code, name=asked.name)
+        except StorageError as failure:
+            context.outage.refused(f"topic-{asked.name}", failure)
+            return _refuse(ErrorCode.KAFKA_STORAGE_ERROR, name=asked.name)
     return _describe(context, topic)
 
 

@@ -32,6 +32,8 @@ from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitPro
 
 #: How long a topic that is asked for may take to appear: the broker may be creating it.
 _TOPIC_PATIENCE_MS: Final = 3_000
+#: What is said of a topic that is not there, or was made a moment ago.
+_MISSING: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class ProducerMachine:
@@ -66,7 +68,6 @@ class ProducerMachine:
             on_change=self._on_metadata,
             on_unreachable=self._on_unreachable,
         )
-        self._cluster.may_create = True
         self._accumulator = Accumulator(batch_bytes=batch_bytes, linger_ms=linger_ms)
         self._identity = Identity(is_wanted=is_idempotent)
         self._sender = Sender(
@@ -80,6 +81,8 @@ class ProducerMachine:
         )
         #: topic -> (since when, records) while its partitions are not known.
         self._homeless: dict[str, tuple[int, list[PendingRecord]]] = {}
+        #: Topics among these that the cluster has said it lacks: the next look at it creates them, if it does that.
+        self._missing: set[str] = set()
         #: (ticket, batches that it waits for).
         self._flushes: list[tuple[object, set[Batch]]] = []
         self._closing: ProducerCloseAsked | None = None
@@ -161,13 +164,40 @@ class ProducerMachine:
             if topic is None:
                 continue
             if topic.partitions:
+                self._note_existence(name, len(topic.partitions))
                 for record in self._homeless.pop(name)[1]:
                     self._add(record, len(topic.partitions), now_ms)
                 # A flush that was asked for meanwhile waits for these too.
                 for _, waiting in self._flushes:
                     waiting.update(batch for batch in self._accumulator.batches() if batch.partition.topic == name)
-            elif topic.error is not ErrorCode.NONE and not topic.error.retriable:
-                self._drop_topic(name, BrokerError(topic.error, during=f"looking up topic {name}"))
+            elif topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._note_absence(name, now_ms)
+            elif topic.error is not ErrorCode.NONE:
+                self._note_error(name, topic.error)
+
+    def _note_absence(self, name: str, now_ms: int) -> None:
+        """Only a topic that was seen to be missing is created, so that it can be said that it was."""
+        if name not in self._missing:
+            self._missing.add(name)
+            self._cluster.may_create = True
+            self._cluster.refresh_now(now_ms)
+
+    def _note_existence(self, name: str, partition_count: int) -> None:
+        if name in self._missing:
+            self._forget_missing(name)
+            plural = "" if partition_count == 1 else "s"
+            self._requests.warn(f"created topic {name} ({partition_count} partition{plural})")
+        self._sender.complaints.on_done(f"looking up topic {name}")
+
+    def _note_error(self, name: str, code: ErrorCode) -> None:
+        doing = f"looking up topic {name}"
+        self._sender.complaints.on_refused(doing, code, None)
+        if not code.retriable:
+            self._drop_topic(name, BrokerError(code, during=doing))
+
+    def _forget_missing(self, name: str) -> None:
+        self._missing.discard(name)
+        self._cluster.may_create = bool(self._missing)
 
     def _give_up_missing_topics(self, now_ms: int) -> None:
         for name, (since_ms, _) in list(self._homeless.items()):
@@ -175,11 +205,17 @@ class ProducerMachine:
                 if now_ms - since_ms >= self._delivery_timeout_ms:
                     self._drop_topic(name, KohortTimeoutError("no broker has answered in time"))
             elif now_ms - since_ms >= _TOPIC_PATIENCE_MS:
-                self._drop_topic(name, UnknownTopicError(name))
+                topic = self._cluster.topics.get(name)
+                code = ErrorCode.NONE if topic is None else topic.error
+                during = f"looking up topic {name}"
+                self._drop_topic(
+                    name, UnknownTopicError(name) if code in _MISSING else BrokerError(code, during=during)
+                )
 
     def _drop_topic(self, name: str, error: KohortError) -> None:
         for record in self._homeless.pop(name)[1]:
             self._end_record(record, error)
+        self._forget_missing(name)
         self._cluster.topics.pop(name, None)
 
     def _end_record(self, record: PendingRecord, error: KohortError) -> None:

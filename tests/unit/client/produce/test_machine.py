@@ -426,6 +426,43 @@ def test_missing_topic_is_named() -> None:
         future.result(0)
 
 
+def test_topic_that_was_missing_is_said_to_be_created() -> None:
+    """A misspelt name must not look like one that was meant; so the first look at it creates nothing."""
+    dialogue = Dialogue()
+    stored = dialogue.submit(b"1", topic="ordres")
+    allowed = []
+    for error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE):
+        request = next(send.request for send in dialogue.sent if isinstance(send.request, MetadataRequest))
+        allowed.append(request.allow_auto_topic_creation)
+        dialogue.answer_metadata(topic="ordres", error=error, partitions=3)
+        dialogue.advance(500)
+    assert allowed == [False, True, True]
+    dialogue.answer_identity()
+    assert dialogue.unanswered(ProduceRequest) == 1 and not stored.done()
+    assert dialogue.warnings() == ["created topic ordres (3 partitions)"]
+
+    dialogue.submit(b"2", topic="orders")
+    request = next(send.request for send in dialogue.sent if isinstance(send.request, MetadataRequest))
+    assert not request.allow_auto_topic_creation
+    dialogue.answer_metadata()
+    assert len(dialogue.warnings()) == 1
+
+
+def test_topic_that_the_broker_cannot_make_says_why() -> None:
+    """Not that it does not exist, which the person knows."""
+    dialogue = Dialogue()
+    stored = dialogue.submit(b"1")
+    dialogue.answer_metadata(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for _ in range(20):
+        if dialogue.unanswered(MetadataRequest):
+            dialogue.answer_metadata(error=ErrorCode.KAFKA_STORAGE_ERROR)
+        dialogue.advance(200)
+
+    with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR while looking up topic orders"):
+        stored.result(0)
+    assert dialogue.warnings() == ["looking up topic orders: KAFKA_STORAGE_ERROR, retrying for 120 s"]
+
+
 def test_nobody_listens() -> None:
     """A wrong address fails what waits, with host and port."""
     dialogue = Dialogue()
