@@ -47,6 +47,8 @@ Callback = Callable[["Consumer", list[TopicPartition]], None]
 _NOTE_S: Final = 1.0
 #: What `close` may take beyond its timeout, to end the thread.
 _GRACE_S: Final = 2.0
+#: What a consumer that nobody closed has to leave its group in the background.
+_FORGOTTEN_S: Final = 30.0
 
 
 class Consumer(OffsetCalls):
@@ -96,6 +98,7 @@ class Consumer(OffsetCalls):
             deliver=self._inbox.deliver,
             what="consumer",
             on_crash=self._inbox.wake,
+            farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
         )
         self._rebalancing = Rebalancing[Consumer](
             self._handler, self._inbox, self._thread.post, commits=self._settings.enable_auto_commit
@@ -121,6 +124,12 @@ class Consumer(OffsetCalls):
     ) -> None:
         # After an exception the last records may be half processed: they are not committed, but read again.
         self._close(30.0, with_progress=error is None)
+
+    def __del__(self) -> None:
+        # Also called for one whose options were refused.
+        thread: IoThread[ConsumerEvent] | None = getattr(self, "_thread", None)
+        if thread is not None and not self._is_closed and thread.retire(_FORGOTTEN_S) is not None:
+            thread.warn_unclosed()
 
     # -- what to read -------------------------------------------------------------------------------------------------
 

@@ -158,6 +158,8 @@ class CloseAsked:
 
     ticket: object
     deadline_ms: int
+    #: Nobody runs callbacks any more: questions are answered as if there were none.
+    is_forgotten: bool = False
 
 
 ConsumerEvent = (

@@ -156,6 +156,8 @@ class ConsumerMachine:
             self._finish(now_ms)
             return
         if self._member is not None:
+            if self._closing is not None and self._closing.is_forgotten:
+                self._member.answer_for_nobody(now_ms)
             self._member.on_tick(now_ms)
         self._readings.on_tick(now_ms)
         self._follow_topics(now_ms)

@@ -5,10 +5,10 @@ Source: Kafka's producer; C9.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -22,10 +22,13 @@ from kohort.client.produce.machine import ProducerMachine
 from kohort.client.produce.sender import SenderSettings
 from kohort.client.recordfuture import RecordFuture
 from kohort.client.records import RecordMetadata
+from kohort.client.room import Room
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortTimeoutError, StateError
 
 _SUBMITTED: Final = RecordsSubmitted()
 _FOREVER_S: Final = 1e9
+#: What a producer that nobody closed has to flush in the background.
+_FORGOTTEN_S: Final = 30.0
 
 
 class Producer:
@@ -65,13 +68,7 @@ class Producer:
         if is_idempotent and max_in_flight > 5:
             raise ConfigError("max.in.flight.requests.per.connection cannot be above 5 with enable.idempotence")
         self._max_request_bytes: int = values["max.request.size"]
-        self._limit_bytes: int = values["buffer.memory"]
-        self._max_block_s: float = values["max.block.ms"] / 1000
-        self._lock = threading.Lock()
-        #: Some records have got their end.
-        self._room = threading.Condition(self._lock)
-        #: Bytes of records without an end; guarded by `_lock`.
-        self._held_bytes = 0
+        self._room = Room(limit_bytes=values["buffer.memory"], max_block_s=values["max.block.ms"] / 1000)
         self._is_closed = False
         #: Names that can be asked for.
         self._checked_topics: set[str] = set()
@@ -92,9 +89,17 @@ class Producer:
             batch_bytes=values["batch.size"],
             linger_ms=values["linger.ms"],
             is_idempotent=is_idempotent,
-            on_release=self._release,
+            on_release=self._room.release,
         )
-        self._io: IoThread[ProducerEvent] = IoThread(machine, settings, deliver=lambda _: None, what="producer")
+        # Nothing that the thread refers to leads back here: a producer that is forgotten is flushed by `__del__`.
+        self._io: IoThread[ProducerEvent] = IoThread(
+            machine,
+            settings,
+            deliver=lambda _: None,
+            what="producer",
+            farewell=lambda ticket, deadline_ms: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
+        )
+        self._wake: Callable[[], None] = partial(self._io.post, _SUBMITTED)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -144,11 +149,11 @@ class Producer:
             text = f"a record of {size} bytes is above max.request.size ({self._max_request_bytes})"
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
         timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else check_timestamp(timestamp_ms)
-        self._reserve(size)
+        self._room.reserve(size, self._wake)
         future: RecordFuture[RecordMetadata] = RecordFuture()
         record = PendingRecord(topic, partition, (key_bytes, value_bytes, timestamp, pairs), future, size)
         if self._inbox.append(record):
-            self._io.post(_SUBMITTED)
+            self._wake()
         return future
 
     def flush(self, timeout: float | None = None) -> None:
@@ -161,7 +166,13 @@ class Producer:
             self._io.call(lambda ticket: FlushAsked(ticket=ticket), _FOREVER_S if timeout is None else timeout)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`."""
+        """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`.
+
+        Records that failed, and whose futures nobody has asked, are counted in a line of the log.
+        """
+        self._close(timeout, is_quiet=False)
+
+    def _close(self, timeout: float, *, is_quiet: bool) -> None:
         if self._is_closed:
             return
         self._is_closed = True
@@ -169,7 +180,10 @@ class Producer:
             return
         deadline = self._io.deadline_ms(timeout)
         try:
-            self._io.call(lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline), timeout + 5.0)
+            self._io.call(
+                lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline, is_quiet=is_quiet),
+                timeout + 5.0,
+            )
         except (KohortTimeoutError, StateError):
             self._io.stop()
         self._io.join(5.0)
@@ -181,22 +195,10 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # After an error nobody wants to wait long for what was queued.
-        self.close(30.0 if kind is None else 3.0)
+        self._close(30.0 if kind is None else 3.0, is_quiet=kind is not None)
 
-    def _reserve(self, size: int) -> None:
-        # Entering the lock itself costs half of entering the condition.
-        with self._lock:
-            if self._held_bytes + size > self._limit_bytes and self._held_bytes > 0:
-                self._io.post(_SUBMITTED)
-                fits = self._room.wait_for(lambda: self._held_bytes + size <= self._limit_bytes, self._max_block_s)
-                if not fits:
-                    raise KohortTimeoutError(
-                        f"buffer.memory ({self._limit_bytes} bytes) stayed full for {self._max_block_s:g} s: "
-                        "the broker takes records more slowly than they are sent"
-                    )
-            self._held_bytes += size
-
-    def _release(self, size: int) -> None:
-        with self._room:
-            self._held_bytes -= size
-            self._room.notify_all()
+    def __del__(self) -> None:
+        # Also called for one whose options were refused.
+        io: IoThread[ProducerEvent] | None = getattr(self, "_io", None)
+        if io is not None and not self._is_closed and io.retire(_FORGOTTEN_S) is not None:
+            io.warn_unclosed()

@@ -34,6 +34,11 @@ class RecordFuture(Future[T]):
     def __init__(self) -> None:
         """Nothing is made here, on purpose."""
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody has ever asked for its end."""
+        return self._is_watched
+
     def __getattr__(self, name: str) -> Any:
         # Called only for what is missing, so once in the life of a future that is watched.
         if name not in _WHEN_WATCHED:

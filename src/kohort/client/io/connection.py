@@ -9,6 +9,7 @@ Source: Kafka's wire protocol; KIP-511 (how ApiVersions steps down).
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from struct import Struct
 from typing import Final, cast
 
 import kohort
-from kohort.client.actions import Send
+from kohort.client.actions import Endpoint, Send
 from kohort.errors import ErrorCode, ForeignProtocolError, LocalProtocolError, ProtocolError, RemoteProtocolError
 from kohort.wire.codec import decode, encode, encode_parts
 from kohort.wire.foreign import impossible_length
@@ -350,3 +351,20 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ready = True
         self._receiver.limit_bytes = self._frame_limit_bytes
         self._on_ready()
+
+
+async def connect(factory: Callable[[], Connection], to: Endpoint) -> asyncio.Transport:
+    """Open a connection; `OSError` if no address of that name accepts one."""
+    loop = asyncio.get_running_loop()
+    try:
+        return (await loop.create_connection(factory, to.host, to.port))[0]
+    except RuntimeError:
+        # A program that ends starts no thread any more in which the loop could look the name up.
+        found = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
+    failure: OSError | None = None
+    for *_, (host, *_) in found:
+        try:
+            return (await loop.create_connection(factory, str(host), to.port))[0]
+        except OSError as error:
+            failure = error
+    raise failure or OSError("the name has no address")

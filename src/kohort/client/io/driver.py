@@ -55,7 +55,7 @@ from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
-from kohort.client.io.connection import Connection, UnsupportedError
+from kohort.client.io.connection import Connection, UnsupportedError, connect
 from kohort.client.io.reach import Reach
 from kohort.client.options import ClientSettings
 from kohort.clock import Clock
@@ -286,7 +286,7 @@ class Driver(Generic[E]):
         )
         try:
             async with asyncio.timeout(self._reach.connect_timeout_ms(link.to, link.failures) / 1000):
-                transport, _ = await self._loop.create_connection(lambda: connection, link.to.host, link.to.port)
+                transport = await connect(lambda: connection, link.to)
         except OSError as error:
             link.opening = None
             self._on_unopened(link, Failure.UNREACHABLE, _reason(error))

@@ -11,6 +11,7 @@ import asyncio
 import os
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from kohort.client.io.driver import Driver, Machine
+from kohort.client.io.farewell import enter, leave
 from kohort.client.options import ClientSettings
 from kohort.clock import SystemClock
 from kohort.errors import KohortTimeoutError, StateError
@@ -37,6 +39,8 @@ class IoThread(Generic[E]):
         deliver: called on the I/O thread for each `Deliver`.
         what: for messages and the thread's name, e.g. "consumer".
         on_crash: called on the I/O thread if the machine had a bug.
+        farewell: makes of a ticket and a deadline the event that ends the machine when nobody has closed the client;
+            `None` for one that has nothing to finish.
     """
 
     def __init__(
@@ -47,11 +51,16 @@ class IoThread(Generic[E]):
         deliver: Callable[[object], None],
         what: str,
         on_crash: Callable[[], None] = lambda: None,
+        farewell: Callable[[Future[object], int], E] | None = None,
     ) -> None:
         self._machine = machine
         self._settings = settings
         self._deliver = deliver
         self._on_crash = on_crash
+        self._farewell = farewell
+        #: The client is being ended, since nobody has closed it; done with the thread at the latest.
+        self._retirement: Future[object] | None = None
+        self._is_unclosed_said = False
         self._what = what
         self._clock = SystemClock()
         self._inbox: deque[E] = deque()
@@ -139,6 +148,30 @@ class IoThread(Generic[E]):
             return not self._thread.is_alive()
         return True
 
+    def retire(self, seconds: float) -> Future[object] | None:
+        """Have a client end that nobody has closed, without waiting for it.
+
+        Returns:
+            A ticket that ends with the client, after `seconds` at the latest; `None` if there is nothing to wait for.
+        """
+        if self._farewell is None or not self.is_running or self._pid != os.getpid():
+            return None
+        ticket: Future[object] = Future()
+        self._retirement = ticket
+        try:
+            self.post(self._farewell(ticket, self.deadline_ms(seconds)))
+        except (StateError, RuntimeError):
+            return None
+        return ticket
+
+    def warn_unclosed(self) -> None:
+        """Say what Python says of files and sockets that nobody has closed; once."""
+        if self._is_unclosed_said:
+            return
+        self._is_unclosed_said = True
+        text = f"a {self._what} was not closed: use it in a with statement, or call close()"
+        warnings.warn(text, ResourceWarning, stacklevel=2)
+
     def check(self) -> None:
         """Raise `StateError` if nothing can be posted (any more)."""
         if self._pid != os.getpid():
@@ -157,6 +190,8 @@ class IoThread(Generic[E]):
             thread.start()
             ready.wait()
             self._thread = thread
+            if self._farewell is not None:
+                enter(self)
 
     # -- the I/O thread's side --------------------------------------------------------------------------------------
 
@@ -164,9 +199,16 @@ class IoThread(Generic[E]):
         try:
             with asyncio.Runner() as runner:
                 runner.run(self._serve(ready))
+        except RuntimeError:
+            # A program that ends starts no thread any more, not even the one that the loop waits in for its others.
+            if self._retirement is None:
+                raise
         finally:
+            leave(self)
             self._finished.set()
             ready.set()
+            if self._retirement is not None and not self._retirement.done():
+                self._retirement.set_result(None)
             if self._bug is not None:
                 self._on_crash()
 

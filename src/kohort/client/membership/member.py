@@ -175,6 +175,11 @@ class Member(ABC):
         else:
             self._on_loss_acknowledged(now_ms)
 
+    def answer_for_nobody(self, now_ms: int) -> None:
+        """The application is gone: what it is asked counts as answered, without progress."""
+        while (question := self.callbacks.open_question) is not None:
+            self.on_callback_done(CallbackDone(question=question.number, consumed={}, starts={}), now_ms)
+
     def leave(self, then: Later, now_ms: int) -> None:
         """Give everything up and go; `then` follows when that is done, at once for one that is no member."""
         if self.state is MemberState.FATAL:

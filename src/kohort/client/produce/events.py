@@ -23,6 +23,8 @@ class ProducerCloseAsked:
 
     ticket: object
     deadline_ms: int
+    #: Nothing is logged of what was lost: whoever closes has heard of it, or of something worse.
+    is_quiet: bool = False
 
 
 ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked

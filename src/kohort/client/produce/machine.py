@@ -219,8 +219,7 @@ class ProducerMachine:
         self._cluster.topics.pop(name, None)
 
     def _end_record(self, record: PendingRecord, error: KohortError) -> None:
-        if record.future.set_running_or_notify_cancel():
-            record.future.set_exception(error)
+        self._sender.losses.fail(record.future, error)
         self._on_release(record.size_bytes)
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
@@ -297,6 +296,9 @@ class ProducerMachine:
         if not self._accumulator.queues and not self._homeless:
             for ticket, _ in self._flushes:
                 self._requests.complete(ticket)
+            lost = None if self._closing.is_quiet else self._sender.losses.summary()
+            if lost is not None:
+                self._requests.warn(lost)
             self._requests.complete(self._closing.ticket)
             self._requests.add(Stop())
             self._closing = None

@@ -18,6 +18,7 @@ from kohort.client.events import Failure, RequestFailed
 from kohort.client.produce.accumulator import Accumulator, Batch, BatchState
 from kohort.client.produce.complaints import Complaints
 from kohort.client.produce.idempotence import Identity
+from kohort.client.produce.losses import Losses
 from kohort.client.records import RecordMetadata
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
@@ -75,6 +76,7 @@ class Sender:
         self._settings = settings
         self._retry = retry
         self._on_end = on_end
+        self.losses = Losses()
         self.complaints = Complaints(requests, delivery_timeout_ms=settings.delivery_timeout_ms)
         #: Requests without an answer, by broker.
         self._in_flight: dict[Endpoint, int] = {}
@@ -258,10 +260,7 @@ class Sender:
         if batch.sequence is not None:
             self._identity.spoil()
         for record in batch.records:
-            try:
-                record.future.set_exception(error)
-            except InvalidStateError:
-                continue
+            self.losses.fail(record.future, error)
         self._end(batch)
 
     def _end(self, batch: Batch) -> None:

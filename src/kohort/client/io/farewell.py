@@ -1,0 +1,70 @@
+"""Clients that are still open when the program ends: producers flush, members leave their groups, in bounded time.
+
+Laws: whoever closes its clients never comes by here. Everything happens before daemon threads stop (`atexit`), for all
+clients at once; a second Ctrl-C ends it. A forked child says no farewell for its parent.
+Source: a producer whose last records are lost without a word is what users of other clients run into first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final, Protocol
+
+#: All clients together have so long.
+EXIT_SECONDS: Final = 10.0
+#: After that, or after Ctrl-C, to say what is lost.
+_LAST_WORDS_SECONDS: Final = 1.0
+
+
+class Leaver(Protocol):
+    """A client's thread."""
+
+    def retire(self, seconds: float) -> Future[object] | None:
+        """Have the client end by itself within `seconds`; `None` if it is over already."""
+        ...
+
+    def warn_unclosed(self) -> None:
+        """`ResourceWarning`: somebody has forgotten to close it."""
+        ...
+
+
+_open: Final[set[Leaver]] = set()
+
+
+def enter(leaver: Leaver) -> None:
+    """From now on the end of the program is this one's, too."""
+    if not _open:
+        # Again when the set was empty: the later it is registered, the earlier it runs.
+        atexit.unregister(_on_exit)
+        atexit.register(_on_exit)
+    _open.add(leaver)
+
+
+def leave(leaver: Leaver) -> None:
+    """It has ended."""
+    _open.discard(leaver)
+
+
+def _on_exit() -> None:
+    leavers = list(_open)
+    tickets = [leaver.retire(EXIT_SECONDS) for leaver in leavers]
+    try:
+        _wait(tickets, EXIT_SECONDS + _LAST_WORDS_SECONDS)
+    except KeyboardInterrupt:
+        _wait([leaver.retire(0.0) for leaver in leavers], _LAST_WORDS_SECONDS)
+    for leaver, ticket in zip(leavers, tickets, strict=True):
+        if ticket is not None:
+            leaver.warn_unclosed()
+
+
+def _wait(tickets: list[Future[object] | None], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    for ticket in tickets:
+        try:
+            if ticket is not None:
+                ticket.result(max(0.0, until - time.monotonic()))
+        except FutureTimeoutError:
+            return
