@@ -128,7 +128,8 @@ class Consumer(OffsetCalls):
     def __del__(self) -> None:
         # Also called for one whose options were refused.
         thread: IoThread[ConsumerEvent] | None = getattr(self, "_thread", None)
-        if thread is not None and not self._is_closed and thread.retire(_FORGOTTEN_S) is not None:
+        if thread is not None and not self._is_closed:
+            thread.retire(_FORGOTTEN_S)
             thread.warn_unclosed()
 
     # -- what to read -------------------------------------------------------------------------------------------------

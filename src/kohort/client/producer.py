@@ -200,5 +200,6 @@ class Producer:
     def __del__(self) -> None:
         # Also called for one whose options were refused.
         io: IoThread[ProducerEvent] | None = getattr(self, "_io", None)
-        if io is not None and not self._is_closed and io.retire(_FORGOTTEN_S) is not None:
+        if io is not None and not self._is_closed:
+            io.retire(_FORGOTTEN_S)
             io.warn_unclosed()

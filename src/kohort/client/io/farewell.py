@@ -50,14 +50,12 @@ def leave(leaver: Leaver) -> None:
 
 def _on_exit() -> None:
     leavers = list(_open)
-    tickets = [leaver.retire(EXIT_SECONDS) for leaver in leavers]
     try:
-        _wait(tickets, EXIT_SECONDS + _LAST_WORDS_SECONDS)
+        _wait([leaver.retire(EXIT_SECONDS) for leaver in leavers], EXIT_SECONDS + _LAST_WORDS_SECONDS)
     except KeyboardInterrupt:
         _wait([leaver.retire(0.0) for leaver in leavers], _LAST_WORDS_SECONDS)
-    for leaver, ticket in zip(leavers, tickets, strict=True):
-        if ticket is not None:
-            leaver.warn_unclosed()
+    for leaver in leavers:
+        leaver.warn_unclosed()
 
 
 def _wait(tickets: list[Future[object] | None], seconds: float) -> None:

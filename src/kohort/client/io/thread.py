@@ -165,8 +165,8 @@ class IoThread(Generic[E]):
         return ticket
 
     def warn_unclosed(self) -> None:
-        """Say what Python says of files and sockets that nobody has closed; once."""
-        if self._is_unclosed_said:
+        """Say what Python says of files and sockets that nobody has closed, if this was retired; once."""
+        if self._retirement is None or self._is_unclosed_said:
             return
         self._is_unclosed_said = True
         text = f"a {self._what} was not closed: use it in a with statement, or call close()"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.io.connection import BodyPool, FrameReceiver
+from kohort.client.actions import Endpoint
+from kohort.client.io.connection import BodyPool, Connection, FrameReceiver, connect
 from kohort.errors import RemoteProtocolError
 
 
@@ -78,3 +81,46 @@ def test_pool_is_bounded() -> None:
 
     assert pool.held_bytes <= 1 << 20
     assert len({id(view.obj) for view in views}) == 10
+
+
+def test_name_is_looked_up_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of a program; the first address of a name need not be the one that listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.9", "127.0.0.1")]
+
+        async def open_one() -> None:
+            await asyncio.get_running_loop().run_in_executor(None, int)
+            await asyncio.get_running_loop().shutdown_default_executor()
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+            transport = await connect(unused_connection, Endpoint("broker.example", port))
+            assert transport.get_extra_info("peername") == ("127.0.0.1", port)
+            transport.abort()
+            await asyncio.sleep(0)
+
+        asyncio.run(open_one())
+
+
+def test_name_that_leads_nowhere_is_an_os_error_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    async def open_one() -> None:
+        await asyncio.get_running_loop().run_in_executor(None, int)
+        await asyncio.get_running_loop().shutdown_default_executor()
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with pytest.raises(ConnectionRefusedError):
+            await connect(unused_connection, Endpoint("broker.example", port))
+
+    asyncio.run(open_one())
+
+
+def unused_connection() -> Connection:
+    return Connection(
+        client_id="test",
+        frame_limit_bytes=1000,
+        on_ready=lambda: None,
+        on_response=lambda *_: None,
+        on_closed=lambda *_: None,
+    )

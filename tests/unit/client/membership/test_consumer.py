@@ -6,10 +6,13 @@ import pytest
 
 from kohort.client.actions import Complete, Endpoint, Fail, Lane
 from kohort.client.events import Failure
-from kohort.client.exchange import Identity, QuestionKind, Subscribed, Unsubscribed
+from kohort.client.exchange import CloseAsked, Identity, QuestionKind, Subscribed, Unsubscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode, FencedError
-from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.messages.join_group import JoinGroupRequest
@@ -614,6 +617,28 @@ def test_close_revokes_commits_and_leaves(member: ConsumerDialogue) -> None:
     assert (leave.member_id, leave.member_epoch) == ("m-1", -1)
     assert not member.is_stopped
     member.reply(epoch=-1)
+
+    assert isinstance(member.ended("close"), Complete)
+    assert member.is_stopped
+
+
+@pytest.mark.parametrize("is_asked", [False, True], ids=["at rest", "in the middle of a revocation"])
+def test_member_that_nobody_closes_leaves_without_an_answer(member: ConsumerDialogue, is_asked: bool) -> None:
+    """The program ends, or has forgotten the consumer: what was processed is committed, what may not be is not."""
+    member.stable(0, 1)
+    member.poll(p0=3)
+    if is_asked:
+        member.advance(5_000)
+        member.reply(epoch=2, assigned=[1])
+    member.take(CloseAsked(ticket="close", deadline_ms=member.now_ms + 30_000, is_forgotten=True))
+    member.settle()
+    assert member.commits() == {orders(0)[0]: 3}
+    member.accept_commit()
+
+    leave = next(send.request for send in member.find(ConsumerGroupHeartbeatRequest))
+    assert isinstance(leave, ConsumerGroupHeartbeatRequest)
+    assert leave.member_epoch == -1
+    member.answer(leave, ConsumerGroupHeartbeatResponse(member_epoch=-1))
 
     assert isinstance(member.ended("close"), Complete)
     assert member.is_stopped

@@ -12,8 +12,10 @@ from kohort.client.events import DeadlineReached, Failure, RequestFailed, Respon
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.produce.events import FlushAsked, ProducerCloseAsked, RecordsSubmitted
 from kohort.client.produce.inbox import Inbox, PendingRecord
+from kohort.client.produce.losses import Losses
 from kohort.client.produce.machine import ProducerMachine
 from kohort.client.produce.sender import SenderSettings
+from kohort.client.recordfuture import RecordFuture
 from kohort.client.records import RecordMetadata
 from kohort.errors import (
     AdvertisedAddressError,
@@ -504,3 +506,51 @@ def test_close_gives_up_at_its_deadline() -> None:
     with pytest.raises(KohortTimeoutError):
         future.result(0)
     assert dialogue.actions[-1] == Stop()
+
+
+class TestLossesAtTheEnd:
+    """Records that were not stored are counted, unless somebody knows of them."""
+
+    LOST = "not stored, and nobody has asked what send returned for them: the producer was closed before this record"
+
+    def end(self, futures: list[Future[RecordMetadata]], **options: Any) -> list[str]:
+        dialogue = Dialogue()
+        for future in futures:
+            dialogue.inbox.append(PendingRecord("orders", 0, (None, b"1", 5, ()), future, 25))
+        dialogue.take(RecordsSubmitted())
+        dialogue.take(ProducerCloseAsked(ticket="bye", deadline_ms=dialogue.now_ms + 50, **options))
+        dialogue.advance(100)
+        assert any(isinstance(action, Stop) for action in dialogue.actions)
+        return dialogue.warnings()
+
+    def test_what_nobody_has_asked_for_is_counted(self) -> None:
+        (line,) = self.end([RecordFuture() for _ in range(3)])
+        assert line.startswith(f"3 records were {self.LOST}")
+        (line,) = self.end([RecordFuture()])
+        assert line.startswith(f"1 record was {self.LOST}")
+
+    def test_what_somebody_waits_for_is_theirs(self) -> None:
+        waited: RecordFuture[RecordMetadata] = RecordFuture()
+        waited.add_done_callback(lambda _: None)
+        (line,) = self.end([waited, RecordFuture()])
+        assert line.startswith("1 record was ")
+
+    def test_what_somebody_has_cancelled_is_not_lost(self) -> None:
+        cancelled: RecordFuture[RecordMetadata] = RecordFuture()
+        cancelled.cancel()
+        assert self.end([cancelled]) == []
+
+    def test_nothing_is_said_after_an_error_of_the_application(self) -> None:
+        assert self.end([RecordFuture()], is_quiet=True) == []
+
+    def test_counting_takes_no_more_memory_than_a_limit(self) -> None:
+        losses = Losses()
+        asked: RecordFuture[RecordMetadata] = RecordFuture()
+        losses.fail(asked, KohortTimeoutError("late"))
+        assert asked.exception() is not None
+        for _ in range(25_000):
+            losses.fail(RecordFuture(), KohortTimeoutError("late"))
+        assert losses.summary() == (
+            "25000 records were not stored, and nobody has asked what send returned for them: late"
+        )
+        assert len(losses._futures) <= 10_000

@@ -1,0 +1,142 @@
+"""Programs that end without closing their clients: what they sent arrives, the groups they were in hear of it.
+
+Each program is a Python of its own, for the end of the interpreter is what is tested.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kohort
+from kohort import TopicPartition
+from support.cli import Finished, run_python, started_python
+
+pytestmark = pytest.mark.interop
+
+SEND = """
+import atexit, os, sys, kohort
+producer = kohort.Producer(bootstrap_servers={address!r})
+for number in range(1000):
+    producer.send({topic!r}, b"%d" % number)
+{end}
+"""
+#: How a program ends -> (its last lines, its exit code, words on the error output).
+ENDS = {
+    "end of the file": ("", 0, ""),
+    "sys.exit": ("sys.exit(3)", 3, ""),
+    "exception": ("raise ValueError('mine')", 1, "ValueError: mine"),
+    "interrupt": ("raise KeyboardInterrupt", -signal.SIGINT, "KeyboardInterrupt"),
+    "forgotten": ("del producer", 0, ""),
+    "fork": ("if os.fork() == 0: sys.exit(0)\nos.wait()", 0, ""),
+    "thread": ("import threading; threading.Thread(target=producer.send, args=({topic!r}, b'last')).start()", 0, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with kohort.Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+def run(program: str, *options: str) -> Finished:
+    return run_python([*options, "-c", program])
+
+
+def stored(address: str, topic: str) -> int:
+    with kohort.Consumer(bootstrap_servers=address) as consumer:
+        return sum(consumer.end_offsets([TopicPartition(topic, 0)]).values())
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_what_was_sent_arrives_once_however_the_program_ends(address: str, name: str) -> None:
+    end, code, words = ENDS[name]
+    topic = name.replace(" ", "-")
+    done = run(SEND.format(address=address, topic=topic, end=end.format(topic=topic)))
+    assert done.code == code
+    assert words in done.err
+    assert "not stored" not in done.err
+    assert stored(address, topic) == 1000 + (name == "thread")
+
+
+def test_broker_may_be_given_by_name(address: str) -> None:
+    """A loop looks names up in a thread, and an interpreter that ends starts none."""
+    _, _, port = address.rpartition(":")
+    done = run(SEND.format(address=f"localhost:{port}", topic="by-name", end=""))
+    assert (done.code, done.err) == (0, "created topic by-name (1 partition)\n")
+    assert stored(address, "by-name") == 1000
+
+
+def test_broker_of_the_same_program_is_there_to_the_last(tmp_path: Path) -> None:
+    start = f"import kohort\nbroker = kohort.Broker(data_dir={str(tmp_path)!r}).start()\n"
+    program = start + SEND.format(address="ADDRESS", topic="own", end="").replace(
+        "'ADDRESS'", "broker.bootstrap_servers"
+    )
+    done = run(program)
+    assert (done.code, done.err) == (0, "created topic own (1 partition)\n")
+    with kohort.Broker(data_dir=tmp_path) as broker:
+        assert stored(broker.bootstrap_servers, "own") == 1000
+
+
+def test_forgotten_close_is_a_resource_warning(address: str) -> None:
+    """As Python has it for files: off by default, an option shows it."""
+    program = SEND.format(address=address, topic="warned", end="")
+    assert "ResourceWarning" not in run(program).err
+    assert run(program, "-W", "default").err.count("ResourceWarning: a producer was not closed") == 1
+    closed = SEND.format(address=address, topic="warned", end="producer.close()")
+    assert "ResourceWarning" not in run(closed, "-W", "default").err
+
+
+def test_what_no_broker_takes_is_counted() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{holder.getsockname()[1]}"
+        done = run(SEND.format(address=nowhere, topic="lost", end=""))
+        assert done.err == (
+            "1000 records were not stored, and nobody has asked what send returned for them: "
+            f"no broker can be reached: {nowhere} (Connection refused); "
+            "check bootstrap_servers and that the broker is running\n"
+        )
+        # Whoever has seen the error need not be told again.
+        seen = run(SEND.format(address=nowhere, topic="lost", end="producer.send('lost').result()"))
+        assert seen.err.count("999 records were") == 0
+        assert "BrokersUnreachableError" in seen.err
+
+
+def test_ctrl_c_ends_the_farewell() -> None:
+    """A broker that says nothing would hold up the program for seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        end = "atexit.register(print, 'ending')"
+        with started_python("-c", SEND.format(address=address, topic="t", end=end)) as program:
+            program.wait_for_lines(1, start="ending")
+            program.end(signal.SIGINT)
+    assert program.complaints == [
+        "1000 records were not stored, and nobody has asked what send returned for them: "
+        "the producer was closed before this record was acknowledged"
+    ]
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("end", ["", "sys.exit(0)", "del consumer; time.sleep(0)", "raise SystemExit"])
+def test_member_that_is_not_closed_leaves_its_group(address: str, protocol: str, end: str) -> None:
+    """Otherwise its partitions would be nobody's for a session, 45 s."""
+    with kohort.Admin(bootstrap_servers=address) as admin, kohort.Producer(bootstrap_servers=address) as producer:
+        for number in range(3):
+            producer.send("read", b"%d" % number).result(10)
+        done = run(f"""
+import sys, time, kohort
+consumer = kohort.Consumer(
+    bootstrap_servers={address!r}, group_id={protocol!r}, group_protocol={protocol!r}, auto_offset_reset="earliest"
+)
+consumer.subscribe(["read"], on_revoked=lambda *_: print("called"))
+while not consumer.poll(1.0, max_records=1): pass
+while not consumer.poll(1.0, max_records=1): pass
+{end}
+""")
+        assert (done.code, done.out, done.err) == (0, "", "")
+        assert admin.describe_group(protocol).members == ()
