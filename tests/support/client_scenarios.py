@@ -389,3 +389,25 @@ def reset_decides_where_to_start(bootstrap: str) -> None:
             with pytest.raises(BrokerError, match=r"auto\.offset\.reset is none"):
                 wait_until(lambda: False, "an error", none)
             wait_until(lambda: latest.position(partition) == 2, "latest goes to the end", latest)
+
+
+def surprises_of_groups_are_said(bootstrap: str, protocol: str, lines: Callable[[], list[str]]) -> None:
+    """A new group that starts behind what is there, and a member that stands by; `lines`: of the log so far."""
+    with new_topic(bootstrap, "surprises") as topic:
+        send_values(bootstrap, topic, [b"1", b"2", b"3"])
+        options = group_options(bootstrap, fresh("surprised"), protocol)
+        options.pop("auto_offset_reset", None)
+        group = options["group_id"]
+        expected = [
+            f"group {group} starts at the end of the log; 3 older records are read with auto_offset_reset='earliest'"
+        ]
+        with Consumer(**options) as first, Consumer(**options) as second:
+            first.subscribe([topic])
+            wait_until(lambda: lines() == expected, "the line about older records", first)
+            second.subscribe([topic])
+
+            def both_polled() -> bool:
+                first.poll(0.05)
+                return lines()[1:] == [f"no partition for this member of group {group}: 2 members share 1 partition"]
+
+            wait_until(both_polled, "the line about the missing partition", second)

@@ -51,6 +51,13 @@ class ClientSuite:
         """enable.auto.commit."""
         client_scenarios.progress_is_committed_by_itself(address, protocol)
 
+    @both_protocols
+    def test_surprises_of_groups_are_said(self, address: str, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+        """The log: a start at the end, a member without a partition."""
+        client_scenarios.surprises_of_groups_are_said(
+            address, protocol, lambda: [record.getMessage() for record in caplog.records]
+        )
+
     def test_partitions_are_assigned_by_hand(self, address: str) -> None:
         """assign."""
         client_scenarios.partitions_are_assigned_by_hand(address)

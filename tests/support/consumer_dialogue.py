@@ -6,7 +6,7 @@ them over (`by_hand`); heartbeats, joins, commits and fetches are always the tes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
@@ -75,9 +75,9 @@ def orders(*partitions: int) -> list[TopicPartition]:
 class ConsumerDialogue:
     """The machine, its clock, what it has sent and delivered, and what the cluster would say."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, *, given: Container[str] = (), **options: object) -> None:
         values = CONSUMER_OPTIONS.parse({"group_id": "billing", "auto_offset_reset": "earliest", **options})
-        self.settings = consumer_settings(values)
+        self.settings = consumer_settings(values, given)
         self.machine = ConsumerMachine(client_settings(values), self.settings, member_id="m-1")
         self.now_ms = 1_000_000
         #: topic -> (id, number of partitions); what is missing here does not exist.

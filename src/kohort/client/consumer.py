@@ -83,10 +83,11 @@ class Consumer(OffsetCalls):
         Raises:
             ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
         """
-        values = CONSUMER_OPTIONS.parse(CONSUMER_OPTIONS.gather(config, options))
+        given = CONSUMER_OPTIONS.gather(config, options)
+        values = CONSUMER_OPTIONS.parse(given)
         identity = uuid4()
         client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
-        self._settings = consumer_settings(values)
+        self._settings = consumer_settings(values, given)
         self._default_timeout_s = values["default.api.timeout.ms"] / 1000
         self._handler = FetchHandler(
             check_crcs=self._settings.check_crcs, is_read_committed=self._settings.is_read_committed

@@ -92,6 +92,7 @@ class ConsumerMachine:
             reset=settings.auto_offset_reset,
             on_trouble=self._on_partition_trouble,
             deliver=self._requests.deliver,
+            on_skipped=None if self._group is None or settings.is_reset_chosen else self._on_skipped,
         )
         self._sender = FetchSender(
             self._requests,
@@ -335,6 +336,13 @@ class ConsumerMachine:
         reading = self._readings.get(partition)
         fence = None if reading is None else reading.fence
         self._requests.deliver(Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
+
+    def _on_skipped(self, count: int) -> None:
+        records = "1 older record is" if count == 1 else f"{count} older records are"
+        self._requests.warn(
+            f"group {self._settings.group_id} starts at the end of the log; "
+            f"{records} read with auto_offset_reset='earliest'"
+        )
 
     # -- what the parts need: membership's Host, commits' Committer -------------------------------------------------
 

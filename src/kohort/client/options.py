@@ -6,7 +6,7 @@ Source: Apache Kafka's consumer, producer and admin configurations. Where a defa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -249,6 +249,8 @@ class ConsumerSettings:
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     auto_offset_reset: str
+    #: The application has said so itself: where it starts is no surprise to it.
+    is_reset_chosen: bool
     session_timeout_ms: int
     heartbeat_interval_ms: int
     #: Told to a KIP-848 coordinator; -1 leaves it to the coordinator.
@@ -282,8 +284,11 @@ def client_settings(values: Mapping[str, Any], *, seed: int = 0) -> ClientSettin
     )
 
 
-def consumer_settings(values: Mapping[str, Any]) -> ConsumerSettings:
-    """Settings from options that `CONSUMER_OPTIONS` has parsed; options that contradict each other are refused."""
+def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> ConsumerSettings:
+    """Settings from options that `CONSUMER_OPTIONS` has parsed; options that contradict each other are refused.
+
+    `given`: names of the options that are not left at their defaults.
+    """
     if values["group.id"] == "":
         raise ConfigError("group.id cannot be empty: give the group a name, or leave the option out")
     proposed_ms = values["heartbeat.interval.ms"]
@@ -307,6 +312,7 @@ def consumer_settings(values: Mapping[str, Any]) -> ConsumerSettings:
         enable_auto_commit=values["enable.auto.commit"],
         auto_commit_interval_ms=values["auto.commit.interval.ms"],
         auto_offset_reset=values["auto.offset.reset"],
+        is_reset_chosen="auto.offset.reset" in given,
         session_timeout_ms=values["session.timeout.ms"],
         heartbeat_interval_ms=interval_ms,
         proposed_heartbeat_interval_ms=-1 if proposed_ms is None else proposed_ms,

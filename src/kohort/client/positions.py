@@ -55,6 +55,8 @@ class Readings:
         reset: `earliest`, `latest` or `none`.
         on_trouble: told of a partition for which no first offset can be found.
         deliver: takes to the application's side where a reading goes on whose offset did not exist.
+        on_skipped: told how many records lie before the ends at which partitions without a committed offset start;
+            `None` if nobody wants to know.
     """
 
     def __init__(
@@ -65,12 +67,16 @@ class Readings:
         reset: str,
         on_trouble: Callable[[TopicPartition, KohortError], None],
         deliver: Callable[[Chunk], None],
+        on_skipped: Callable[[int], None] | None = None,
     ) -> None:
         self._queries = queries
         self._committed = committed
         self._reset: Final = reset
         self._on_trouble = on_trouble
         self._deliver = deliver
+        self._on_skipped = on_skipped
+        #: Partitions whose start at the end was told: each rebalance starts there anew until something is committed.
+        self._told: set[TopicPartition] = set()
         self._table: dict[TopicPartition, Reading] = {}
 
     def __contains__(self, partition: object) -> bool:
@@ -170,7 +176,8 @@ class Readings:
         for reading in readings:
             reading.is_asked = True
 
-        def then(result: Result, _: int) -> None:
+        def then(result: Result, now_ms: int) -> None:
+            begun: dict[TopicPartition, int] = {}
             for reading in self._still_wanted(readings):
                 if isinstance(result, KohortError):
                     self._on_error(reading, result)
@@ -182,9 +189,31 @@ class Readings:
                 if reading.is_sent_elsewhere:
                     reading.is_sent_elsewhere = False
                     self._deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
+                else:
+                    begun[reading.partition] = reading.offset
+            if begun and timestamp == LATEST:
+                self._count_skipped(begun, now_ms)
 
         timestamp = EARLIEST if self._reset == "earliest" else LATEST
         wanted = {reading.partition: timestamp for reading in readings}
+        self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms)
+
+    def _count_skipped(self, begun: Mapping[TopicPartition, int], now_ms: int) -> None:
+        ends = {partition: end for partition, end in begun.items() if partition not in self._told}
+        if self._on_skipped is None or not ends:
+            return
+        self._told.update(ends)
+        tell = self._on_skipped
+
+        def then(result: Result, _: int) -> None:
+            if isinstance(result, KohortError):
+                return
+            firsts = {partition: 0 if found is None else found[0] for partition, found in result.items()}
+            count = sum(end - firsts[partition] for partition, end in ends.items())
+            if count > 0:
+                tell(count)
+
+        wanted = dict.fromkeys(ends, EARLIEST)
         self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms)
 
     def _still_wanted(self, readings: Iterable[Reading]) -> list[Reading]:

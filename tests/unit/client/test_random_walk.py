@@ -32,8 +32,11 @@ from kohort.client.exchange import (
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import encode_assignment, encode_subscription
+from kohort.wire.messages import consumer_group_describe, describe_groups
 from kohort.wire.messages import consumer_group_heartbeat as heartbeat
+from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -263,7 +266,7 @@ class Walk(ConsumerDialogue):
                     error = ErrorCode.MEMBER_ID_REQUIRED
                 self.generation += 1
                 leads = self.draw.random() < 0.5
-                members = [
+                joined = [
                     JoinGroupResponseMember(member_id=name, metadata=encode_subscription(["orders"]))
                     for name in ("c-1", "c-2")
                 ]
@@ -273,7 +276,7 @@ class Walk(ConsumerDialogue):
                     protocol_name="range",
                     leader="c-1" if leads else "c-2",
                     member_id="c-1",
-                    members=members if leads else [],
+                    members=joined if leads else [],
                 )
             case SyncGroupRequest():
                 partitions = self.draw.sample(range(4), self.draw.randrange(5))
@@ -282,6 +285,12 @@ class Walk(ConsumerDialogue):
                 answer = HeartbeatResponse(error_code=error)
             case LeaveGroupRequest():
                 answer = LeaveGroupResponse(error_code=error)
+            case DescribeGroupsRequest():
+                members = [describe_groups.DescribedGroupMember()] * self.draw.randrange(8)
+                answer = DescribeGroupsResponse(groups=[describe_groups.DescribedGroup(members=members)])
+            case ConsumerGroupDescribeRequest():
+                group = consumer_group_describe.DescribedGroup(error_code=error)
+                answer = ConsumerGroupDescribeResponse(groups=[group] if is_good else [])
             case _:
                 raise AssertionError(f"nobody answers {type(request).__name__}")
         self.answer(request, answer)

@@ -33,6 +33,7 @@ _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 class ClassicMember(Member):
     """Speaks JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
+    is_classic = True
     _due_ms: int = 0
     #: JoinGroup, SyncGroup or Heartbeat under way.
     _in_flight: int | None = None

@@ -33,6 +33,7 @@ _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 class ConsumerMember(Member):
     """Speaks ConsumerGroupHeartbeat."""
 
+    is_classic = False
     #: topic id -> partitions that the coordinator lets the member have; `None` before its first word.
     _target: Mapping[TopicId, tuple[int, ...]] | None = None
     #: topic -> id under which its partitions were given.

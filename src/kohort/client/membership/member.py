@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
 from kohort.client.exchange import CallbackDone, Identity, QuestionKind, Start
 from kohort.client.membership.callbacks import Callbacks
+from kohort.client.membership.idleness import Idleness
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
 from kohort.client.options import ConsumerSettings
 from kohort.client.requests import Requests
@@ -64,6 +65,9 @@ class Member(ABC):
         member_id: made by the client; the classic protocol gets one from the coordinator.
     """
 
+    #: Whether it speaks the classic protocol.
+    is_classic: ClassVar[bool]
+
     def __init__(
         self,
         host: Host,
@@ -87,6 +91,7 @@ class Member(ABC):
         self.callbacks = Callbacks(
             requests, timeout_ms=settings.max_poll_interval_ms, policy=settings.revocation_timeout_policy
         )
+        self._idleness = Idleness(requests, group_id=settings.group_id, is_classic=self.is_classic)
         self._host = host
         self._requests = requests
         self._cluster = cluster
@@ -327,13 +332,17 @@ class Member(ABC):
         return self.state in ACTIVE and not self.callbacks.is_running and not self._is_waiting_for_poll
 
     def _shared_deadline(self) -> int | None:
-        deadlines = [self.callbacks.next_deadline()]
+        deadlines = [self.callbacks.next_deadline(), self._idleness.next_deadline()]
         if self._is_counted():
             deadlines.append(self._polled_ms + self._settings.max_poll_interval_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _check_application(self, now_ms: int) -> None:
-        """Leave if the application is too slow: it does not poll, or its revocation callback does not return."""
+        """Leave if the application is too slow: it does not poll, or its revocation callback does not return.
+
+        And tell it if there is nothing to poll for.
+        """
+        self._idleness.on_tick(now_ms, partition_count=self._count_missed(), coordinator=self._lookup.endpoint)
         if self.callbacks.must_leave(now_ms):
             self._abandon("its revocation callback took too long", now_ms)
         elif self._is_counted() and now_ms >= self._polled_ms + self._settings.max_poll_interval_ms:
@@ -343,6 +352,11 @@ class Member(ABC):
                 "poll more often, or take fewer records at a time",
                 now_ms,
             )
+
+    def _count_missed(self) -> int:
+        """How many partitions a member at rest that holds none might hold; 0 for every other member."""
+        is_idle = self.state is MemberState.STABLE and self._has_assignment and not self.owned
+        return sum(len(self._cluster.partitions_of(topic)) for topic in self.topics) if is_idle else 0
 
     def _abandon(self, why: str, now_ms: int) -> None:
         self._send_leave(None, now_ms)
