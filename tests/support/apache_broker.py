@@ -43,11 +43,12 @@ class ApacheKafka:
         self._is_temporary = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="apache-kafka-"))
         self.port, controller = free_port(), free_port()
+        self._quorum = f"1@127.0.0.1:{controller}"
         self._config = self.directory / "server.properties"
         settings: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.quorum.voters": self._quorum,
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",
@@ -60,6 +61,7 @@ class ApacheKafka:
             "share.coordinator.state.topic.min.isr": 1,
             **(properties or {}),
         }
+        self.port = int(str(settings["listeners"]).partition(",")[0].rpartition(":")[2])
         self._config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -67,6 +69,17 @@ class ApacheKafka:
     def bootstrap_servers(self) -> str:
         """HOST:PORT."""
         return f"127.0.0.1:{self.port}"
+
+    def follower_properties(self, *, node_id: int) -> dict[str, object]:
+        """What makes another broker a part of this one's cluster, whose controller this one is."""
+        port = free_port()
+        return {
+            "process.roles": "broker",
+            "node.id": node_id,
+            "controller.quorum.voters": self._quorum,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        }
 
     def format(self) -> None:
         """Prepare the data directory once."""

@@ -367,22 +367,30 @@ class ConsumerDialogue:
 
     def serve(
         self, records: Mapping[int, bytes] | None = None, *, errors: Mapping[int, ErrorCode] | None = None
-    ) -> FetchRequest:
-        """Answer the open fetch with these bytes, or codes, per partition of orders; the others get nothing."""
+    ) -> None:
+        """Answer the open fetches with these bytes, or codes, per partition of orders; the others get nothing."""
         self.settle()
-        request = self.expect(FetchRequest)
+        requests = [send.request for send in self.find(FetchRequest) if isinstance(send.request, FetchRequest)]
+        assert requests, "nothing is being fetched"
+        # What does not wait is answered first.
+        for request in sorted(requests, key=lambda request: request.max_wait_ms):
+            self.serve_one(request, records or {}, errors)
+
+    def serve_one(
+        self, request: FetchRequest, records: Mapping[int, bytes], errors: Mapping[int, ErrorCode] | None = None
+    ) -> None:
+        """Answer one open fetch, as `serve`."""
         data = [
             PartitionData(
                 partition_index=entry.partition,
                 error_code=(errors or {}).get(entry.partition, ErrorCode.NONE),
-                records=memoryview((records or {}).get(entry.partition, b"")),
+                records=memoryview(records.get(entry.partition, b"")),
             )
             for topic in request.topics
             for entry in topic.partitions
         ]
         response = FetchResponse(responses=[FetchableTopicResponse(topic_id=ORDERS, partitions=data)])
         self.answer(request, response, version=17)
-        return request
 
     # -- what came out --------------------------------------------------------------------------------------------
 

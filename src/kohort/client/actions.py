@@ -32,6 +32,8 @@ class Lane(Enum):
     COORDINATOR = "coordinator"
     #: Long-polling fetches.
     FETCH = "fetch"
+    #: Fetches that do not wait, of partitions that were not ready when the long one went out.
+    FETCH_AT_ONCE = "fetch at once"
     PRODUCE = "produce"
 
 

@@ -351,9 +351,12 @@ class Consumer(OffsetCalls):
         self._thread.post(Polled(consumed=self._handler.consumed() if self._settings.enable_auto_commit else {}))
 
     def _report_released(self) -> None:
+        for partition, start in self._handler.given_way().items():
+            assert start.offset is not None, "what gives way has a position"
+            self._thread.post(Sought(partition=partition, fence=start.fence, offset=start.offset))
         released = self._handler.released_bytes()
         if released:
-            self._thread.post(ChunkTaken(size_bytes=released))
+            self._thread.post(ChunkTaken(sizes=released))
 
     def _serve_until(self, ticket: Future[object], until_s: float, *, with_progress: bool) -> None:
         """Run callbacks until a ticket has ended or time is up."""

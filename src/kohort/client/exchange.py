@@ -81,9 +81,9 @@ class Polled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTaken:
-    """So many bytes of fetched data are not held any more."""
+    """So many bytes of these partitions' fetched data are not held any more."""
 
-    size_bytes: int
+    sizes: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,8 +247,16 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GiveWay:
+    """Data of a paused partition is in the way of others: drop it, it is read again when the partition goes on."""
+
+    partition: TopicPartition
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     """A broker has answered: an earlier report that none can be reached is out of date."""
 
 
-Delivery = Question | Identity | Chunk | Trouble | Recovered
+Delivery = Question | Identity | Chunk | Trouble | GiveWay | Recovered

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from kohort.client.exchange import Chunk, Fence, Identity, Question, Recovered, Trouble
+from kohort.client.exchange import Chunk, Fence, GiveWay, Identity, Question, Recovered, Trouble
 from kohort.client.fetch.handler import FetchHandler
 from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition
@@ -59,6 +59,8 @@ class Inbox:
             match item:
                 case Chunk():
                     self._handler.add(item)
+                case GiveWay(partition=partition, fence=fence):
+                    self._handler.give_way(partition, fence)
                 case Question():
                     self.asked.append(item)
                 case Trouble():

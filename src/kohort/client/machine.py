@@ -188,8 +188,8 @@ class ConsumerMachine:
                 self._note_consumed(consumed, now_ms)
                 if self._member is not None:
                     self._member.on_polled(now_ms)
-            case ChunkTaken(size_bytes=size_bytes):
-                self._sender.buffer.release(size_bytes)
+            case ChunkTaken(sizes=sizes):
+                self._sender.buffer.release(sizes)
             case CallbackStarted(question=question):
                 if self._member is not None:
                     self._member.callbacks.on_started(question, now_ms)
@@ -219,6 +219,7 @@ class ConsumerMachine:
                     reading = self._readings.get(partition)
                     if reading is not None:
                         reading.is_paused = is_paused
+                        reading.is_giving_way = False
             case CloseAsked():
                 self._closing = event
                 self._leave(self._finish, now_ms)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kohort.client.actions import Endpoint
 from kohort.client.committed_offsets import CommittedOffsets
 from kohort.client.exchange import Chunk, Fence, Start, empty_chunk
 from kohort.client.offset_queries import EARLIEST, LATEST, OffsetQueries, Result
@@ -45,6 +46,12 @@ class Reading:
     attempts: int = 0
     #: Replica to read from (KIP-392); -1 means the leader.
     preferred_node: int = -1
+    #: Broker that a fetch of it is under way to.
+    asked_of: Endpoint | None = None
+    #: A fetch that did not wait found nothing: it waits for data together with its broker's other partitions.
+    is_waiting: bool = False
+    #: The application was told to drop what it holds of this paused partition.
+    is_giving_way: bool = False
 
 
 class Readings:

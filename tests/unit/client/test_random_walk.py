@@ -22,6 +22,8 @@ from kohort.client.exchange import (
     ChunkTaken,
     CommitAsked,
     Fence,
+    GiveWay,
+    Paused,
     Polled,
     QuestionKind,
     Sought,
@@ -123,7 +125,7 @@ class Walk(ConsumerDialogue):
         name = self.draw.choice(
             ["poll"] * 6
             + ["answer_question"] * 6
-            + ["start_callback", "take", "seek", "commit", "resubscribe", "restart"]
+            + ["start_callback", "take", "seek", "pause", "give_way", "commit", "resubscribe", "restart"]
         )
         getattr(self, f"act_{name}")()
 
@@ -153,8 +155,11 @@ class Walk(ConsumerDialogue):
 
     def act_take(self) -> None:
         for chunk in self.delivered(Chunk):
-            self.take(ChunkTaken(size_bytes=chunk.size_bytes))
-        self.actions = [each for each in self.actions if not isinstance(getattr(each, "item", None), Chunk)]
+            self.take(ChunkTaken(sizes={chunk.partition: chunk.size_bytes}))
+        self.forget_delivered(Chunk)
+
+    def forget_delivered(self, kind: type[object]) -> None:
+        self.actions = [each for each in self.actions if not isinstance(getattr(each, "item", None), kind)]
         self.checked = len(self.actions)
 
     def act_seek(self) -> None:
@@ -163,6 +168,18 @@ class Walk(ConsumerDialogue):
             fence = self.new_fence()
             self.held[partition] = fence
             self.take(Sought(partition=partition, fence=fence, offset=self.draw.randrange(50)))
+
+    def act_pause(self) -> None:
+        if self.held:
+            partition = self.draw.choice(sorted(self.held))
+            self.take(Paused(partitions=(partition,), is_paused=self.draw.random() < 0.5))
+
+    def act_give_way(self) -> None:
+        for each in self.delivered(GiveWay):
+            if self.held.get(each.partition) == each.fence:
+                fence = self.held[each.partition] = self.new_fence()
+                self.take(Sought(partition=each.partition, fence=fence, offset=self.draw.randrange(50)))
+        self.forget_delivered(GiveWay)
 
     def act_commit(self) -> None:
         ticket = f"commit-{len(self.tickets)}"
@@ -230,8 +247,7 @@ class Walk(ConsumerDialogue):
         entries = [entry for topic in request.topics for entry in topic.partitions]
         data = {entry.partition: batch(entry.fetch_offset, 3) for entry in entries if self.draw.random() < 0.5}
         bad = {} if is_good else {entries[0].partition: self.draw.choice(FETCH_ERRORS)}
-        if len(self.find(FetchRequest)) == 1:
-            self.serve(data, errors=bad)
+        self.serve_one(request, data, bad)
 
     def respond_heartbeat(self, request: ConsumerGroupHeartbeatRequest, *, is_good: bool) -> None:
         error = ErrorCode.NONE if is_good else self.draw.choice(HEARTBEAT_ERRORS)

@@ -1,7 +1,8 @@
 """The application's half of fetching: what has arrived, how far each partition has been handed out.
 
 Laws: positions of a reading never skip a record and never repeat one; data of an earlier reading of a partition, or of
-one that was given up, is dropped unread; data of a paused partition waits. Nothing is decoded before it is wanted.
+one that was given up, is dropped unread; data of a paused partition waits, and gives way when it is in the way of
+others. Nothing is decoded before it is wanted.
 Source: the consumer threading refactor (CTR): FetchHandler.
 """
 
@@ -67,7 +68,10 @@ class FetchHandler:
         self._held: dict[TopicPartition, _Held] = {}
         self._pieces: deque[_Piece] = deque()
         self._next_fence = 1
-        self._released = 0
+        #: partition -> bytes that are not held any more, since `released_bytes` was last asked.
+        self._released: dict[TopicPartition, int] = {}
+        #: Paused partitions whose data was dropped for others, and the fences that they got for it.
+        self._given_way: dict[TopicPartition, Fence] = {}
         #: partition -> position, where it has moved since `consumed` was last asked.
         self._moved: dict[TopicPartition, int] = {}
 
@@ -120,6 +124,21 @@ class FetchHandler:
         for each in partitions:
             self._held[each].is_paused = is_paused
 
+    def give_way(self, partition: TopicPartition, fence: Fence) -> None:
+        """Drop the data of a paused partition: it is to be read again from the application's position."""
+        held = self._held.get(partition)
+        if held is None or held.fence != fence or not held.is_paused:
+            return
+        held.position = self.position(partition)
+        if held.position is not None:
+            held.fence = self._given_way[partition] = self._new_fence()
+            self._drop_outdated()
+
+    def given_way(self) -> dict[TopicPartition, Start]:
+        """How the background is to read what gave way since the last call, and was not changed otherwise."""
+        given, self._given_way = self._given_way, {}
+        return {each: start for each, start in self.starts(given).items() if start.fence == given[each]}
+
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
         return {each for each, held in self._held.items() if held.is_paused}
@@ -148,9 +167,9 @@ class FetchHandler:
         moved, self._moved = self._moved, {}
         return moved
 
-    def released_bytes(self) -> int:
-        """Bytes of data that are not held any more, since the last call."""
-        released, self._released = self._released, 0
+    def released_bytes(self) -> dict[TopicPartition, int]:
+        """Bytes of each partition's data that are not held any more, since the last call."""
+        released, self._released = self._released, {}
         return released
 
     # -- data -------------------------------------------------------------------------------------------------------
@@ -159,7 +178,7 @@ class FetchHandler:
         """Data has arrived."""
         held = self._held.get(chunk.partition)
         if held is None or held.fence != chunk.fence:
-            self._released += chunk.size_bytes
+            self._release(chunk)
             return
         parts = committed_parts(chunk.records, chunk.aborted) if self._is_read_committed else [chunk.records]
         self._pieces.append(
@@ -274,7 +293,7 @@ class FetchHandler:
 
     def _finish(self, piece: _Piece, held: _Held) -> None:
         self._pieces.remove(piece)
-        self._released += piece.size_bytes
+        self._release(piece)
         if held.position is None or held.position < piece.next_offset:
             self._move(piece.partition, piece.next_offset)
 
@@ -289,8 +308,12 @@ class FetchHandler:
             if held is not None and held.fence == piece.fence:
                 kept.append(piece)
             else:
-                self._released += piece.size_bytes
+                self._release(piece)
         self._pieces = kept
+
+    def _release(self, data: _Piece | Chunk) -> None:
+        if data.size_bytes:
+            self._released[data.partition] = self._released.get(data.partition, 0) + data.size_bytes
 
     def _new_fence(self) -> Fence:
         fence = Fence(self._next_fence)

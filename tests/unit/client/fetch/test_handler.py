@@ -100,8 +100,8 @@ def test_memory_is_reported_when_a_piece_is_used_up(handler: FetchHandler) -> No
     handler.take(5)
     assert handler.take(5) == []
 
-    assert handler.released_bytes() == len(records)
-    assert handler.released_bytes() == 0
+    assert handler.released_bytes() == {orders(0)[0]: len(records)}
+    assert handler.released_bytes() == {}
 
 
 def test_data_of_a_partition_that_was_given_up_is_dropped(handler: FetchHandler) -> None:
@@ -112,7 +112,7 @@ def test_data_of_a_partition_that_was_given_up_is_dropped(handler: FetchHandler)
     handler.stop(orders(0))
 
     assert offsets(handler) == []
-    assert handler.released_bytes() == len(records)
+    assert handler.released_bytes() == {orders(0)[0]: len(records)}
     assert handler.position(orders(0)[0]) is None
 
 
@@ -125,7 +125,7 @@ def test_late_data_of_an_earlier_assignment_is_dropped(handler: FetchHandler) ->
     handler.add(late)
 
     assert offsets(handler) == []
-    assert handler.released_bytes() == late.size_bytes
+    assert handler.released_bytes() == {orders(0)[0]: late.size_bytes}
 
 
 def test_paused_data_waits(handler: FetchHandler) -> None:
@@ -190,6 +190,42 @@ def test_damaged_data_is_an_error_that_says_where(handler: FetchHandler) -> None
 
     handler.seek(orders(0)[0], 6)
     assert offsets(handler) == []
+
+
+def test_paused_data_that_gives_way_is_read_again_from_where_the_application_was(handler: FetchHandler) -> None:
+    """C5: it made room for others; nothing is skipped, nothing repeated."""
+    partition = orders(0)[0]
+    first = chunk(handler, 0, batch(0, 6), offset=0)
+    handler.add(first)
+    handler.take(2)
+    handler.pause([partition], is_paused=True)
+
+    handler.give_way(partition, first.fence)
+
+    assert handler.released_bytes() == {partition: first.size_bytes}
+    start = handler.given_way()[partition]
+    assert (start.offset, start.is_paused) == (2, True)
+    assert start.fence != first.fence
+    assert handler.given_way() == {}
+    handler.pause([partition], is_paused=False)
+    handler.add(chunk(handler, 0, batch(0, 6), offset=2))
+    assert offsets(handler) == [(0, 2), (0, 3), (0, 4), (0, 5)]
+
+
+def test_data_of_a_partition_that_goes_on_gives_no_way(handler: FetchHandler) -> None:
+    """The application was quicker than the order to drop it, or has read on elsewhere since."""
+    partition = orders(0)[0]
+    first = chunk(handler, 0, batch(0, 2), offset=0)
+    handler.add(first)
+
+    handler.give_way(partition, first.fence)
+    assert handler.given_way() == {}
+    assert offsets(handler) == [(0, 0), (0, 1)]
+
+    handler.pause([partition], is_paused=True)
+    handler.give_way(partition, first.fence)
+    handler.seek(partition, 40)
+    assert handler.given_way() == {}, "the seek has told the background already"
 
 
 def test_checksums_can_be_left_unchecked() -> None:
@@ -297,6 +333,19 @@ class Reading(RuleBasedStateMachine):
             self.handler.pause(orders(index), is_paused=is_paused)
 
     @rule(index=st.integers(0, 1))
+    def give_way(self, index: int) -> None:
+        partition = orders(index)[0]
+        if partition not in self.handler.assignment:
+            return
+        before = self.handler.starts([partition])[partition].fence
+        self.handler.give_way(partition, before)
+        for each, start in self.handler.given_way().items():
+            assert each in self.handler.paused()
+            assert start.fence != before
+            assert start.offset == self.expected[each]
+            self.fetched[each] = start.offset
+
+    @rule(index=st.integers(0, 1))
     def hand_over_and_back(self, index: int) -> None:
         partition = orders(index)[0]
         self.handler.stop([partition])
@@ -309,7 +358,7 @@ class Reading(RuleBasedStateMachine):
     @invariant()
     def memory_is_accounted_for(self) -> None:
         if hasattr(self, "handler"):
-            self.held_bytes -= self.handler.released_bytes()
+            self.held_bytes -= sum(self.handler.released_bytes().values())
             assert self.held_bytes >= 0
 
     @invariant()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Disconnect, Endpoint
+from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.events import Failure
-from kohort.client.exchange import ChunkTaken, Fence, PartitionsAssigned, Paused, Sought, Start
+from kohort.client.exchange import ChunkTaken, Fence, GiveWay, PartitionsAssigned, Paused, Sought, Start
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest
@@ -114,9 +114,9 @@ def test_partition_with_data_goes_to_the_back() -> None:
 
 
 def test_buffer_bounds_what_is_fetched_ahead() -> None:
-    """C5: in bytes; the limit of the request is what is left."""
+    """C5: in bytes; the limit of the request is what is left, but for a quarter that is kept for who comes later."""
     consumer = reading(0, fetch_buffer_bytes=16 * KIB, fetch_max_bytes=64 * KIB)
-    assert consumer.expect(FetchRequest).max_bytes == 16 * KIB
+    assert consumer.expect(FetchRequest).max_bytes == 12 * KIB
     big = batch(0, 1_200)
     assert 12 * KIB < len(big) < 16 * KIB
 
@@ -124,19 +124,150 @@ def test_buffer_bounds_what_is_fetched_ahead() -> None:
     consumer.advance(5_000)
     assert consumer.find(FetchRequest) == [], "less than a quarter is free"
 
-    consumer.take(ChunkTaken(size_bytes=len(big)))
-    assert consumer.expect(FetchRequest).max_bytes == 16 * KIB
+    consumer.take(ChunkTaken(sizes={partition(0): len(big)}))
+    assert consumer.expect(FetchRequest).max_bytes == 12 * KIB
 
 
-def test_fetches_under_way_count_too() -> None:
-    """Two brokers share one buffer."""
-    consumer = ConsumerDialogue(group_id=None, fetch_buffer_bytes=16 * KIB, fetch_max_bytes=10 * KIB)
-    consumer.brokers[2] = Endpoint("127.0.0.1", 9093)
-    consumer.leaders[partition(1)] = 2
+def brokers(count: int, **options: object) -> ConsumerDialogue:
+    """A consumer of one partition on each of so many brokers."""
+    consumer = ConsumerDialogue(group_id=None, **options)
+    for index in range(count):
+        consumer.brokers[1 + index] = Endpoint("127.0.0.1", 9092 + index)
+        consumer.leaders[partition(index)] = 1 + index
+    consumer.topics["orders"] = (ORDERS, count)
+    assign(consumer, dict.fromkeys(range(count), 0))
+    return consumer
 
-    assign(consumer, {0: 0, 1: 0})
 
-    assert sorted(send.request.max_bytes for send in consumer.find(FetchRequest)) == [6 * KIB, 10 * KIB]  # type: ignore[attr-defined]
+def fetch_of(consumer: ConsumerDialogue, index: int) -> FetchRequest:
+    """The open fetch of a partition of orders."""
+    consumer.settle()
+    found = [
+        send.request
+        for send in consumer.find(FetchRequest)
+        if isinstance(send.request, FetchRequest)
+        and any(entry.partition == index for topic in send.request.topics for entry in topic.partitions)
+    ]
+    assert len(found) == 1, f"{len(found)} open fetches of partition {index}"
+    return found[0]
+
+
+def test_every_broker_is_asked_at_once_with_default_options() -> None:
+    """One fetch reserves what it can bring, not all of fetch.max.bytes: the second broker was never asked before."""
+    consumer = brokers(3)
+
+    for offset in range(0, 500, 10):
+        assert consumer.fetching() == {partition(0): offset, partition(1): 0, partition(2): 0}
+        consumer.serve_one(fetch_of(consumer, 0), {0: batch(offset, 10)})
+
+    assert {fetch_of(consumer, index).max_bytes for index in range(3)} == {4 * KIB * KIB}
+
+
+def test_brokers_have_equal_shares_of_the_buffer() -> None:
+    """What all may bring together stays within the limit."""
+    consumer = brokers(2, fetch_buffer_bytes=16 * KIB, fetch_max_bytes=10 * KIB)
+
+    assert [fetch_of(consumer, index).max_bytes for index in range(2)] == [6 * KIB, 6 * KIB]
+
+
+def test_broker_whose_data_nobody_takes_stands_in_nobodys_way() -> None:
+    """C5: its own share is used up, not that of others."""
+    consumer = brokers(2, fetch_buffer_bytes=16 * KIB)
+    consumer.serve_one(fetch_of(consumer, 0), {0: batch(0, 550)})
+
+    assert set(consumer.fetching()) == {partition(1)}
+    for _ in range(3):
+        small = batch(fetch_of(consumer, 1).topics[0].partitions[0].fetch_offset, 10)
+        consumer.serve_one(fetch_of(consumer, 1), {1: small})
+        consumer.take(ChunkTaken(sizes={partition(1): len(small)}))
+    assert set(consumer.fetching()) == {partition(1)}
+
+
+def test_broker_that_has_waited_longest_comes_first() -> None:
+    """Where the buffer holds little more than one batch, brokers take turns."""
+    consumer = brokers(3, fetch_buffer_bytes=1)
+    asked: list[int] = []
+    for _ in range(9):
+        (chosen,) = consumer.fetching()
+        asked.append(chosen.partition)
+        offset = fetch_of(consumer, chosen.partition).topics[0].partitions[0].fetch_offset
+        consumer.serve_one(fetch_of(consumer, chosen.partition), {chosen.partition: batch(offset, 5)})
+        assert consumer.fetching() == {}, "the one batch fills the buffer"
+        consumer.take(ChunkTaken(sizes={chosen: consumer.chunks()[-1].size_bytes}))
+
+    assert sorted(asked) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert len(set(asked[:3])) == 3
+
+
+def test_paused_data_gives_way_to_who_can_be_read() -> None:
+    """What was fetched of a paused partition filled the buffer, and nothing else was read any more."""
+    consumer = reading(0, fetch_buffer_bytes=16 * KIB, fetch_max_bytes=64 * KIB)
+    big = batch(0, 1_200)
+    consumer.serve({0: big})
+    consumer.take(Paused(partitions=(partition(0),), is_paused=True))
+    assert consumer.delivered(GiveWay) == [], "there is room, and nobody else"
+
+    consumer.take(
+        PartitionsAssigned(
+            starts={
+                partition(0): Start(fence=Fence(1), offset=0, is_paused=True),
+                partition(1): Start(fence=Fence(9), offset=0),
+            }
+        )
+    )
+    consumer.settle()
+    assert consumer.delivered(GiveWay) == [GiveWay(partition=partition(0), fence=Fence(1))]
+    assert consumer.fetching() == {}
+    consumer.advance(5_000)
+    assert len(consumer.delivered(GiveWay)) == 1, "asked for once"
+
+    consumer.take(Sought(partition=partition(0), fence=Fence(10), offset=0))
+    consumer.take(ChunkTaken(sizes={partition(0): len(big)}))
+    assert consumer.fetching() == {partition(1): 0}
+    consumer.take(Paused(partitions=(partition(0),), is_paused=False))
+    assert consumer.fetching() == {partition(0): 0, partition(1): 0}
+
+
+def test_paused_data_is_kept_while_there_is_room() -> None:
+    """C5: reading it again would cost the broker twice."""
+    consumer = reading(0, 0)
+    consumer.take(Paused(partitions=(partition(0),), is_paused=True))
+
+    consumer.serve({0: batch(0, 1_000)})
+    consumer.advance(5_000)
+
+    assert consumer.fetching() == {partition(1): 0}
+    assert consumer.delivered(GiveWay) == []
+
+
+def test_partition_that_becomes_ready_does_not_wait_for_its_neighbours() -> None:
+    """The others' long fetch is under way for fetch.max.wait.ms: one that does not wait goes beside it."""
+    consumer = reading(0, 0)
+    long = consumer.expect(FetchRequest)
+
+    consumer.take(Sought(partition=partition(0), fence=Fence(99), offset=50))
+
+    beside = next(send for send in consumer.find(FetchRequest) if send.request is not long)
+    assert beside.lane is Lane.FETCH_AT_ONCE
+    assert (beside.request.max_wait_ms, fetch_of(consumer, 1)) == (0, long)  # type: ignore[attr-defined]
+    consumer.serve_one(beside.request, {0: batch(50, 5)})  # type: ignore[arg-type]
+    assert [(chunk.partition, chunk.offset) for chunk in consumer.chunks()] == [(partition(0), 50)]
+
+
+def test_fetch_that_does_not_wait_is_not_repeated_without_data() -> None:
+    """A partition at its end waits with the others: from the next long fetch on."""
+    consumer = reading(0, 0)
+    long = consumer.expect(FetchRequest)
+    consumer.take(Sought(partition=partition(0), fence=Fence(99), offset=50))
+    beside = next(send.request for send in consumer.find(FetchRequest) if send.request is not long)
+    assert isinstance(beside, FetchRequest)
+
+    consumer.serve_one(beside, {})
+    assert [send.request for send in consumer.find(FetchRequest)] == [long]
+    consumer.serve_one(long, {})
+
+    assert consumer.fetching() == {partition(0): 50, partition(1): 0}
+    assert consumer.expect(FetchRequest).max_wait_ms > 0
 
 
 def test_buffer_of_nothing_fetches_nothing() -> None:
@@ -155,7 +286,7 @@ def test_failed_fetch_gives_its_room_back() -> None:
         consumer.fail(consumer.expect(FetchRequest), Failure.DISCONNECTED)
         consumer.advance(2_000)
 
-    assert consumer.expect(FetchRequest).max_bytes == 16 * KIB
+    assert consumer.expect(FetchRequest).max_bytes == 12 * KIB
 
 
 # -- readings that change ---------------------------------------------------------------------------------------------
@@ -164,9 +295,10 @@ def test_failed_fetch_gives_its_room_back() -> None:
 def test_data_for_an_earlier_seek_is_dropped() -> None:
     """Positions never skip: what was on its way belongs to the reading before."""
     consumer = reading(0, 0)
+    stale = consumer.expect(FetchRequest)
     consumer.take(Sought(partition=partition(0), fence=Fence(99), offset=50))
 
-    consumer.serve({0: batch(0, 10), 1: batch(0, 10)})
+    consumer.serve_one(stale, {0: batch(0, 10), 1: batch(0, 10)})
 
     assert [chunk.partition for chunk in consumer.chunks()] == [partition(1)]
     assert consumer.fetching() == {partition(0): 50, partition(1): 10}
