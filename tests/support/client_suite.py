@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support import admin_scenarios, client_data_scenarios, client_scenarios
+from support import admin_scenarios, client_data_scenarios, client_scenarios, static_scenarios
 from support.apache_broker import free_port
 from support.client_scenarios import PROTOCOLS
 from support.lossy_proxy import LossyProxy
@@ -57,6 +57,15 @@ class ClientSuite:
         client_scenarios.surprises_of_groups_are_said(
             address, protocol, lambda: [record.getMessage() for record in caplog.records]
         )
+
+    @both_protocols
+    def test_static_member_returns_unnoticed(self, address: str, protocol: str) -> None:
+        """group.instance.id."""
+        static_scenarios.static_member_returns_unnoticed(address, protocol)
+
+    def test_younger_holder_of_a_name_fences_the_older(self, address: str) -> None:
+        """FENCED_INSTANCE_ID."""
+        static_scenarios.younger_holder_of_a_name_fences_the_older(address)
 
     def test_partitions_are_assigned_by_hand(self, address: str) -> None:
         """assign."""

@@ -70,6 +70,7 @@ class Commits:
     """Everything that is committed for one group.
 
     Args:
+        instance_id: the name of a static member; `None` for a dynamic one.
         auto_interval_ms: pause between automatic commits; `None` switches them off.
     """
 
@@ -80,6 +81,7 @@ class Commits:
         committer: Committer,
         *,
         group_id: str,
+        instance_id: str | None,
         auto_interval_ms: int | None,
         retry: Backoff,
     ) -> None:
@@ -87,6 +89,7 @@ class Commits:
         self._lookup = lookup
         self._committer = committer
         self._group_id = group_id
+        self._instance_id = instance_id
         self._auto_interval_ms = auto_interval_ms
         self._retry = retry
         #: partition -> offset below which the application has returned, where that is not committed yet.
@@ -240,6 +243,8 @@ class Commits:
             group_id=self._group_id,
             generation_id_or_member_epoch=epoch,
             member_id=member_id,
+            # Of a member only: who commits without being one has no name to be fenced by.
+            group_instance_id=self._instance_id if member_id else None,
             topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
         )
         self._is_sent = True

@@ -43,6 +43,7 @@ class Group:
             self.lookup,
             committer,
             group_id=group_id,
+            instance_id=settings.group_instance_id,
             auto_interval_ms=settings.auto_commit_interval_ms if settings.enable_auto_commit else None,
             retry=retry,
         )

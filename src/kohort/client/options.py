@@ -87,6 +87,12 @@ _CALLS: Final = (_number("default.api.timeout.ms", 60_000, "Limit of calls witho
 
 _MEMBERSHIP: Final = (
     _text("group.id", None, "Group to join or to commit for; none means neither."),
+    _text(
+        "group.instance.id",
+        None,
+        "Name of a static member: it keeps its partitions while it restarts within its session, and does not leave the "
+        "group when it closes.",
+    ),
     _choice(
         "group.protocol",
         "consumer",
@@ -243,6 +249,8 @@ class ConsumerSettings:
     """Checked values of a consumer's own options; times in milliseconds, sizes in bytes."""
 
     group_id: str | None
+    #: Name of a static member; `None` means a dynamic one.
+    group_instance_id: str | None
     group_protocol: str
     group_remote_assignor: str | None
     assignment_strategy: tuple[str, ...]
@@ -291,6 +299,10 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
     """
     if values["group.id"] == "":
         raise ConfigError("group.id cannot be empty: give the group a name, or leave the option out")
+    if values["group.instance.id"] == "":
+        raise ConfigError("group.instance.id cannot be empty: give the member a name, or leave the option out")
+    if values["group.instance.id"] is not None and values["group.id"] is None:
+        raise ConfigError("group.instance.id names a member of a group: group.id is needed, too")
     proposed_ms = values["heartbeat.interval.ms"]
     interval_ms = _CLASSIC_HEARTBEAT_INTERVAL_MS if proposed_ms is None else proposed_ms
     if values["group.protocol"] == "classic" and interval_ms >= values["session.timeout.ms"]:
@@ -306,6 +318,7 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
         raise ConfigError(f"partition.assignment.strategy cannot be {given!r}: range or roundrobin is expected")
     return ConsumerSettings(
         group_id=values["group.id"],
+        group_instance_id=values["group.instance.id"],
         group_protocol=values["group.protocol"],
         group_remote_assignor=values["group.remote.assignor"],
         assignment_strategy=tuple(values["partition.assignment.strategy"]),

@@ -2,7 +2,8 @@
 
 Laws: JoinGroup goes out only when nothing is owned; the leader computes for all, from the partitions that it sees then;
 an answer that belongs to an earlier generation changes nothing.
-Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62.
+Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62; static members:
+KIP-345, KIP-814.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
+from kohort.client.events import Failure, RequestFailed
 from kohort.client.membership.client_assignor import assign
 from kohort.client.membership.member import Later, Member
 from kohort.client.membership.states import ACTIVE, MemberState, Step
@@ -27,6 +29,8 @@ from kohort.wire.schema import Message
 PROTOCOL_TYPE = "consumer"
 #: JoinGroup is answered when the rebalance ends; so much later at the most.
 _JOIN_MARGIN_MS = 5_000
+#: The first version of JoinGroup that knows static members.
+_FIRST_STATIC = 5
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
@@ -139,12 +143,15 @@ class ClassicMember(Member):
         request: Message,
         on_answer: Callable[[Answer, Endpoint, int], None],
         timeout_ms: int | None = None,
+        min_version: int | None = None,
     ) -> None:
         def then(answer: Answer, now_ms: int) -> None:
             self._in_flight = None
             on_answer(answer, endpoint, now_ms)
 
-        self._in_flight = self._requests.send(endpoint, Lane.COORDINATOR, request, then, timeout_ms=timeout_ms)
+        self._in_flight = self._requests.send(
+            endpoint, Lane.COORDINATOR, request, then, timeout_ms=timeout_ms, min_version=min_version
+        )
 
     # -- joining --------------------------------------------------------------------------------------------------
 
@@ -156,6 +163,7 @@ class ClassicMember(Member):
             session_timeout_ms=self._settings.session_timeout_ms,
             rebalance_timeout_ms=self._settings.max_poll_interval_ms,
             member_id=self.member_id,
+            group_instance_id=self._settings.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
                 JoinGroupRequestProtocol(name=name, metadata=subscription)
@@ -164,7 +172,13 @@ class ClassicMember(Member):
         )
         self._must_rejoin = False
         patience_ms = self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS
-        self._send(endpoint, request, self._on_joined, max(patience_ms, self._requests.request_timeout_ms))
+        self._send(
+            endpoint,
+            request,
+            self._on_joined,
+            max(patience_ms, self._requests.request_timeout_ms),
+            None if self._settings.group_instance_id is None else _FIRST_STATIC,
+        )
 
     def _on_joined(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
         response = message_of(answer, JoinGroupResponse)
@@ -172,6 +186,9 @@ class ClassicMember(Member):
         if response is not None and code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
             self._due_ms = now_ms
+            return
+        if isinstance(answer, RequestFailed) and answer.failure is Failure.UNSUPPORTED:
+            self._refuse(ErrorCode.UNSUPPORTED_VERSION, "this broker knows no group.instance.id", now_ms)
             return
         if response is None or code is not ErrorCode.NONE:
             self._on_join_error(code, endpoint, now_ms)
@@ -184,8 +201,7 @@ class ClassicMember(Member):
         self._protocol_name = response.protocol_name or ""
         self._counted = {}
         self._group_topics = frozenset()
-        # KIP-814: a leader that returns to an unchanged group need not compute; only static members are told so.
-        if response.leader == self.member_id and not response.skip_assignment:
+        if response.leader == self.member_id:
             self._to_assign = response
         else:
             self._sync(endpoint, {})
@@ -211,7 +227,12 @@ class ClassicMember(Member):
     # -- computing, as leader -------------------------------------------------------------------------------------
 
     def _subscriptions(self, response: JoinGroupResponse) -> dict[str, list[str]]:
-        return {member.member_id: list(decode_subscription(member.metadata).topics) for member in response.members}
+        # In the order in which Kafka's assignors take members: static ones by their names before the others.
+        members = sorted(
+            response.members,
+            key=lambda each: (each.group_instance_id is None, each.group_instance_id or each.member_id),
+        )
+        return {member.member_id: list(decode_subscription(member.metadata).topics) for member in members}
 
     def _count(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: len(self._cluster.partitions_of(topic)) for topic in sorted(topics)}
@@ -233,6 +254,10 @@ class ClassicMember(Member):
             return
         self._to_assign = None
         self._counted = self._count(topics)
+        if response.skip_assignment:
+            # KIP-814: a static leader that returns to an unchanged group computes nothing, but watches the topics.
+            self._sync(endpoint, {})
+            return
         numbers = {topic: [each.partition for each in self._cluster.partitions_of(topic)] for topic in sorted(topics)}
         assignment = assign(
             self._protocol_name, subscriptions, {topic: found for topic, found in numbers.items() if found}
@@ -244,6 +269,7 @@ class ClassicMember(Member):
             group_id=self.group_id,
             generation_id=self.epoch,
             member_id=self.member_id,
+            group_instance_id=self._settings.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=self._protocol_name,
             assignments=[
@@ -272,7 +298,12 @@ class ClassicMember(Member):
     # -- heartbeats and the end -----------------------------------------------------------------------------------
 
     def _heartbeat(self, endpoint: Endpoint) -> None:
-        request = HeartbeatRequest(group_id=self.group_id, generation_id=self.epoch, member_id=self.member_id)
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.epoch,
+            member_id=self.member_id,
+            group_instance_id=self._settings.group_instance_id,
+        )
         self._send(endpoint, request, self._on_heartbeat)
 
     def _on_heartbeat(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
@@ -310,6 +341,12 @@ class ClassicMember(Member):
             # A broker serves one request of a connection at a time, and JoinGroup may wait for minutes.
             self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
             self._drop_request()
+
+        if self._settings.group_instance_id is not None:
+            # KIP-345: a static member does not say that it goes; its partitions wait for it until its session ends.
+            if then is not None:
+                then(now_ms)
+            return
 
         def answered(answer: Answer, now_ms: int) -> None:
             message_of(answer, LeaveGroupResponse)

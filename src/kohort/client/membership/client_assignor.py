@@ -22,7 +22,7 @@ def assign(
     """Assign by the assignor of that name.
 
     Args:
-        subscriptions: member -> topics that it subscribes to.
+        subscriptions: member -> topics that it subscribes to, in the order in which members get their turns.
         partitions: topic -> its partitions, ascending; topics that do not exist are left out.
     """
     assert name in ("range", "roundrobin"), f"no assignor {name}"
@@ -38,7 +38,7 @@ def assign_range(subscriptions: Mapping[str, Sequence[str]], partitions: Mapping
     """
     result: Assignment = {member: [] for member in subscriptions}
     for topic in sorted(partitions):
-        members = sorted(member for member, topics in subscriptions.items() if topic in topics)
+        members = [member for member, topics in subscriptions.items() if topic in topics]
         if not members:
             continue
         numbers = partitions[topic]
@@ -60,7 +60,7 @@ def assign_roundrobin(
     [TopicPartition(topic='t', partition=0), TopicPartition(topic='t', partition=2)]
     """
     result: Assignment = {member: [] for member in subscriptions}
-    members = sorted(subscriptions)
+    members = list(subscriptions)
     if not members:
         return result
     wanted = {topic for topics in subscriptions.values() for topic in topics}

@@ -28,6 +28,10 @@ from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions as Req
 _FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 #: Says that the heartbeat may be good later, without anybody doing anything.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+#: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
+_LEAVE, _LEAVE_FOR_A_WHILE = -1, -2
+#: How long beyond its session a static member's name may be held by the process before it.
+_RELEASE_MARGIN_MS = 5_000
 
 
 class ConsumerMember(Member):
@@ -50,6 +54,8 @@ class ConsumerMember(Member):
     _has_new_topics: bool = False
     _version: int = 1
     _attempts: int = 0
+    #: When the name of this static member was first found held by another; `None` while it is not.
+    _held_since_ms: int | None = None
     #: The cluster's picture with which the target was last compared.
     _seen_generation: int = -1
 
@@ -120,6 +126,8 @@ class ConsumerMember(Member):
             # Before version 1 the coordinator makes the id, and knows none when the member joins.
             member_id="" if self._version == 0 and self.epoch == 0 else self.member_id,
             member_epoch=self.epoch,
+            # With every heartbeat: one without it would be a dynamic member's.
+            instance_id=self._settings.group_instance_id,
             rack_id=(self._settings.client_rack or None) if is_full else None,
             rebalance_timeout_ms=self._settings.max_poll_interval_ms if is_full else -1,
             subscribed_topic_names=list(self.topics) if says_topics else None,
@@ -158,6 +166,7 @@ class ConsumerMember(Member):
             self._on_error(code, response.error_message, endpoint, now_ms)
             return
         self._attempts = 0
+        self._held_since_ms = None
         self._lookup.works()
         self._is_full = False
         self._heard_ms = now_ms
@@ -198,6 +207,8 @@ class ConsumerMember(Member):
             self._retry_all(now_ms)
         elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
             self._host.fall_back_to_classic(message or "the broker does not offer the consumer protocol", now_ms)
+        elif code is ErrorCode.UNRELEASED_INSTANCE_ID and is_joining and self._may_be_released(now_ms):
+            self._retry_all(now_ms)
         elif code in _FENCED and not is_joining:
             self._lose(f"{code.name}{f': {message}' if message else ''}", now_ms)
         elif code in _FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
@@ -205,6 +216,16 @@ class ConsumerMember(Member):
             self._retry_all(now_ms)
         else:
             self._refuse(code, message, now_ms)
+
+    def _may_be_released(self, now_ms: int) -> bool:
+        """Whether to wait for a static member's name: a process that was killed holds it until its session ends."""
+        if self._held_since_ms is None:
+            self._held_since_ms = now_ms
+            self._requests.warn(
+                f"{self._settings.group_instance_id} of group {self.group_id} is held by another member; this one "
+                f"joins when it is released, or gives up after session.timeout.ms, {self._settings.session_timeout_ms}"
+            )
+        return now_ms < self._held_since_ms + self._settings.session_timeout_ms + _RELEASE_MARGIN_MS
 
     def _retry_all(self, now_ms: int) -> None:
         """The coordinator may have missed anything: say everything again after a pause."""
@@ -220,7 +241,13 @@ class ConsumerMember(Member):
             if then is not None:
                 then(now_ms)
             return
-        request = ConsumerGroupHeartbeatRequest(group_id=self.group_id, member_id=self.member_id, member_epoch=-1)
+        instance_id = self._settings.group_instance_id
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            instance_id=instance_id,
+            member_epoch=_LEAVE if instance_id is None else _LEAVE_FOR_A_WHILE,
+        )
 
         def answered(_: Answer, now_ms: int) -> None:
             if then is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import pytest
 
 from kohort.client.actions import Complete, Disconnect
@@ -12,86 +10,16 @@ from kohort.client.exchange import QuestionKind
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode, FencedError
 from kohort.ids import TopicPartition
-from kohort.wire.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
-from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.embedded import decode_assignment, decode_subscription
+from kohort.wire.messages.heartbeat import HeartbeatRequest
+from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
-from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from support.consumer_dialogue import ConsumerDialogue, orders
+from kohort.wire.messages.sync_group import SyncGroupRequest
+from support.classic_dialogue import ClassicDialogue
+from support.consumer_dialogue import orders
 
 ASSIGNED, REVOKED, LOST = QuestionKind.ASSIGNED, QuestionKind.REVOKED, QuestionKind.LOST
-
-
-class ClassicDialogue(ConsumerDialogue):
-    """Adds the words of the classic protocol."""
-
-    def __init__(self, **options: object) -> None:
-        super().__init__(group_protocol="classic", **options)
-
-    def require_member_id(self, member_id: str = "c-1") -> None:
-        self.settle()
-        request = self.expect(JoinGroupRequest)
-        self.answer(request, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id), version=9)
-        self.settle()
-
-    def joined(
-        self,
-        generation: int = 1,
-        *,
-        leader: str = "c-0",
-        members: Mapping[str, Sequence[str]] | None = None,
-        error: ErrorCode = ErrorCode.NONE,
-        protocol: str = "range",
-    ) -> JoinGroupRequest:
-        """Answer the open JoinGroup; returns the request."""
-        self.settle()
-        request = self.expect(JoinGroupRequest)
-        listed = [
-            JoinGroupResponseMember(member_id=name, metadata=encode_subscription(topics))
-            for name, topics in (members or {}).items()
-        ]
-        response = JoinGroupResponse(
-            error_code=error,
-            generation_id=generation,
-            protocol_type="consumer",
-            protocol_name=protocol,
-            leader=leader,
-            member_id="c-1",
-            members=listed,
-        )
-        self.answer(request, response, version=9)
-        self.settle()
-        return request
-
-    def synced(
-        self, partitions: Sequence[int] | None = None, *, error: ErrorCode = ErrorCode.NONE, raw: bytes | None = None
-    ) -> SyncGroupRequest:
-        """Answer the open SyncGroup; returns the request."""
-        self.settle()
-        request = self.expect(SyncGroupRequest)
-        blob = encode_assignment({"orders": list(partitions)} if partitions else {}) if raw is None else raw
-        self.answer(request, SyncGroupResponse(error_code=error, assignment=blob), version=5)
-        self.settle()
-        return request
-
-    def beaten(self, error: ErrorCode = ErrorCode.NONE) -> HeartbeatRequest:
-        """Answer the open Heartbeat; returns the request."""
-        self.settle()
-        request = self.expect(HeartbeatRequest)
-        self.answer(request, HeartbeatResponse(error_code=error), version=4)
-        self.settle()
-        return request
-
-    def at_rest(self, *partitions: int) -> None:
-        """Join as a follower and come to rest."""
-        self.subscribe()
-        self.require_member_id()
-        self.joined()
-        self.synced(partitions)
-        if partitions:
-            self.acknowledge(ASSIGNED, *partitions)
-        assert self.state is MemberState.STABLE
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_each_partition_goes_to_one_member_that_wants_it(
     """G11: no partition twice, none forgotten that anybody reads."""
     partitions = {topic: list(range(count)) for topic, count in counts.items()}
 
-    result = assign(name, subscriptions, partitions)
+    result = assign(name, dict(sorted(subscriptions.items())), partitions)
 
     given_out = [partition for member in result.values() for partition in member]
     wanted = {topic for topics in subscriptions.values() for topic in topics}
@@ -70,7 +70,7 @@ def agrees(name: str, theirs: Any, subscriptions: dict[str, list[str]], counts: 
         for member, topics in subscriptions.items()
     ]
 
-    ours = assign(name, subscriptions, partitions)
+    ours = assign(name, dict(sorted(subscriptions.items())), partitions)
 
     for member, assignment in theirs.assign(Cluster(partitions), members).items():
         assert {(each.topic, each.partition) for each in assignment.partitions()} == set(ours[member])
