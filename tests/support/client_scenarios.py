@@ -30,6 +30,8 @@ BROKER_CONFIG: Final[dict[str, object]] = {
     "offsets.topic.num.partitions": 4,
 }
 PROTOCOLS: Final = ("consumer", "classic")
+#: The same, and the classic protocol with members that keep what does not move.
+MODES: Final = (*PROTOCOLS, "cooperative")
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PATIENCE_SECONDS: Final = 30.0
 _NUMBERS = count(1)
@@ -42,22 +44,17 @@ def fresh(name: str) -> str:
 
 def group_options(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
     """Options of our consumer that make its group quick."""
-    options: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group, "group_protocol": protocol}
-    if protocol == "classic":
-        options |= {"session_timeout_ms": 3000, "heartbeat_interval_ms": 150}
-    return options
+    options: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group}
+    if protocol == "consumer":
+        return options | {"group_protocol": protocol}
+    options |= {"group_protocol": "classic", "session_timeout_ms": 3000, "heartbeat_interval_ms": 150}
+    return options | ({"partition_assignment_strategy": "cooperative-sticky"} if protocol == "cooperative" else {})
 
 
 def confluent_options(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
     """The same for confluent-kafka's consumer."""
-    options: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group, "group_protocol": protocol}
-    if protocol == "classic":
-        options |= {
-            "session_timeout_ms": 3000,
-            "heartbeat_interval_ms": 150,
-            "partition_assignment_strategy": "range",
-        }
-    return options
+    options = group_options(bootstrap, group, protocol)
+    return options | ({"partition_assignment_strategy": "range"} if protocol == "classic" else {})
 
 
 @contextmanager
@@ -230,6 +227,7 @@ def callbacks_follow_the_assignment(bootstrap: str, protocol: str) -> None:
             assert consumer.assignment() | ledger.owned["other"] == set(both)
         wait_until(lambda: len(consumer.assignment()) == 2, "the other's share comes back", consumer)
         assert told[1][0] == "revoked"
+        assert len(told[1][1]) == (2 if protocol == "classic" else 1), "eager members give up everything"
         assert "lost" not in [kind for kind, _, _ in told]
         consumer.close()
         assert told[-1][:2] == ("revoked", both)

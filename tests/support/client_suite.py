@@ -12,26 +12,27 @@ import pytest
 
 from support import admin_scenarios, client_data_scenarios, client_scenarios, static_scenarios
 from support.apache_broker import free_port
-from support.client_scenarios import PROTOCOLS
+from support.client_scenarios import MODES, PROTOCOLS
 from support.lossy_proxy import LossyProxy
 
 both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
+all_modes = pytest.mark.parametrize("protocol", MODES)
 
 
 class ClientSuite:
     """What consumer, producer and admin client must do against any broker."""
 
-    @both_protocols
+    @all_modes
     def test_members_join_leave_and_vanish(self, address: str, protocol: str) -> None:
         """Three members share six partitions; one joins, one leaves, one falls silent, one is killed."""
         client_scenarios.members_join_leave_and_vanish(address, protocol)
 
-    @both_protocols
+    @all_modes
     def test_our_members_and_confluent_ones_share_a_group(self, address: str, protocol: str) -> None:
         """Both speak the same protocol."""
         client_scenarios.mixed_members_share(address, protocol, protocol)
 
-    @both_protocols
+    @all_modes
     def test_callbacks_follow_the_assignment(self, address: str, protocol: str) -> None:
         """assigned, revoked: in that order, with what moves."""
         client_scenarios.callbacks_follow_the_assignment(address, protocol)

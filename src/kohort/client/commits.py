@@ -35,7 +35,6 @@ NO_MEMBER: Final = frozenset(
         ErrorCode.FENCED_MEMBER_EPOCH,
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
 
@@ -277,7 +276,7 @@ class Commits:
         elif code in MOVED:
             self._lookup.lost(endpoint, now_ms)
             self._pause(now_ms)
-        elif code is ErrorCode.STALE_MEMBER_EPOCH or code.retriable:
+        elif code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS) or code.retriable:
             commit.offsets = {each: commit.offsets[each] for each in bad if each in commit.offsets}
             self._pause(now_ms)
         else:

@@ -18,6 +18,8 @@ from kohort.errors import ConfigError
 _INT32_MAX: Final = 2**31 - 1
 #: Pause between heartbeats of the classic protocol where none is given.
 _CLASSIC_HEARTBEAT_INTERVAL_MS: Final = 3_000
+#: Assignors that members of classic groups know.
+_ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
 
 
 def parse_servers(text: object) -> list[str]:
@@ -104,8 +106,9 @@ _MEMBERSHIP: Final = (
     Option(
         name="partition.assignment.strategy",
         parse=parse_list,
-        default=["range", "roundrobin"],
-        doc="Assignors in order of preference (classic protocol; Kafka: range, cooperative-sticky).",
+        default=["range", "cooperative-sticky"],
+        doc="Assignors in order of preference (classic protocol; in Kafka classes): range, roundrobin, "
+        "cooperative-sticky; with the last one alone, members keep what does not move while the group rebalances.",
     ),
     _number(
         "session.timeout.ms",
@@ -312,10 +315,11 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
             "group.remote.assignor is for the consumer protocol, and group.protocol is classic: choose with "
             "partition.assignment.strategy"
         )
-    unknown = [name for name in values["partition.assignment.strategy"] if name not in ("range", "roundrobin")]
+    unknown = [name for name in values["partition.assignment.strategy"] if name not in _ASSIGNORS]
     if unknown or not values["partition.assignment.strategy"]:
         given = unknown[0] if unknown else ""
-        raise ConfigError(f"partition.assignment.strategy cannot be {given!r}: range or roundrobin is expected")
+        known = ", ".join(_ASSIGNORS)
+        raise ConfigError(f"partition.assignment.strategy cannot be {given!r}: some of {known} are expected")
     return ConsumerSettings(
         group_id=values["group.id"],
         group_instance_id=values["group.instance.id"],

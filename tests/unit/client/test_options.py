@@ -105,8 +105,8 @@ def test_acks_and_idempotence_contradict_each_other_however_they_are_spelt() -> 
             {"group_protocol": "classic", "group_remote_assignor": "uniform"},
             "choose with partition.assignment.strategy",
         ),
-        ({"partition_assignment_strategy": "sticky"}, "range or roundrobin"),
-        ({"partition_assignment_strategy": []}, "range or roundrobin"),
+        ({"partition_assignment_strategy": "sticky"}, "range, roundrobin, cooperative-sticky"),
+        ({"partition_assignment_strategy": []}, "range, roundrobin, cooperative-sticky"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, object], words: str) -> None:

@@ -1,9 +1,10 @@
-"""A member by the classic protocol, eager: everything is given up before each rebalance.
+"""A member by the classic protocol: eager, everything is given up before each rebalance, or cooperative.
 
-Laws: JoinGroup goes out only when nothing is owned; the leader computes for all, from the partitions that it sees then;
-an answer that belongs to an earlier generation changes nothing.
+Laws: an eager member's JoinGroup goes out only when nothing is owned; a cooperative one's says what is owned, gives up
+what the answer lacks, takes what is new, and joins again if it gave anything up. The leader computes for all, from the
+partitions that it sees then; an answer that belongs to an earlier generation changes nothing.
 Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62; static members:
-KIP-345, KIP-814.
+KIP-345, KIP-814; cooperative rebalancing: KIP-429.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
-from kohort.client.membership.client_assignor import assign
 from kohort.client.membership.member import Later, Member
 from kohort.client.membership.states import ACTIVE, MemberState, Step
 from kohort.client.requests import Answer, message_of
@@ -50,6 +50,8 @@ class ClassicMember(Member):
     _counted: Mapping[str, int] = {}
     #: The group rebalances, or the subscription has changed: join again.
     _must_rejoin: bool = False
+    #: What the leader gave, while something has to be given up for it first; `None` otherwise.
+    _target: Set[TopicPartition] | None = None
     _attempts: int = 0
 
     # -- what to do -----------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ class ClassicMember(Member):
         self._check_application(now_ms)
         if self.state not in ACTIVE:
             return
-        if self._is_member() and now_ms >= self._silent_at():
+        if self._is_watched() and now_ms >= self._silent_at():
             self._lose(f"the coordinator was silent for {self._settings.session_timeout_ms} ms", now_ms)
             return
         if self._to_assign is not None:
@@ -81,7 +83,7 @@ class ClassicMember(Member):
         """The next request, or the end of somebody's patience."""
         deadlines = [self._shared_deadline()]
         if self.state in ACTIVE:
-            if self._is_member():
+            if self._is_watched():
                 deadlines.append(self._silent_at())
             is_idle = self._in_flight is None and self._to_assign is None and not self._is_waiting_for_poll
             if is_idle and self._lookup.endpoint is not None:
@@ -96,9 +98,16 @@ class ClassicMember(Member):
         """A leader follows what anybody in the group subscribes to."""
         return {*self.topics, *self._group_topics}
 
-    def _is_member(self) -> bool:
-        # While a rebalance is under way JoinGroup and SyncGroup have time limits of their own.
-        return self.epoch >= 0 and self.state not in (MemberState.JOINING, MemberState.PREPARING_REBALANCE)
+    @property
+    def _is_cooperative(self) -> bool:
+        # Of a list of both kinds the members are eager: that is how a group is rolled from one to the other.
+        return set(self._settings.assignment_strategy) == {"cooperative-sticky"}
+
+    def _is_watched(self) -> bool:
+        """Whether a silent coordinator is given up: JoinGroup and SyncGroup under way have time limits of their own."""
+        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE):
+            return bool(self.owned) and self._in_flight is None and self._to_assign is None
+        return self.epoch >= 0
 
     def _silent_at(self) -> int:
         return self._heard_ms + self._settings.session_timeout_ms
@@ -110,21 +119,35 @@ class ClassicMember(Member):
             return
         self._must_rejoin = False
         self._due_ms = now_ms
-        if self.owned:
-            self._begin_revocation(set(self.owned), now_ms)
+        surplus = set(self.owned)
+        if self._is_cooperative:
+            surplus = {partition for partition in self.owned if partition.topic not in self.topics}
+        if surplus:
+            self._begin_revocation(surplus, now_ms)
         else:
             self._move(Step.MUST_REJOIN)
 
     def _after_revocation(self, now_ms: int) -> None:
-        self._must_rejoin = False
-        self._due_ms = now_ms
         self._drop_request()
+        target, self._target = self._target, None
+        # KIP-429: what was given up is handed on in the rebalance that this member begins then.
+        self._must_rejoin = target is not None
+        if target is not None:
+            self._take(target - self.owned, now_ms)
+        else:
+            self._due_ms = now_ms
 
     def _after_assignment(self, now_ms: int) -> None:
         self._check_rejoin(now_ms)
 
+    def _take(self, gained: Set[TopicPartition], now_ms: int) -> None:
+        self._gain(set(gained), now_ms)
+        if self.state is MemberState.STABLE:
+            self._check_rejoin(now_ms)
+
     def _forget_membership(self) -> None:
         self.epoch = -1
+        self._target = None
         self._counted = {}
         self._group_topics = frozenset()
         self._must_rejoin = False
@@ -156,8 +179,13 @@ class ClassicMember(Member):
     # -- joining --------------------------------------------------------------------------------------------------
 
     def _join(self, endpoint: Endpoint) -> None:
-        assert not self.owned, "an eager member joins with nothing"
-        subscription = encode_subscription(list(self.topics))
+        assert self._is_cooperative or not self.owned, "an eager member joins with nothing"
+        subscription = encode_subscription(
+            list(self.topics),
+            owned_partitions=_by_topic(sorted(self.owned)),
+            generation_id=self.epoch if self.owned else -1,
+            rack_id=self._settings.client_rack or None,
+        )
         request = JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self._settings.session_timeout_ms,
@@ -207,8 +235,13 @@ class ClassicMember(Member):
             self._sync(endpoint, {})
 
     def _on_join_error(self, code: ErrorCode, endpoint: Endpoint, now_ms: int) -> None:
+        if self._attempts == 0:
+            # Whoever keeps partitions while it joins gives a silent coordinator up, but not for a join that took long.
+            self._heard_ms = now_ms
         if code in _UNKNOWN:
             self.member_id = ""
+            if self.owned:
+                self._lose(code.name, now_ms)
             self._again(now_ms)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._due_ms = now_ms
@@ -226,28 +259,30 @@ class ClassicMember(Member):
 
     # -- computing, as leader -------------------------------------------------------------------------------------
 
-    def _subscriptions(self, response: JoinGroupResponse) -> dict[str, list[str]]:
-        # In the order in which Kafka's assignors take members: static ones by their names before the others.
-        members = sorted(
-            response.members,
-            key=lambda each: (each.group_instance_id is None, each.group_instance_id or each.member_id),
-        )
-        return {member.member_id: list(decode_subscription(member.metadata).topics) for member in members}
-
     def _count(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: len(self._cluster.partitions_of(topic)) for topic in sorted(topics)}
 
     def _compute(self, now_ms: int) -> None:
         """Assign for everybody, once the cluster's picture has an answer for every topic."""
+        # Only leaders pay for the assignors.
+        from kohort.client.membership.client_assignor import GroupMember, assign
+
         response = self._to_assign
         assert response is not None
         try:
-            subscriptions = self._subscriptions(response)
+            members = [
+                GroupMember(
+                    member_id=each.member_id,
+                    instance_id=each.group_instance_id,
+                    subscription=decode_subscription(each.metadata),
+                )
+                for each in response.members
+            ]
         except ProtocolError as error:
             self._to_assign = None
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"a member's subscription: {error}", now_ms)
             return
-        topics = {topic for names in subscriptions.values() for topic in names}
+        topics = {topic for member in members for topic in member.subscription.topics}
         self._group_topics = frozenset(topics)
         endpoint = self._lookup.need(now_ms)
         if endpoint is None or any(topic not in self._cluster.topics for topic in topics):
@@ -258,11 +293,7 @@ class ClassicMember(Member):
             # KIP-814: a static leader that returns to an unchanged group computes nothing, but watches the topics.
             self._sync(endpoint, {})
             return
-        numbers = {topic: [each.partition for each in self._cluster.partitions_of(topic)] for topic in sorted(topics)}
-        assignment = assign(
-            self._protocol_name, subscriptions, {topic: found for topic, found in numbers.items() if found}
-        )
-        self._sync(endpoint, {member: _by_topic(partitions) for member, partitions in assignment.items()})
+        self._sync(endpoint, assign(self._protocol_name, members, self._counted))
 
     def _sync(self, endpoint: Endpoint, assignment: Mapping[str, Mapping[str, list[int]]]) -> None:
         request = SyncGroupRequest(
@@ -293,7 +324,13 @@ class ClassicMember(Member):
         except ProtocolError as error:
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the leader's assignment: {error}", now_ms)
             return
-        self._gain({TopicPartition(topic, number) for topic, numbers in assigned.items() for number in numbers}, now_ms)
+        target = {TopicPartition(topic, number) for topic, numbers in assigned.items() for number in numbers}
+        surplus = self.owned - target
+        if surplus:
+            self._has_assignment, self._target = True, target
+            self._begin_revocation(surplus, now_ms)
+        else:
+            self._take(target - self.owned, now_ms)
 
     # -- heartbeats and the end -----------------------------------------------------------------------------------
 
@@ -356,7 +393,7 @@ class ClassicMember(Member):
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered)
 
 
-def _by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)

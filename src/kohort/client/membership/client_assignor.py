@@ -1,72 +1,111 @@
-"""Assignors that a classic group's leader runs for everybody.
+"""What a classic group's leader computes for everybody, by the assignors that the coordinator has, too.
 
-Laws: each partition of a subscribed topic goes to exactly one member that subscribes to it; the result depends on
-nothing but the arguments, so every client that implements the same name computes the same.
-Source: Kafka's `range` and `roundrobin` assignors.
+Laws: each partition of a subscribed topic goes to at most one member, which subscribes to it; the result depends on
+nothing but the arguments. Cooperative: a partition that a living member holds goes to another only once that member
+has joined without it; until then it is nobody's.
+Source: Kafka's `range`, `roundrobin` and `cooperative-sticky` assignors; KIP-345 (order of members), KIP-429, KIP-792.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from dataclasses import dataclass
+from typing import Final
 
-from kohort.ids import TopicPartition
+from kohort.assign.interface import Assignable, AssignableMember
+from kohort.assign.kernels import NOBODY
+from kohort.assign.ownership import PartitionSpace, spread_owners
+from kohort.assign.registry import built_in
+from kohort.assign.subscribers import subscribers_by_topic
+from kohort.ids import TopicId
+from kohort.wire.embedded import Subscription
 
-#: member -> its partitions.
-Assignment = dict[str, list[TopicPartition]]
+#: The classic assignor whose members keep what they have in a rebalance, and that of ours which computes it.
+_COOPERATIVE: Final = ("cooperative-sticky", "sticky")
+_GENERATION_BYTES: Final = 4
+
+#: member id -> topic -> ascending partitions.
+Assignment = dict[str, dict[str, list[int]]]
 
 
-def assign(
-    name: str, subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]
-) -> Assignment:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member as its leader sees it."""
+
+    member_id: str
+    #: Static name; `None` for a dynamic member.
+    instance_id: str | None = None
+    subscription: Subscription
+
+
+def assign(name: str, members: Sequence[GroupMember], counts: Mapping[str, int]) -> Assignment:
     """Assign by the assignor of that name.
 
     Args:
-        subscriptions: member -> topics that it subscribes to, in the order in which members get their turns.
-        partitions: topic -> its partitions, ascending; topics that do not exist are left out.
+        name: range, roundrobin or cooperative-sticky.
+        members: all of the group, each once.
+        counts: topic -> number of its partitions; topics that do not exist are left out.
+
+    >>> both = [GroupMember(member_id=id, subscription=Subscription(topics=("t",), owned_partitions={})) for id in "ab"]
+    >>> assign("range", both, {"t": 3})
+    {'a': {'t': [0, 1]}, 'b': {'t': [2]}}
     """
-    assert name in ("range", "roundrobin"), f"no assignor {name}"
-    chosen = assign_range if name == "range" else assign_roundrobin
-    return chosen(subscriptions, partitions)
+    is_cooperative = name == _COOPERATIVE[0]
+    assignor = built_in(_COOPERATIVE[1] if is_cooperative else name)
+    assert assignor is not None, f"no assignor {name}"
+    ordered = sorted(members, key=lambda member: member.member_id)
+    by_topic = subscribers_by_topic([member.subscription.topics for member in ordered])
+    topics = sorted(topic for topic in by_topic if counts.get(topic))
+    # Clients of before KIP-516 know topics by name only: here a number stands for the id.
+    ids = {topic: TopicId(number.to_bytes(16, "big")) for number, topic in enumerate(topics)}
+    space = PartitionSpace((ids[topic], counts[topic]) for topic in topics)
+    claims = _claims(ordered, ids, space) if is_cooperative else {}
+    group = Assignable(
+        space=space,
+        topic_names=tuple(topics),
+        members=tuple(AssignableMember(member_id=each.member_id, instance_id=each.instance_id) for each in ordered),
+        subscribers=tuple(by_topic[topic] for topic in topics),
+        owner=_owners(claims, ordered, space),
+    )
+    owner = assignor.assign(group)
+    for flat, holders in claims.items():
+        if any(holder != owner[flat] for holder in holders):
+            owner[flat] = NOBODY
+    spread = spread_owners(space, owner, range(len(ordered)))
+    return {
+        each.member_id: {topics[space.topics[topic]]: list(numbers) for topic, numbers in spread[number].items()}
+        for number, each in enumerate(ordered)
+    }
 
 
-def assign_range(subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]) -> Assignment:
-    """Per topic, consecutive partitions to consecutive members; the first members get one more.
-
-    >>> assign_range({"a": ["t"], "b": ["t"]}, {"t": [0, 1, 2]})["a"]
-    [TopicPartition(topic='t', partition=0), TopicPartition(topic='t', partition=1)]
-    """
-    result: Assignment = {member: [] for member in subscriptions}
-    for topic in sorted(partitions):
-        members = [member for member, topics in subscriptions.items() if topic in topics]
-        if not members:
-            continue
-        numbers = partitions[topic]
-        share, extra = divmod(len(numbers), len(members))
-        start = 0
-        for index, member in enumerate(members):
-            count = share + (1 if index < extra else 0)
-            result[member] += [TopicPartition(topic, number) for number in numbers[start : start + count]]
-            start += count
-    return result
+def _claims(members: Sequence[GroupMember], ids: Mapping[str, TopicId], space: PartitionSpace) -> dict[int, list[int]]:
+    """Partition -> the numbers of those that say they hold it, and may go on doing so."""
+    claims: dict[int, list[int]] = {}
+    for number, member in enumerate(members):
+        wanted = set(member.subscription.topics)
+        for topic, partitions in member.subscription.owned_partitions.items():
+            for partition in partitions if topic in wanted and topic in ids else ():
+                flat = space.flat(ids[topic], partition)
+                if flat >= 0 and number not in claims.setdefault(flat, []):
+                    claims[flat].append(number)
+    return claims
 
 
-def assign_roundrobin(
-    subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]
-) -> Assignment:
-    """All partitions in order, each to the next member in a circle that subscribes to its topic.
+def _owners(claims: Mapping[int, Sequence[int]], members: Sequence[GroupMember], space: PartitionSpace) -> array[int]:
+    """Of several that claim a partition, the one of the newest generation has it; of equals nobody."""
+    owner = array("i", [NOBODY]) * len(space)
+    generations = [_generation(member.subscription) for member in members]
+    for flat, holders in claims.items():
+        newest = max(generations[holder] for holder in holders)
+        found = [holder for holder in holders if generations[holder] == newest]
+        owner[flat] = found[0] if len(found) == 1 else NOBODY
+    return owner
 
-    >>> assign_roundrobin({"a": ["t"], "b": ["t"]}, {"t": [0, 1, 2]})["a"]
-    [TopicPartition(topic='t', partition=0), TopicPartition(topic='t', partition=2)]
-    """
-    result: Assignment = {member: [] for member in subscriptions}
-    members = list(subscriptions)
-    if not members:
-        return result
-    wanted = {topic for topics in subscriptions.values() for topic in topics}
-    circle = cycle(members)
-    for topic in sorted(wanted & partitions.keys()):
-        for number in partitions[topic]:
-            member = next(candidate for candidate in circle if topic in subscriptions[candidate])
-            result[member].append(TopicPartition(topic, number))
-    return result
+
+def _generation(subscription: Subscription) -> int:
+    # Before KIP-792 Kafka's cooperative assignor wrote it into its user data.
+    data = subscription.user_data
+    if subscription.generation_id < 0 and data is not None and len(data) == _GENERATION_BYTES:
+        return int.from_bytes(data, "big", signed=True)
+    return subscription.generation_id

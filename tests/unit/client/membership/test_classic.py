@@ -32,7 +32,7 @@ def test_join_says_who_and_what(member: ClassicDialogue) -> None:
     member.subscribe()
     first = member.expect(JoinGroupRequest)
     assert (first.member_id, first.session_timeout_ms, first.rebalance_timeout_ms) == ("", 45_000, 300_000)
-    assert [protocol.name for protocol in first.protocols] == ["range", "roundrobin"]
+    assert [protocol.name for protocol in first.protocols] == ["range", "cooperative-sticky"]
     assert decode_subscription(first.protocols[0].metadata).topics == ("orders",)
 
     member.require_member_id("c-1")
