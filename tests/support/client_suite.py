@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support import admin_scenarios, client_data_scenarios, client_scenarios, static_scenarios
+from support import admin_scenarios, client_data_scenarios, client_scenarios, pattern_scenarios, static_scenarios
 from support.apache_broker import free_port
 from support.client_scenarios import MODES, PROTOCOLS
 from support.lossy_proxy import LossyProxy
@@ -58,6 +58,11 @@ class ClientSuite:
         client_scenarios.surprises_of_groups_are_said(
             address, protocol, lambda: [record.getMessage() for record in caplog.records]
         )
+
+    @both_protocols
+    def test_topics_that_match_are_read(self, address: str, protocol: str) -> None:
+        """subscribe(pattern=...)."""
+        pattern_scenarios.topics_that_match_are_read(address, protocol)
 
     @both_protocols
     def test_static_member_returns_unnoticed(self, address: str, protocol: str) -> None:

@@ -187,21 +187,21 @@ class ConsumerDialogue:
 
     def metadata(self, request: MetadataRequest) -> MetadataResponse:
         topics = []
-        for asked in request.topics or ():
-            assert asked.name is not None
-            if asked.name not in self.topics:
-                topics.append(MetadataResponseTopic(name=asked.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        for name in sorted(self.topics) if request.topics is None else [asked.name for asked in request.topics]:
+            assert name is not None
+            if name not in self.topics:
+                topics.append(MetadataResponseTopic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
-            topic_id, count = self.topics[asked.name]
+            topic_id, count = self.topics[name]
             partitions = [
                 MetadataResponsePartition(
                     partition_index=index,
-                    leader_id=self.leaders.get(TopicPartition(asked.name, index), 1),
+                    leader_id=self.leaders.get(TopicPartition(name, index), 1),
                     leader_epoch=3,
                 )
                 for index in range(count)
             ]
-            topics.append(MetadataResponseTopic(name=asked.name, topic_id=topic_id, partitions=partitions))
+            topics.append(MetadataResponseTopic(name=name, topic_id=topic_id, partitions=partitions))
         brokers = [
             MetadataResponseBroker(node_id=node, host=endpoint.host, port=endpoint.port)
             for node, endpoint in self.brokers.items()

@@ -96,7 +96,7 @@ def test_every_option_of_another_client_is_known(options: OptionSet, names: Iter
         (BROKER_OPTIONS, "controller.quota.window.num", "is not served yet: no client is throttled"),
         (BROKER_OPTIONS, "advertised_port", "broker option advertised_port is called advertised_listeners here"),
         (CONSUMER_OPTIONS, "security_protocol", "security_protocol is not served yet: connections are plain TCP"),
-        (CONSUMER_OPTIONS, "group_instance_id", "group_instance_id is not served yet: leave it out; who restarts"),
+        (CONSUMER_OPTIONS, "on_commit", "on_commit is not served yet: commit() raises what went wrong"),
         (CONSUMER_OPTIONS, "fetch.wait.max.ms", "fetch.wait.max.ms is called fetch.max.wait.ms here"),
         (CONSUMER_OPTIONS, "fetch_wait_max_ms", "fetch_wait_max_ms is called fetch_max_wait_ms here"),
         (CONSUMER_OPTIONS, "linger.ms", "consumer option linger.ms is not needed here: it concerns producers"),

@@ -8,7 +8,7 @@ Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a req
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,6 +90,12 @@ class Cluster:
         #: id -> name, of the topics above.
         self._names: dict[TopicId, str] = {}
         self._wanted: set[str] = set()
+        #: Every topic is followed, not only the wanted ones.
+        self._follows_all = False
+        #: `topics` has every topic there is.
+        self.knows_all = False
+        #: The request in flight is for every topic.
+        self._asks_all = False
         #: Number of answers so far; 0 means that no broker has ever answered.
         self.generation = 0
         #: When to ask next; `None` until anybody wants something.
@@ -149,16 +155,23 @@ class Cluster:
 
     # -- what is wanted -----------------------------------------------------------------------------------------
 
-    def want(self, topics: Iterable[str], now_ms: int) -> None:
-        """Follow exactly these topics; those not seen yet are asked for at once."""
+    def want(self, topics: Iterable[str], now_ms: int, *, and_all: bool = False) -> None:
+        """Follow exactly these topics, or (`and_all`) all others too; those not seen yet are asked for at once."""
         wanted = set(topics)
-        if wanted == self._wanted and (self._in_flight or self._due_ms is not None):
+        is_same = wanted == self._wanted and and_all == self._follows_all
+        if is_same and (self._in_flight or self._due_ms is not None):
             return
-        self._wanted = wanted
-        for name in [name for name in self.topics if name not in self._wanted]:
-            self._names.pop(self.topics.pop(name).topic_id, None)
-        if self._due_ms is None or any(name not in self.topics for name in self._wanted):
+        is_more = and_all and not self._follows_all
+        self._wanted, self._follows_all = wanted, and_all
+        if not and_all:
+            self.knows_all = False
+            self._forget([name for name in self.topics if name not in wanted])
+        if self._due_ms is None or is_more or any(name not in self.topics for name in wanted):
             self.refresh(now_ms)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._names.pop(self.topics.pop(name).topic_id, None)
 
     def also_want(self, topics: Iterable[str], now_ms: int) -> None:
         """Follow these topics too."""
@@ -192,9 +205,9 @@ class Cluster:
         """Ask if it is time."""
         if self._in_flight or self._due_ms is None or now_ms < self._due_ms:
             return
-        self._in_flight, self._is_stale = True, False
+        self._in_flight, self._is_stale, self._asks_all = True, False, self._follows_all
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in sorted(self._wanted)],
+            topics=None if self._asks_all else [MetadataRequestTopic(name=name) for name in sorted(self._wanted)],
             allow_auto_topic_creation=self.may_create,
         )
         # Version 0 would read an empty list as "all topics".
@@ -215,8 +228,10 @@ class Cluster:
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
         for topic in response.topics:
-            if topic.name in self._wanted:
+            if topic.name in self._wanted or self._follows_all:
                 self._learn(topic)
+        if self._asks_all:
+            self._note_missing({topic.name for topic in response.topics})
         if self._is_settled():
             self._attempts = 0
             self._due_ms = now_ms if self._is_stale else now_ms + self._max_age_ms
@@ -224,6 +239,14 @@ class Cluster:
             self._due_ms = now_ms if self._is_stale else now_ms + self._retry.delay_ms(self._attempts)
             self._attempts += 1
         self._on_change(now_ms)
+
+    def _note_missing(self, found: Set[str | None]) -> None:
+        """Who was asked for every topic is silent about those that do not exist."""
+        self.knows_all = self._follows_all
+        self._forget([name for name in self.topics if name not in found])
+        for name in self._wanted - found:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self._put(TopicInfo(name=name, topic_id=ZERO_TOPIC_ID, error=error, is_internal=False, partitions={}))
 
     def _learn(self, topic: MetadataResponseTopic) -> None:
         assert topic.name is not None

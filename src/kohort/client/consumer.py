@@ -7,6 +7,7 @@ Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading r
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -32,6 +33,7 @@ from kohort.client.io.thread import IoThread
 from kohort.client.machine import ConsumerMachine
 from kohort.client.offset_calls import OffsetCalls
 from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
+from kohort.client.patterns import choose_pattern
 from kohort.client.rebalancing import Callbacks, Rebalancing
 from kohort.client.records import ConsumerRecord
 from kohort.errors import ConfigError, StateError
@@ -105,6 +107,7 @@ class Consumer(OffsetCalls):
             self._handler, self._inbox, self._thread.post, commits=self._settings.enable_auto_commit
         )
         self._topics: tuple[str, ...] = ()
+        self._pattern: str | None = None
         self._is_assigned_by_hand = False
         self._is_closed = False
         self._noted_s = 0.0
@@ -137,8 +140,9 @@ class Consumer(OffsetCalls):
 
     def subscribe(
         self,
-        topics: Sequence[str] | str,
+        topics: Sequence[str] | str = (),
         *,
+        pattern: str | re.Pattern[str] | None = None,
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
@@ -146,39 +150,44 @@ class Consumer(OffsetCalls):
         """Read topics as a member of the group, in place of those before.
 
         Args:
-            topics: names; none at all means `unsubscribe`. One that does not exist is read once it does.
+            topics: names; none at all means `unsubscribe`. One that does not exist is read once it does. Texts that
+                begin with ^ are patterns of how names begin, as librdkafka has them.
+            pattern: in place of names, a regular expression that whole names have to match; topics that are made
+                later count, too. KIP-848: the coordinator matches, by RE2; classic: this client does.
             on_assigned: called with partitions that were gained, before they are read.
             on_revoked: called with partitions that have to go; the group waits for it, for max.poll.interval.ms.
             on_lost: called with partitions that belong to others already; left out, `on_revoked` is called.
 
         Raises:
-            ConfigError: there is no group_id.
+            ConfigError: there is no group_id, or the pattern is none.
             StateError: partitions were assigned by hand.
         """
         names = (topics,) if isinstance(topics, str) else tuple(topics)
+        chosen = choose_pattern(names, pattern)
         self._check_callable("subscribe")
         if self._settings.group_id is None:
             raise ConfigError("subscribe needs the option group_id; assign reads partitions without a group")
         if self._is_assigned_by_hand:
             raise StateError("partitions are assigned by hand; unsubscribe before subscribing to topics")
-        if not names:
+        if not names and chosen is None:
             self.unsubscribe()
             return
         self._rebalancing.callbacks = Callbacks(on_assigned, on_revoked, on_lost or on_revoked)
-        self._topics = tuple(sorted(set(names)))
+        self._topics = () if chosen is not None else tuple(sorted(set(names)))
+        self._pattern = chosen
         self._inbox.forget_trouble()
-        self._thread.post(Subscribed(topics=self._topics))
+        self._thread.post(Subscribed(topics=self._topics, pattern=chosen))
 
     def unsubscribe(self, *, timeout: float = 30.0) -> None:
         """Commit (with auto-commit), give every partition up and leave the group."""
         self._check_callable("unsubscribe")
-        if self._topics or self._is_assigned_by_hand:
+        if self._is_subscribed or self._is_assigned_by_hand:
             self._note_progress()
             ticket: Future[object] = Future()
             self._thread.post(Unsubscribed(ticket=ticket, deadline_ms=self._thread.deadline_ms(timeout)))
             self._serve_until(ticket, time.monotonic() + timeout, with_progress=True)
         self._handler.forget(self._handler.assignment)
-        self._topics, self._is_assigned_by_hand = (), False
+        self._topics, self._pattern, self._is_assigned_by_hand = (), None, False
         self._inbox.forget_trouble()
         self._report_released()
 
@@ -191,7 +200,7 @@ class Consumer(OffsetCalls):
             StateError: topics are subscribed to.
         """
         self._check_callable("assign")
-        if self._topics:
+        if self._is_subscribed:
             raise StateError("topics are subscribed to; unsubscribe before assigning partitions by hand")
         chosen = {TopicPartition(topic, partition) for topic, partition in partitions}
         self._inbox.drain()
@@ -208,8 +217,14 @@ class Consumer(OffsetCalls):
         return self._handler.assignment
 
     def subscription(self) -> set[str]:
-        """The topics that are subscribed to."""
+        """The topics that are subscribed to; with a pattern, those of which something is assigned."""
+        if self._pattern is not None:
+            return {partition.topic for partition in self._handler.assignment}
         return set(self._topics)
+
+    @property
+    def _is_subscribed(self) -> bool:
+        return bool(self._topics) or self._pattern is not None
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Stay the owner of partitions but hand out nothing of them."""
@@ -272,21 +287,6 @@ class Consumer(OffsetCalls):
         include = choose_columns(columns, include_headers=include_headers)
         return self._poll(timeout, lambda: take_batches(self._handler, include, self._report_released))
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on reading at that offset.
-
-        Raises:
-            StateError: the partition is not assigned.
-        """
-        self._check_open()
-        self._check_held([partition])
-        if offset < 0:
-            raise ConfigError(f"offset {offset} cannot be: offsets start at 0")
-        fence = self._handler.seek(partition, offset)
-        self._inbox.forget_trouble(partition)
-        self._thread.post(Sought(partition=partition, fence=fence, offset=offset))
-        self._report_released()
-
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 30.0) -> None:
@@ -322,7 +322,7 @@ class Consumer(OffsetCalls):
 
     def _poll(self, timeout: float, take: Callable[[], list[T]]) -> list[T]:
         self._check_callable("poll")
-        if not self._topics and not self._is_assigned_by_hand:
+        if not self._is_subscribed and not self._is_assigned_by_hand:
             raise StateError("nothing to read: subscribe to topics or assign partitions first")
         until = time.monotonic() + timeout
         self._note_poll(self._handler.consumed())

@@ -35,6 +35,8 @@ class Subscribed:
     """The application wants these topics as a member of its group, in place of those before."""
 
     topics: tuple[str, ...]
+    #: In place of names: what the names of topics have to match, as a whole.
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,11 +77,6 @@ _PROGRAM: Final = (
 _BOOTSTRAP: Final = (Unserved("bootstrap.timeout.ms", _CALLED, "default.api.timeout.ms"),)
 _CONSUMER: Final = (
     *_BOOTSTRAP,
-    Unserved(
-        "group.instance.id",
-        _LATER,
-        "leave it out; who restarts joins as a new member, once close() or session.timeout.ms has ended the old one",
-    ),
     Unserved("key.deserializer value.deserializer", _NEEDLESS, "key and value are bytes; decode them where you read"),
     Unserved("consumer.timeout.ms", _NEEDLESS, "poll(timeout) returns what has come by then"),
     Unserved("rebalance.timeout.ms", _CALLED, "max.poll.interval.ms"),

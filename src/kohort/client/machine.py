@@ -206,8 +206,8 @@ class ConsumerMachine:
         self, event: Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | CloseAsked, now_ms: int
     ) -> None:
         match event:
-            case Subscribed(topics=topics):
-                self._subscribe(topics, now_ms)
+            case Subscribed(topics=topics, pattern=pattern):
+                self._subscribe(topics, pattern, now_ms)
             case Unsubscribed(ticket=ticket):
                 self._leave(lambda _: self._requests.complete(ticket), now_ms)
             case PartitionsAssigned(starts=starts):
@@ -226,12 +226,12 @@ class ConsumerMachine:
             case _:
                 assert_never(event)
 
-    def _subscribe(self, topics: tuple[str, ...], now_ms: int) -> None:
+    def _subscribe(self, topics: tuple[str, ...], pattern: str | None, now_ms: int) -> None:
         assert self._settings.group_id is not None, "the door refuses this"
-        self._subscription.replace(topics)
+        self._subscription.replace(topics, pattern)
         if self._member is None:
             self._member = self._build_member(is_classic=self._settings.group_protocol == "classic")
-        self._member.subscribe(topics, now_ms)
+        self._member.subscribe(topics, now_ms, pattern=pattern)
 
     def _build_member(self, *, is_classic: bool) -> Member:
         assert self._group is not None
@@ -392,6 +392,6 @@ class ConsumerMachine:
         assert self._member is not None
         lost = "; group.remote.assignor has no effect there" if self._settings.group_remote_assignor else ""
         self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
-        topics = self._member.topics
+        topics, pattern = self._member.topics, self._member.pattern
         self._member = self._build_member(is_classic=True)
-        self._member.subscribe(topics, now_ms)
+        self._member.subscribe(topics, now_ms, pattern=pattern)

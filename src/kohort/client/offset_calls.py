@@ -1,6 +1,7 @@
-"""The consumer's calls about offsets: commit, committed, position, first and last, by time; and a topic's partitions.
+"""The consumer's calls about offsets: commit, seek, position, committed, first and last, by time; a topic's partitions.
 
-Laws: each is one event and one ticket; but for `position` none needs the thread that polls, so any thread may call it.
+Laws: each is one event, and one ticket where it has an answer; but for `seek` and `position` none needs the thread that
+polls, so any thread may call it.
 Source: Kafka's consumer API.
 """
 
@@ -18,9 +19,11 @@ from kohort.client.exchange import (
     OffsetsAsked,
     PartitionsAsked,
     PositionAsked,
+    Sought,
 )
 from kohort.client.fetch.handler import FetchHandler
 from kohort.client.inbox import Inbox
+from kohort.client.io.thread import IoThread
 from kohort.client.offset_queries import EARLIEST, LATEST
 from kohort.client.options import ConsumerSettings
 from kohort.errors import ConfigError, StateError
@@ -28,11 +31,12 @@ from kohort.ids import TopicPartition
 
 
 class OffsetCalls(ABC):
-    """The part of `Consumer` that asks and commits offsets."""
+    """The part of `Consumer` that commits, seeks and asks for offsets."""
 
     _handler: FetchHandler
     _inbox: Inbox
     _settings: ConsumerSettings
+    _thread: IoThread[ConsumerEvent]
 
     @abstractmethod
     def _check_open(self) -> None:
@@ -41,6 +45,10 @@ class OffsetCalls(ABC):
     @abstractmethod
     def _ask(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> object:
         """Post the event that `build` makes of a ticket and a deadline, and wait for its end."""
+
+    @abstractmethod
+    def _report_released(self) -> None:
+        """Tell the background what is not held any more."""
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout: float = 30.0) -> None:
         """Commit offsets for the group and wait until that is durable.
@@ -65,6 +73,21 @@ class OffsetCalls(ABC):
             self._ask(
                 lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
             )
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on reading at that offset.
+
+        Raises:
+            StateError: the partition is not assigned.
+        """
+        self._check_open()
+        self._check_held([partition])
+        if offset < 0:
+            raise ConfigError(f"offset {offset} cannot be: offsets start at 0")
+        fence = self._handler.seek(partition, offset)
+        self._inbox.forget_trouble(partition)
+        self._thread.post(Sought(partition=partition, fence=fence, offset=offset))
+        self._report_released()
 
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """The offset of the next record that `poll` will return."""

@@ -23,18 +23,20 @@ class Subscription:
         self._cluster = cluster
         self._may_create = may_create
         self._topics: frozenset[str] = frozenset()
+        self._pattern: str | None = None
         #: topic -> instant at which it was first found missing.
         self._missing_since: dict[str, int] = {}
 
-    def replace(self, topics: Iterable[str]) -> None:
-        """The application subscribes to these topics, or (none) reads partitions of its own choice."""
+    def replace(self, topics: Iterable[str], pattern: str | None = None) -> None:
+        """The application subscribes to these topics or this pattern, or (none) reads partitions of its own choice."""
         self._topics = frozenset(topics)
+        self._pattern = pattern
         self._missing_since.clear()
 
     def follow(self, wanted: set[str], now_ms: int) -> None:
         """Have the cluster's picture show these topics."""
         self._cluster.may_create = self._may_create and wanted <= self._topics
-        self._cluster.want(wanted, now_ms)
+        self._cluster.want(wanted, now_ms, and_all=self._pattern is not None)
 
     def find_missing(self, assigned: Iterable[str], now_ms: int) -> list[str]:
         """The topics among `assigned` that do not exist; warns of those that are subscribed to."""

@@ -9,17 +9,19 @@ KIP-345, KIP-814; cooperative rebalancing: KIP-429.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Set
 
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
+from kohort.client.membership.leading import Leading
 from kohort.client.membership.member import Later, Member
 from kohort.client.membership.states import ACTIVE, MemberState, Step
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode, ProtocolError
 from kohort.ids import TopicPartition
-from kohort.wire.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
+from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -41,34 +43,32 @@ class ClassicMember(Member):
     _due_ms: int = 0
     #: JoinGroup, SyncGroup or Heartbeat under way.
     _in_flight: int | None = None
-    #: This member leads and waits for the cluster's picture of these topics: what JoinGroup said, until SyncGroup goes.
-    _to_assign: JoinGroupResponse | None = None
-    #: What all members together subscribe to; known to the leader only.
-    _group_topics: Set[str] = frozenset()
     _protocol_name: str = ""
-    #: topic -> number of partitions with which this member, as leader, has computed; empty for others.
-    _counted: Mapping[str, int] = {}
+    #: What this member does if it leads.
+    _leading: Leading
     #: The group rebalances, or the subscription has changed: join again.
     _must_rejoin: bool = False
     #: What the leader gave, while something has to be given up for it first; `None` otherwise.
     _target: Set[TopicPartition] | None = None
     _attempts: int = 0
+    #: The cluster's picture in which the pattern was last looked for.
+    _matched_generation: int = 0
 
     # -- what to do -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
         """Join, compute, sync, heartbeat: whatever the state asks for."""
         self._check_application(now_ms)
-        if self.state not in ACTIVE:
+        if self.state not in ACTIVE or not self._knows_topics():
             return
         if self._is_watched() and now_ms >= self._silent_at():
             self._lose(f"the coordinator was silent for {self._settings.session_timeout_ms} ms", now_ms)
             return
-        if self._to_assign is not None:
+        if self._leading.open is not None:
             self._compute(now_ms)
         if self.state is MemberState.STABLE:
             self._check_rejoin(now_ms)
-        if self._in_flight is not None or self._to_assign is not None or now_ms < self._due_ms:
+        if self._in_flight is not None or self._leading.open is not None or now_ms < self._due_ms:
             return
         endpoint = self._lookup.need(now_ms)
         if endpoint is None:
@@ -85,7 +85,7 @@ class ClassicMember(Member):
         if self.state in ACTIVE:
             if self._is_watched():
                 deadlines.append(self._silent_at())
-            is_idle = self._in_flight is None and self._to_assign is None and not self._is_waiting_for_poll
+            is_idle = self._in_flight is None and self._leading.open is None and not self._is_waiting_for_poll
             if is_idle and self._lookup.endpoint is not None:
                 deadlines.append(self._due_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -93,10 +93,29 @@ class ClassicMember(Member):
     def on_topics_changed(self, now_ms: int) -> None:
         """Join again with the new subscription."""
         self._must_rejoin = True
+        self._matched_generation = 0
+
+    def _knows_topics(self) -> bool:
+        """Look what the pattern means by now; `False` while nobody has said which topics there are."""
+        if self.pattern is None:
+            return True
+        if self._cluster.knows_all and self._matched_generation != self._cluster.generation:
+            self._matched_generation = self._cluster.generation
+            matches = re.compile(self.pattern).fullmatch
+            found = tuple(
+                sorted(
+                    topic.name
+                    for topic in self._cluster.topics.values()
+                    if topic.error is ErrorCode.NONE and not topic.is_internal and matches(topic.name)
+                )
+            )
+            self._must_rejoin = self._must_rejoin or (self.topics != found and self.epoch >= 0)
+            self.topics = found
+        return self._matched_generation > 0
 
     def followed_topics(self) -> set[str]:
         """A leader follows what anybody in the group subscribes to."""
-        return {*self.topics, *self._group_topics}
+        return {*self.topics, *self._leading.topics}
 
     @property
     def _is_cooperative(self) -> bool:
@@ -106,15 +125,14 @@ class ClassicMember(Member):
     def _is_watched(self) -> bool:
         """Whether a silent coordinator is given up: JoinGroup and SyncGroup under way have time limits of their own."""
         if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE):
-            return bool(self.owned) and self._in_flight is None and self._to_assign is None
+            return bool(self.owned) and self._in_flight is None and self._leading.open is None
         return self.epoch >= 0
 
     def _silent_at(self) -> int:
         return self._heard_ms + self._settings.session_timeout_ms
 
     def _check_rejoin(self, now_ms: int) -> None:
-        if self._counted and self._counted != self._count(self._counted):
-            self._must_rejoin = True
+        self._must_rejoin = self._must_rejoin or self._leading.has_changed()
         if not self._must_rejoin:
             return
         self._must_rejoin = False
@@ -148,14 +166,13 @@ class ClassicMember(Member):
     def _forget_membership(self) -> None:
         self.epoch = -1
         self._target = None
-        self._counted = {}
-        self._group_topics = frozenset()
+        self._leading = Leading(self._cluster)
         self._must_rejoin = False
         self._due_ms = 0
         self._drop_request()
 
     def _drop_request(self) -> None:
-        self._to_assign = None
+        self._leading.open = None
         if self._in_flight is not None:
             self._requests.forget(self._in_flight)
             self._in_flight = None
@@ -227,10 +244,9 @@ class ClassicMember(Member):
         self.member_id = response.member_id
         self.epoch = response.generation_id
         self._protocol_name = response.protocol_name or ""
-        self._counted = {}
-        self._group_topics = frozenset()
+        self._leading.stop()
         if response.leader == self.member_id:
-            self._to_assign = response
+            self._leading.open = response
         else:
             self._sync(endpoint, {})
 
@@ -257,43 +273,19 @@ class ClassicMember(Member):
         self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
         self._attempts += 1
 
-    # -- computing, as leader -------------------------------------------------------------------------------------
-
-    def _count(self, topics: Iterable[str]) -> dict[str, int]:
-        return {topic: len(self._cluster.partitions_of(topic)) for topic in sorted(topics)}
-
     def _compute(self, now_ms: int) -> None:
-        """Assign for everybody, once the cluster's picture has an answer for every topic."""
-        # Only leaders pay for the assignors.
-        from kohort.client.membership.client_assignor import GroupMember, assign
-
-        response = self._to_assign
-        assert response is not None
+        """Assign for everybody, as leader, once every topic and the coordinator are known."""
+        endpoint = self._lookup.need(now_ms)
+        if endpoint is None:
+            return
         try:
-            members = [
-                GroupMember(
-                    member_id=each.member_id,
-                    instance_id=each.group_instance_id,
-                    subscription=decode_subscription(each.metadata),
-                )
-                for each in response.members
-            ]
+            assignment = self._leading.compute()
         except ProtocolError as error:
-            self._to_assign = None
+            self._leading.stop()
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"a member's subscription: {error}", now_ms)
             return
-        topics = {topic for member in members for topic in member.subscription.topics}
-        self._group_topics = frozenset(topics)
-        endpoint = self._lookup.need(now_ms)
-        if endpoint is None or any(topic not in self._cluster.topics for topic in topics):
-            return
-        self._to_assign = None
-        self._counted = self._count(topics)
-        if response.skip_assignment:
-            # KIP-814: a static leader that returns to an unchanged group computes nothing, but watches the topics.
-            self._sync(endpoint, {})
-            return
-        self._sync(endpoint, assign(self._protocol_name, members, self._counted))
+        if assignment is not None:
+            self._sync(endpoint, assignment)
 
     def _sync(self, endpoint: Endpoint, assignment: Mapping[str, Mapping[str, list[int]]]) -> None:
         request = SyncGroupRequest(

@@ -50,8 +50,10 @@ class ConsumerMember(Member):
     _is_full: bool = True
     #: The next heartbeat lists what is owned, and goes out at once.
     _has_news: bool = False
-    #: The next heartbeat lists the subscribed topics.
+    #: The next heartbeat says what is subscribed to.
     _has_new_topics: bool = False
+    #: The coordinator may know a pattern that it has to forget.
+    _has_said_pattern: bool = False
     _version: int = 1
     _attempts: int = 0
     #: When the name of this static member was first found held by another; `None` while it is not.
@@ -131,12 +133,14 @@ class ConsumerMember(Member):
             rack_id=(self._settings.client_rack or None) if is_full else None,
             rebalance_timeout_ms=self._settings.max_poll_interval_ms if is_full else -1,
             subscribed_topic_names=list(self.topics) if says_topics else None,
+            subscribed_topic_regex=self._regex() if says_topics else None,
             server_assignor=self._settings.group_remote_assignor if is_full else None,
             topic_partitions=self._owned_by_id() if is_full or self._has_news else None,
             # With every heartbeat, for the coordinator does not remember it; others skip the tagged field.
             proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
         )
         self._has_news = self._has_new_topics = False
+        self._has_said_pattern = self._has_said_pattern or self.pattern is not None
 
         def then(answer: Answer, now_ms: int) -> None:
             self._in_flight = None
@@ -145,6 +149,10 @@ class ConsumerMember(Member):
         self._in_flight = self._requests.send(
             endpoint, Lane.COORDINATOR, request, then, min_version=self._version, max_version=self._version
         )
+
+    def _regex(self) -> str | None:
+        # An empty text takes an earlier pattern back; `None` would leave it.
+        return "" if self.pattern is None and self._has_said_pattern else self.pattern
 
     def _owned_by_id(self) -> list[RequestPartitions]:
         by_topic: dict[str, list[int]] = {}
@@ -186,11 +194,12 @@ class ConsumerMember(Member):
 
     def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
         if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
-            if self._version > 0:
+            if self._version > 0 and self.pattern is None:
                 self._version = 0
                 self._due_ms = now_ms
             else:
-                self._host.fall_back_to_classic("the broker does not know it", now_ms)
+                missing = "patterns" if self.pattern is not None else "it"
+                self._host.fall_back_to_classic(f"the broker does not know {missing}", now_ms)
             return
         self._lookup.lost(endpoint, now_ms)
         self._retry_all(now_ms)

@@ -88,6 +88,8 @@ class Member(ABC):
         #: What the application holds: gained and acknowledged, not yet given up.
         self.owned: set[TopicPartition] = set()
         self.topics: tuple[str, ...] = ()
+        #: In place of names: what the names of topics have to match, as a whole.
+        self.pattern: str | None = None
         self.callbacks = Callbacks(
             requests, timeout_ms=settings.max_poll_interval_ms, policy=settings.revocation_timeout_policy
         )
@@ -146,10 +148,10 @@ class Member(ABC):
 
     # -- the application ------------------------------------------------------------------------------------------
 
-    def subscribe(self, topics: tuple[str, ...], now_ms: int) -> None:
-        """Become a member that reads these topics, or change them."""
-        is_new = self.topics != topics
-        self.topics = topics
+    def subscribe(self, topics: tuple[str, ...], now_ms: int, *, pattern: str | None = None) -> None:
+        """Become a member that reads these topics, or those that match a pattern, or change that."""
+        is_new = self.pattern != pattern or (pattern is None and self.topics != topics)
+        self.topics, self.pattern = topics, pattern
         self._polled_ms = now_ms
         if self.state is MemberState.FATAL:
             self._move(Step.LEFT)
