@@ -1,23 +1,19 @@
-"""`kohort group list|describe|history|config|delete`."""
+"""`kohort group list|describe|history|config|delete`; the history has a module of its own."""
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterable
-from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from kohort.cli.main import add_bootstrap, add_json, parse_pairs
+from kohort.cli.bootstrap import add_bootstrap
+from kohort.cli.grouphistory import add_history
+from kohort.cli.main import add_json, parse_pairs
 from kohort.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from kohort.client.admin.results import GroupHistory
     from kohort.ids import TopicPartition
-
-#: Seconds between two looks at a history that is followed.
-FOLLOW_INTERVAL_S = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
@@ -27,7 +23,10 @@ def add_parser(subparsers: Any) -> None:
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="list groups of both protocols", allow_abbrev=False)
+    listing = actions.add_parser("list", help="groups of both protocols, their members and lag", allow_abbrev=False)
+    listing.add_argument(
+        "--brief", action="store_true", help="without members and lag: one request, however many groups"
+    )
     listing.set_defaults(run=run_list)
 
     describe = actions.add_parser("describe", help="members, who owns what, offsets and lag", allow_abbrev=False)
@@ -45,12 +44,7 @@ def add_parser(subparsers: Any) -> None:
     config.add_argument("changes", metavar="NAME=VALUE", nargs="*")
     config.set_defaults(run=run_config)
 
-    history = actions.add_parser("history", help="what happened to a group, and why", allow_abbrev=False)
-    history.add_argument("group", metavar="GROUP")
-    history.add_argument(
-        "--follow", action="store_true", help="stay and show what comes, until Ctrl-C; with --json a row per line"
-    )
-    history.set_defaults(run=run_history)
+    history = add_history(actions)
 
     delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
     delete.add_argument("groups", metavar="GROUP", nargs="+")
@@ -66,12 +60,16 @@ def run_list(options: argparse.Namespace) -> int:
     from kohort import Admin
 
     with Admin(bootstrap_servers=options.bootstrap) as admin:
-        groups = sorted(admin.list_groups(), key=lambda group: group.group_id)
+        groups: list[Any] = [*(admin.list_groups() if options.brief else admin.summarize_groups())]
     if options.json:
         print_json(groups)
-    else:
-        rows = [(group.group_id, group.group_type, group.state) for group in groups]
-        print_table(("GROUP", "TYPE", "STATE"), rows, empty="no groups yet")
+        return 0
+    columns = ("GROUP", "TYPE", "STATE", *(() if options.brief else ("MEMBERS", "LAG")))
+    rows = [
+        (group.group_id, group.group_type, group.state, *(() if options.brief else (group.members, group.lag)))
+        for group in groups
+    ]
+    print_table(columns, rows, empty="no groups yet")
     return 0
 
 
@@ -115,50 +113,6 @@ def run_config(options: argparse.Namespace) -> int:
         rows = [(row.name, row.value, "group" if row.is_own else "broker", row.doc) for row in configs]
         print_table(("NAME", "VALUE", "SET BY", "MEANING"), rows, empty="no configs")
     return 0
-
-
-def run_history(options: argparse.Namespace) -> int:
-    """Rows, oldest first; each names the input that caused it and the one that began its rebalance."""
-    from kohort import Admin
-
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
-        found = admin.group_history(options.group)
-        if options.json and not options.follow:
-            print_json(found)
-            return 0
-        _show_history(found, options)
-        while options.follow:
-            time.sleep(FOLLOW_INTERVAL_S)
-            last = found.events[-1].sequence if found.events else 0
-            newer = admin.group_history(options.group, after=last)
-            if newer.events:
-                found = newer
-                _show_history(found, options)
-    return 0
-
-
-def _show_history(found: GroupHistory, options: argparse.Namespace) -> None:
-    if options.json:
-        for event in found.events:
-            print_json(event)
-        return
-    rows = [
-        (
-            f"{datetime.fromtimestamp(event.time_ms / 1000):%H:%M:%S.%f}"[:-3],
-            event.cause,
-            event.origin,
-            event.event if event.times == 1 else f"{event.event} x{event.times}",
-            event.member_id,
-            " ".join(f"{name}={value}" for name, value in event.details.items()),
-        )
-        for event in found.events
-    ]
-    empty = f"nothing is known of {found.group_id}: no such group, or nothing happened since the broker started"
-    print_table(("TIME", "CAUSE", "ORIGIN", "EVENT", "MEMBER", "DETAILS"), rows, empty=empty)
-    if found.counts and not options.follow:
-        print("counted: " + ", ".join(f"{count} {name}" for name, count in found.counts.items()))
-    if not found.is_complete and not options.follow:
-        print("older rows are gone: the broker keeps the latest journal.ring.rows of all groups")
 
 
 def run_delete(options: argparse.Namespace) -> int:

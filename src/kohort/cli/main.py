@@ -1,52 +1,42 @@
-"""The command `kohort`: one verb a file, one sentence an error, exit codes 0, 1 (failed) and 2 (asked wrongly)."""
+"""The command `kohort`: one verb a file, one sentence an error.
+
+Exit codes: 0, 1 (failed), 2 (asked wrongly), 130 (Ctrl-C).
+"""
 
 from __future__ import annotations
 
 import argparse
-import re
+import errno
+import logging
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Final
 
 from kohort import __version__
+from kohort.cli.foreign import instead_of_words
 from kohort.cli.output import complain
+from kohort.cli.parser import Parser
+from kohort.cli.streams import OutputError, abandon_output, prepare_streams
 from kohort.errors import ConfigError, KohortError
 
-VERBS = ("up", "topic", "send", "tail", "group", "demo")
+VERBS = ("up", "topic", "send", "tail", "group", "demo", "completion")
+#: Verbs that only ask a broker: what their client has to say, they say.
+_CLIENT_VERBS: Final = frozenset({"topic", "send", "tail", "group"})
+#: What `kohort` alone says.
+WELCOME: Final = """\
+kohort: Kafka consumer groups for Python and PySpark. Start here:
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+  kohort up                                 a broker on 127.0.0.1:9092; leave it running
+and in another terminal:
+  seq 1 10 | kohort send orders             ten records
+  kohort tail orders --from beginning       read them, and what comes; Ctrl-C stops
+  kohort group list                         who reads, and how far behind
+or all of it at once, with a member killed on the way:
+  kohort demo
 
-
-class Parser(argparse.ArgumentParser):
-    """argparse, but an error is one sentence, and an unknown word is answered with the nearest known one."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; what is left over is refused by the verb that does not know it, not by the whole command."""
-        parsed, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return parsed, unknown
-
-    def error(self, message: str) -> NoReturn:
-        complain(message + self._hint(message))
-        sys.exit(2)
-
-    def _hint(self, message: str) -> str:
-        known = [option for action in self._actions for option in action.option_strings]
-        known += [str(choice) for action in self._actions for choice in (action.choices or ())]
-        near = [hit for word in unknown_words(message) for hit in get_close_matches(word, known, n=1, cutoff=0.65)]
-        return f"; did you mean {near[0]}?" if near else f"; see {self.prog} --help"
-
-
-def unknown_words(message: str) -> list[str]:
-    """The words that argparse complains about: a wrong choice, or the options among unrecognized arguments."""
-    choice = re.search(r"invalid choice: '(.*?)' \(choose from", message)
-    if choice:
-        return [choice[1]]
-    _, found, rest = message.partition("unrecognized arguments: ")
-    return [word.partition("=")[0] for word in rest.split() if word.startswith("-")] if found else []
+kohort --help lists every verb, kohort VERB --help explains one.
+"""
 
 
 def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
@@ -61,16 +51,6 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     for verb in verbs:
         import_module(f"kohort.cli.{verb}").add_parser(subparsers)
     return parser
-
-
-def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """The options that every verb with a cluster has."""
-    parser.add_argument(
-        "--bootstrap",
-        default=DEFAULT_BOOTSTRAP,
-        metavar="HOST:PORT",
-        help=f"address of a broker, or several with commas (default {DEFAULT_BOOTSTRAP})",
-    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -90,23 +70,75 @@ def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code."""
+    """Run one command line; the exit code. Without `arguments` it is that of this process, whose streams it takes."""
+    if arguments is None:
+        prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    verbs = [words[0]] if words and words[0] in VERBS else VERBS
-    options = build_parser(verbs).parse_args(words)
     try:
-        code: int = options.run(options)
+        code = _run(words)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): that is an end, not an error.
-        sys.stderr.close()
-        return 0
     except KeyboardInterrupt:
         return 130
-    except (KohortError, OSError) as why:
+    except OutputError as why:
+        abandon_output()
+        if why.errno == errno.EPIPE:
+            # The reader of our output has gone (`| head`): that is an end, not an error.
+            return 0
         complain(why)
-        return 2 if isinstance(why, ConfigError) else 1
+        return 1
+
+
+def exit_code(why: BaseException) -> int:
+    """What a verb that failed for this reason ends with."""
+    return 2 if isinstance(why, ConfigError) else 1
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words:
+        sys.stdout.write(WELCOME)
+        return 0
+    instead = instead_of_words(words)
+    if instead is not None:
+        complain(instead)
+        return 2
+    options = _parse(words)
+    if options.verb in _CLIENT_VERBS:
+        _listen_to_client()
+    try:
+        code: int = options.run(options)
+        return code
+    except OutputError:
+        raise
+    except (KohortError, OSError) as why:
+        from kohort.cli.advice import explain
+
+        complain(explain(why, options))
+        return exit_code(why)
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    verbs = [words[0]] if words[0] in VERBS else VERBS
+    try:
+        return build_parser(verbs).parse_args(words)
+    except SystemExit:
+        # argparse has written its help, or that there is none: into an output that may be full.
+        sys.stdout.flush()
+        raise
+
+
+class _Voice(logging.Handler):
+    """What the client logs, in the voice of the command line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(record.getMessage())
+
+
+def _listen_to_client() -> None:
+    log = logging.getLogger("kohort.client")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.handlers = [_Voice()]
 
 
 if __name__ == "__main__":

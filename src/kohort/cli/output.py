@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can carry it: dataclasses become objects, bytes text where they are UTF-8."""
+    """A value as JSON can carry it: dataclasses become objects, bytes text, or marked base64 where they are none."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
@@ -20,8 +21,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
     if isinstance(value, (bytes, memoryview)):
-        return text(bytes(value))
+        return _plain_bytes(bytes(value))
     return value
+
+
+def _plain_bytes(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        # An object, since any text that stands for bytes could also be the text itself.
+        return {"base64": b64encode(value).decode()}
 
 
 def text(value: bytes | None) -> str | None:
@@ -30,30 +39,33 @@ def text(value: bytes | None) -> str | None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on a line of its own."""
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
+    """One JSON document on a line of its own; where the output is not UTF-8, in ASCII."""
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    sys.stdout.write(json.dumps(plain(value), ensure_ascii=not is_utf8) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, has_heading: bool = True
+) -> None:
     """A table without frills; without rows `empty` is said. Where it is piped, a row is a line, however long."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if not cells:
         sys.stdout.write(empty + "\n")
     elif sys.stdout.isatty():
-        _print_for_person(columns, cells)
+        _print_for_person(columns, cells, has_heading=has_heading)
     else:
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-        for row in (columns, *cells):
+        for row in (columns, *cells) if has_heading else cells:
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             sys.stdout.write(line.rstrip() + "\n")
 
 
-def _print_for_person(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+def _print_for_person(columns: Sequence[str], cells: Sequence[Sequence[str]], *, has_heading: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=has_heading)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in cells:

@@ -1,16 +1,28 @@
-"""`kohort tail TOPIC`: show records as they come."""
+"""`kohort tail TOPIC`: show records as they come.
+
+Laws: reading is without a group, so that nothing is committed and nobody is disturbed. The standard output has records
+and nothing else; what a person should know beside them goes to the error output.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.main import add_bootstrap, add_json
-from kohort.cli.output import print_json, text
+from kohort.cli.bootstrap import add_bootstrap
+from kohort.cli.main import add_json
+from kohort.cli.output import complain, print_json
+from kohort.cli.recordformat import TOKENS, add_key_separator, choose_format, compile_format, json_of
 from kohort.errors import ConfigError, UnknownTopicError
 
 if TYPE_CHECKING:
-    from kohort import ConsumerRecord
+    from kohort import Consumer, ConsumerRecord, TopicPartition
+
+#: What other tools call the two ends.
+_ENDS: Final = {"beginning": "beginning", "earliest": "beginning", "start": "beginning", "end": "end", "latest": "end"}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -18,51 +30,146 @@ def add_parser(subparsers: Any) -> None:
     tail = subparsers.add_parser("tail", help="print records of a topic as they arrive", allow_abbrev=False)
     tail.add_argument("topic", metavar="TOPIC")
     tail.add_argument(
-        "--from", dest="start", choices=("beginning", "end"), default="end", help="where to start (default end)"
+        "-o",
+        "--from",
+        "--offset",
+        dest="start",
+        type=parse_start,
+        metavar="WHERE",
+        help="beginning (earliest), end (latest), an OFFSET, or -N: the last N of each partition "
+        "(default end, with --exit beginning)",
     )
-    tail.add_argument("--count", type=int, default=0, metavar="N", help="stop after N records (default: never)")
-    tail.add_argument("--keys", action="store_true", help="print KEY, a tab, VALUE")
+    tail.add_argument("--from-beginning", dest="start", action="store_const", const="beginning", help=argparse.SUPPRESS)
+    tail.add_argument(
+        "-p",
+        "--partition",
+        "--partitions",
+        dest="partitions",
+        action="append",
+        type=parse_partitions,
+        metavar="N",
+        help="read these partitions only: N, 0,2 or 0-3; repeatable (default all)",
+    )
+    tail.add_argument(
+        "-n", "-c", "--count", "--num", type=int, default=0, metavar="N", help="stop after N records (default: never)"
+    )
+    tail.add_argument("-e", "--exit", action="store_true", help="stop at the end of what is there at the start")
+    tokens = ", ".join(f"{token} {meaning}" for token, (meaning, _) in TOKENS.items()).replace("%", "%%")
+    shape = tail.add_mutually_exclusive_group()
+    shape.add_argument(
+        "-f",
+        "--format",
+        type=compile_format,
+        metavar="FORMAT",
+        help=f"print each record so, without a line end of its own: {tokens}; \\n, \\t, \\xHH",
+    )
+    shape.add_argument("--keys", action="store_true", help="print KEY, a tab, VALUE")
+    add_key_separator(shape, help_text="print KEY, SEP, VALUE")
+    shape.add_argument("--key-only", action="store_true", help="print the key without the value")
+    add_json(shape)
+    shape.add_argument("-J", dest="json", action="store_true", help=argparse.SUPPRESS)
+    tail.add_argument("--headers", action="store_true", help="print NAME=VALUE,... of headers in front")
     add_bootstrap(tail)
-    add_json(tail)
     tail.set_defaults(run=run)
 
 
+def parse_start(word: str) -> str:
+    """`beginning`, `end`, `N` or `-N`."""
+    if word in _ENDS:
+        return _ENDS[word]
+    if re.fullmatch(r"-?\d+", word):
+        return word
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, _ENDS, n=1, cutoff=0.65)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise argparse.ArgumentTypeError(f"{word!r} is none of beginning, end, OFFSET and -N{hint}")
+
+
+def parse_partitions(word: str) -> set[int]:
+    """`0,2-3` as numbers."""
+    chosen: set[int] = set()
+    for part in word.split(","):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if not found:
+            raise argparse.ArgumentTypeError(f"{part!r} is no partition: numbers like 0,2 or 0-3 are expected")
+        chosen.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return chosen
+
+
+def first_offset(start: str, *, begin: int, end: int) -> int:
+    """Where reading a partition with offsets from `begin` to below `end` starts."""
+    if start == "beginning":
+        return begin
+    if start == "end":
+        return end
+    number = int(start)
+    return max(begin, end + number) if start.startswith("-") else min(max(begin, number), end)
+
+
 def run(options: argparse.Namespace) -> int:
-    """Read without a group, so that nothing is committed and nobody is disturbed."""
-    from kohort import Consumer, TopicPartition
+    """Read without a group, from where it was asked to where it was asked."""
+    from kohort import Consumer
 
     if options.count < 0:
         raise ConfigError(f"--count {options.count} cannot be: 0 (no end) or more is expected")
-    shown = 0
-    reset = "earliest" if options.start == "beginning" else "latest"
+    start = options.start or ("beginning" if options.exit else "end")
+    reset = "latest" if start == "end" else "earliest"
     with Consumer(bootstrap_servers=options.bootstrap, auto_offset_reset=reset) as consumer:
-        partitions = consumer.partitions_for(options.topic)
-        if not partitions:
-            raise UnknownTopicError(options.topic)
-        consumer.assign([TopicPartition(options.topic, partition) for partition in sorted(partitions)])
-        while True:
-            for record in consumer.poll(1.0):
-                show(record, options)
-                shown += 1
-                if shown == options.count:
-                    return 0
+        partitions = _choose_partitions(consumer, options)
+        begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        for each in partitions:
+            consumer.seek(each, first_offset(start, begin=begins[each], end=ends[each]))
+        older = sum(ends[each] - begins[each] for each in partitions)
+        if older and options.start is None and not options.exit:
+            complain(f"starts at the end; {older} older record{'s' * (older != 1)}: --from beginning")
+        # An offset that is not there yet is waited for, and nothing before it is shown.
+        lowest = int(start) if start.isdigit() else 0
+        _read(consumer, options, lowest=lowest, ends=ends if options.exit else None)
+    return 0
 
 
-def show(record: ConsumerRecord, options: argparse.Namespace) -> None:
-    """One record, one line."""
+def _choose_partitions(consumer: Consumer, options: argparse.Namespace) -> list[TopicPartition]:
+    from kohort import TopicPartition
+
+    there = consumer.partitions_for(options.topic)
+    if not there:
+        raise UnknownTopicError(options.topic)
+    chosen = set().union(*options.partitions) if options.partitions else set(there)
+    for missing in sorted(chosen.difference(there)):
+        raise ConfigError(f"{options.topic} has no partition {missing}: it has {len(there)}, counted from 0")
+    return [TopicPartition(options.topic, partition) for partition in sorted(chosen)]
+
+
+def _read(
+    consumer: Consumer, options: argparse.Namespace, *, lowest: int, ends: Mapping[TopicPartition, int] | None
+) -> None:
+    """Show records until enough are shown, or every partition has been read to its end in `ends`."""
+    show = _printer(options)
+    shown = 0
+    unfinished = set(ends or ())
+    while True:
+        if ends is not None:
+            unfinished -= {each for each in unfinished if consumer.position(each) >= ends[each]}
+            if not unfinished:
+                return
+        for record in consumer.poll(1.0):
+            if record.offset < lowest or (ends is not None and record.offset >= ends[record.topic_partition]):
+                continue
+            show(record)
+            shown += 1
+            if shown == options.count:
+                return
+        sys.stdout.flush()
+
+
+def _printer(options: argparse.Namespace) -> Callable[[ConsumerRecord], None]:
     if options.json:
-        print_json(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "key": text(record.key),
-                "value": text(record.value),
-                "headers": [[name, text(value)] for name, value in record.headers],
-            }
-        )
-        return
-    value = text(record.value)
-    line = "null" if value is None else value
-    print(f"{text(record.key) or ''}\t{line}" if options.keys else line, flush=True)
+        return lambda record: print_json(json_of(record))
+    shape = choose_format(options)
+
+    def show(record: ConsumerRecord) -> None:
+        sys.stdout.write(shape(record))
+
+    return show

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from kohort.cli.main import add_bootstrap, add_json, parse_pairs
+from kohort.cli.bootstrap import add_bootstrap
+from kohort.cli.main import add_json, parse_pairs
 from kohort.cli.output import print_json, print_table
 
 

@@ -90,6 +90,18 @@ class GroupListing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """One group with its members counted; `lag`: over the partitions it has committed, `None` if there are none."""
+
+    group_id: str
+    group_type: str
+    state: str
+    protocol_type: str
+    members: int
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
     """One member; `member_epoch` is `None` for a classic member, `target` is empty where the protocol has none."""
 

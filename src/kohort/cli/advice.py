@@ -1,0 +1,63 @@
+"""What an error means to somebody at a shell: which option to change, which verb helps, which name was nearly it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, ENVIRONMENT
+from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortError, UnknownTopicError
+
+
+def explain(why: BaseException, options: argparse.Namespace) -> str:
+    """One sentence about an error of a verb that was called with these options."""
+    if "bootstrap" not in options:
+        return str(why)
+    if isinstance(why, BrokersUnreachableError):
+        return _unreachable(why, options)
+    if isinstance(why, UnknownTopicError):
+        return _no_topic(why, options)
+    if isinstance(why, BrokerError) and why.code is ErrorCode.GROUP_ID_NOT_FOUND:
+        return _no_group(why, options)
+    return str(why)
+
+
+def _no_topic(why: UnknownTopicError, options: argparse.Namespace) -> str:
+    from kohort import Admin
+
+    try:
+        with Admin(bootstrap_servers=options.bootstrap) as admin:
+            near = nearest(why.topic, [topic.name for topic in admin.list_topics() if not topic.is_internal])
+    except KohortError:
+        near = None
+    return f"topic {why.topic} does not exist; did you mean {near}?" if near else str(why)
+
+
+def _no_group(why: BrokerError, options: argparse.Namespace) -> str:
+    from kohort import Admin
+
+    asked = options.groups if "groups" in options else [options.group]
+    try:
+        with Admin(bootstrap_servers=options.bootstrap) as admin:
+            known = [group.group_id for group in admin.list_groups()]
+    except KohortError:
+        return str(why)
+    missing = next((group for group in asked if group not in known), asked[0])
+    near = nearest(missing, known)
+    return f"there is no group {missing}; " + (f"did you mean {near}?" if near else "kohort group list shows all")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one; `None` if none is."""
+    others = {other.casefold(): other for other in known if other != name}
+    return next((others[hit] for hit in get_close_matches(name.casefold(), others, n=1, cutoff=0.7)), None)
+
+
+def _unreachable(why: BrokersUnreachableError, options: argparse.Namespace) -> str:
+    tried = ", ".join(f"{address} ({reason})" for address, reason in why.attempts)
+    origin = f" (from {ENVIRONMENT})" if options.bootstrap == os.environ.get(ENVIRONMENT) else ""
+    port = options.bootstrap.rpartition(":")[2]
+    up = "kohort up" if port == DEFAULT_BOOTSTRAP.rpartition(":")[2] else f"kohort up --port {port}"
+    return f"no broker can be reached: {tried}; check --bootstrap{origin}, or start one: {up}"

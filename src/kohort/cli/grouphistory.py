@@ -1,0 +1,110 @@
+"""`kohort group history GROUP`: what happened to a group and why, a sentence a row.
+
+Laws: with `--json` every field of every row is there, as the broker keeps it. A group that is not there is an error;
+what is still known of one that is gone is shown with `--deleted`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kohort.cli.historysentences import MemberNames, sentence
+from kohort.cli.output import complain, print_json, print_table
+from kohort.errors import BrokerError, ErrorCode, KohortError
+
+if TYPE_CHECKING:
+    from kohort import Admin
+    from kohort.client.admin.results import GroupHistory, HistoryEvent
+
+#: Seconds between two looks at a history that is followed.
+FOLLOW_INTERVAL_S = 0.5
+#: The row with which a group ends.
+_END = "group_forgotten"
+
+
+def add_history(actions: Any) -> Any:
+    """Add the action to those of `kohort group`; its parser."""
+    history = actions.add_parser(
+        "history",
+        help="what happened to a group, and why",
+        description="What came in, what the coordinator decided and what that changed, oldest first. CAUSE numbers the "
+        "input that led to a row; 13<12: as part of the rebalance that input 12 began. Members have short names: "
+        "their instance id, their client id, or it with the beginning of the member id.",
+        allow_abbrev=False,
+    )
+    history.add_argument("group", metavar="GROUP")
+    history.add_argument(
+        "--follow", action="store_true", help="stay and show what comes, until Ctrl-C; with --json a row per line"
+    )
+    history.add_argument("--deleted", action="store_true", help="show what is still known of a group that is gone")
+    history.set_defaults(run=run_history)
+    return history
+
+
+def run_history(options: argparse.Namespace) -> int:
+    """Rows, oldest first; each names the input that caused it and the one that began its rebalance."""
+    from kohort import Admin
+
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        found = admin.group_history(options.group)
+        if options.follow:
+            _follow(admin, found, options)
+        _check_is_there(admin, found, is_end_welcome=options.deleted)
+        if options.json:
+            print_json(found)
+            return 0
+        _print_rows(found.events, MemberNames(), empty=f"nothing has happened to {found.group_id} since the start")
+        if found.counts:
+            print("counted: " + ", ".join(f"{count} {name}" for name, count in found.counts.items()))
+        if not found.is_complete:
+            print("older rows are gone: the broker keeps the latest journal.ring.rows of all groups")
+    return 0
+
+
+def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> None:
+    """Show what is known and then what comes, until Ctrl-C."""
+    if not found.events:
+        complain(f"nothing is known of {options.group} yet")
+    names = MemberNames()
+    last = 0
+    while True:
+        if found.events:
+            if options.json:
+                for event in found.events:
+                    print_json(event)
+            else:
+                _print_rows(found.events, names, empty="", has_heading=last == 0)
+            last = found.events[-1].sequence
+        time.sleep(FOLLOW_INTERVAL_S)
+        found = admin.group_history(options.group, after=last)
+
+
+def _check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -> None:
+    """Raise if there is no such group. What was only asked of one that never was is no history."""
+    group = found.group_id
+    if any(row.group_id == group for row in admin.list_groups()):
+        return
+    ended = next((event for event in reversed(found.events) if event.event == _END), None)
+    if ended is not None and not is_end_welcome:
+        raise KohortError(f"there is no group {group} since {_clock(ended.time_ms)}; --deleted shows what was before")
+    if all(event.event == "refused" for event in found.events):
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
+
+
+def _print_rows(events: Iterable[HistoryEvent], names: MemberNames, *, empty: str, has_heading: bool = True) -> None:
+    events = list(events)
+    names.learn(events)
+    rows = [(_clock(event.time_ms), _cause(event), sentence(event, names)) for event in events]
+    print_table(("TIME", "CAUSE", "WHAT HAPPENED"), rows, empty=empty, has_heading=has_heading)
+
+
+def _cause(event: HistoryEvent) -> str:
+    return str(event.cause) if event.cause == event.origin else f"{event.cause}<{event.origin}"
+
+
+def _clock(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000):%H:%M:%S.%f}"[:-3]

@@ -1,0 +1,206 @@
+"""One sentence for each row of a group's history, with short names for members.
+
+Laws: a row of a kind that is not known here is still told whole, in its own words. A short name belongs to one member
+(or to all the processes that bore one instance id), and does not change while a history is followed.
+Source: `coordinator/chronicle.py` and `coordinator/teller.py`, which write the rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from kohort.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.admin.results import HistoryEvent
+
+Details = Mapping[str, str]
+#: Characters of a member id that are shown at least.
+_SHORTEST: Final = 4
+
+
+class MemberNames:
+    """What members are called: their instance id, their client id, or that with the beginning of their member id."""
+
+    def __init__(self) -> None:
+        #: Member id -> name.
+        self._names: dict[str, str] = {}
+
+    def learn(self, events: Iterable[HistoryEvent]) -> None:
+        """Name the members of these rows; those that have a name keep it."""
+        clients: dict[str, str] = {}
+        instances: dict[str, str] = {}
+        for event in events:
+            for member_id in (event.member_id, event.details.get("former", "")):
+                if member_id and member_id not in self._names:
+                    clients.setdefault(member_id, "")
+                    instance, client = event.details.get("instance", ""), event.details.get("client", "")
+                    instances.update({member_id: instance} if instance else {})
+                    clients.update({member_id: client} if client and member_id == event.member_id else {})
+        for member_id, instance in instances.items():
+            self._names[member_id] = instance
+        taken = Counter(self._names.values())
+        taken.update(client for member_id, client in clients.items() if member_id not in instances)
+        for member_id, client in clients.items():
+            if member_id not in instances:
+                is_alone = client and taken[client] == 1
+                self._names[member_id] = client if is_alone else self._shorten(member_id, client)
+
+    def of(self, member_id: str) -> str:
+        """The name of a member that was learnt; the id of any other."""
+        return self._names.get(member_id, member_id)
+
+    def _shorten(self, member_id: str, client: str) -> str:
+        # A classic coordinator puts the client's id in front of what makes the member's own.
+        own = member_id.removeprefix(f"{client}-")
+        used = set(self._names.values())
+        prefix = f"{client}/" if client else ""
+        for length in range(_SHORTEST, len(own)):
+            if prefix + own[:length] not in used:
+                return prefix + own[:length]
+        return prefix + own
+
+
+def sentence(event: HistoryEvent, names: MemberNames) -> str:
+    """What a row says, for a person."""
+    who = names.of(event.member_id)
+    tell = _SENTENCES.get(event.event)
+    if tell is not None:
+        said = tell(who, event.details)
+    elif event.kind == "stimulus":
+        said = f"{who or 'somebody'} asked: {_words(event.event)}{_rest(event.details)}"
+    else:
+        said = f"{_words(event.event)}{' of ' + who if who else ''}{_rest(event.details)}"
+    if event.times > 1:
+        said += f", {event.times} times until {datetime.fromtimestamp(event.last_time_ms / 1000):%H:%M:%S}"
+    return said
+
+
+def _words(name: str) -> str:
+    """`DeleteGroup` and `delete_group` as words."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).lower()
+
+
+def _rest(details: Details) -> str:
+    return f" ({_pairs(details)})" if details else ""
+
+
+def _pairs(details: Details) -> str:
+    return ", ".join(f"{name} {value}" for name, value in details.items())
+
+
+def _why(details: Details, name: str = "why") -> str:
+    return f": {details[name]}" if details.get(name) else ""
+
+
+def _partitions(text: str) -> str:
+    """`orders-0 orders-1 and 3 more` as `orders:0-1 and 3 more`."""
+    from kohort.cli.group import show_partitions
+
+    named, found, more = text.partition(" and ")
+    pairs = (each.rpartition("-") for each in named.split())
+    return show_partitions(TopicPartition(topic, int(number)) for topic, _, number in pairs) + found + more
+
+
+def _heartbeat(who: str, details: Details) -> str:
+    epoch = details.get("member_epoch", "")
+    leaving = {"-1": "says that it leaves", "-2": "says that it leaves for a while", "0": "asks to join"}
+    return f"{who} {leaving.get(epoch, f'sends a heartbeat at epoch {epoch}')}"
+
+
+def _deadline(who: str, details: Details) -> str:
+    return f"a deadline passed{' for ' + who if who else ''}{_why(details, 'deadline')}"
+
+
+def _joined(verb: str) -> Callable[[str, Details], str]:
+    def tell(who: str, details: Details) -> str:
+        parts = []
+        if details.get("host"):
+            parts.append(f"from {details['host'].removeprefix('/')}")
+        if details.get("client") and not who.startswith(details["client"]):
+            parts.append(f"client {details['client']}")
+        return " ".join([f"{who} {verb}", *parts]) + _wishes(details)
+
+    return tell
+
+
+def _wishes(details: Details) -> str:
+    shown = {name: details[name] for name in ("topics", "pattern", "assignor", "protocols") if details.get(name)}
+    return f": {_pairs(shown)}" if shown else ""
+
+
+def _assignment(who: str, details: Details) -> str:
+    verbs = {"gained": "gains", "held": "holds", "asked_back": "has to give back", "released": "gave up"}
+    moves = [f"{verb} {_partitions(details[name])}" for name, verb in verbs.items() if details.get(name)]
+    if details.get("state") == "UNRELEASED_PARTITIONS":
+        moves.append("waits for partitions that others still hold")
+    if not moves:
+        return f"{who} is at epoch {details.get('epoch', '')}"
+    return f"{who} {', '.join(moves)} (epoch {details.get('epoch', '')})"
+
+
+def _away(who: str, details: Details) -> str:
+    held = f", keeping {_partitions(details['held'])}" if details.get("held") else ""
+    released = f", without {_partitions(details['released'])}" if details.get("released") else ""
+    return f"{who} is away for a while{held}{released}"
+
+
+def _refused(who: str, details: Details) -> str:
+    asker = f" of {who}" if who else ""
+    return f"refused, {_words(details.get('api', ''))}{asker}: {details.get('error', '')}{_why(details)}"
+
+
+def _target(_: str, details: Details) -> str:
+    count = details.get("members_changed", "0")
+    changes = {"0": "nobody changes", "1": "1 member changes"}.get(count, f"{count} members change")
+    return f"assignment of epoch {details.get('epoch', '')} computed: {changes}"
+
+
+#: Event -> its sentence, from the member's name and the details.
+_SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
+    "ConsumerGroupHeartbeat": _heartbeat,
+    "Heartbeat": lambda who, _: f"{who} sends a heartbeat",
+    "JoinGroup": lambda who, details: f"{who or 'a new member'} asks to join{_why(details, 'reason')}",
+    "SyncGroup": lambda who, _: f"{who} asks for its part",
+    "LeaveGroup": lambda who, details: f"{who or 'somebody'} asks to leave{_why(details, 'reason')}",
+    "MemberDisconnected": lambda who, _: f"{who or 'a member'}'s connection broke",
+    "TopicsChanged": lambda *_: "topics changed",
+    "TargetComputed": lambda _, details: f"the assignor {details.get('outcome', 'answered')}",
+    "deadline_passed": _deadline,
+    "refused": _refused,
+    "epoch_bumped": lambda _, details: f"group epoch {details.get('epoch', '')}{_why(details, 'trigger')}",
+    "target_computed": _target,
+    "assignor_asked": lambda _, details: f"an assignor is asked: {_pairs(details)}",
+    "assignor_failed": lambda _, details: (
+        f"assignor {details.get('assignor', '')} failed, {details.get('failures', '1')} in a row{_why(details)}"
+    ),
+    "rebalance_began": lambda _, details: f"a rebalance begins{_why(details, 'trigger')}{_why(details)}",
+    "generation_began": lambda who, details: (
+        f"generation {details.get('generation', '')} begins, led by {who}, assignor {details.get('protocol', '-')}"
+    ),
+    "member_id_required": lambda who, _: f"{who} is given its member id and has to come again with it",
+    "member_joined": _joined("joined"),
+    "member_rejoined": _joined("rejoined"),
+    "member_kept": _joined("stays a member"),
+    "member_changed": _joined("changed its client"),
+    "subscription_changed": lambda who, details: f"{who} subscribed anew{_wishes(details)}",
+    "member_removed": lambda who, details: f"{who} is no member any more{_why(details, 'reason')}",
+    "member_away": _away,
+    "member_replaced": lambda who, _: f"{who} is another process now, under the same instance id",
+    "assignment_changed": _assignment,
+    "assignment_released": lambda who, details: f"{who} gave up {_partitions(details.get('released', ''))}",
+    "group_at_rest": lambda _, details: (
+        f"at rest: {details.get('state', '')}, generation {details.get('generation', '')}, "
+        f"members: {details.get('members', '')}"
+    ),
+    "group_forgotten": lambda *_: "the group is gone",
+    "group_converted": lambda _, details: f"the group speaks the {details.get('to', '')} protocol from now on",
+    "connection_lost": lambda who, _: f"{who} lost its connection",
+    "connection_back": lambda who, _: f"{who} is connected again",
+    "configs_changed": lambda _, details: f"configs changed: {', '.join(f'{k}={v}' for k, v in details.items())}",
+    "offsets_forgotten": lambda _, details: f"offsets of {details.get('partitions', '')} partitions forgotten",
+}

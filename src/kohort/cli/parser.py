@@ -1,0 +1,74 @@
+"""argparse in our words: an error is one sentence with the nearest known word, and every help ends with an example."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from difflib import get_close_matches
+from typing import Any, Final, NoReturn
+
+from kohort.cli.foreign import instead_of_option
+from kohort.cli.output import complain
+
+#: Verb -> the command line that its help shows; docs/cli.md has the rest.
+EXAMPLES: Final = {
+    "kohort up": "kohort up --data-dir ./kohort-data",
+    "kohort topic": "kohort topic list",
+    "kohort topic create": "kohort topic create orders --partitions 4",
+    "kohort topic list": "kohort topic list",
+    "kohort topic describe": "kohort topic describe orders",
+    "kohort topic delete": "kohort topic delete orders",
+    "kohort send": "printf 'k1:one\\nk2:two\\n' | kohort send orders -K : -H source=shell",
+    "kohort tail": "kohort tail orders --from -10 --exit -f '%t-%p@%o %k: %s\\n'",
+    "kohort group": "kohort group list",
+    "kohort group list": "kohort group list",
+    "kohort group describe": "kohort group describe billing",
+    "kohort group config": "kohort group config billing consumer.session.timeout.ms=10000",
+    "kohort group history": "kohort group history billing --follow",
+    "kohort group delete": "kohort group delete billing",
+    "kohort demo": "kohort demo --no-spark",
+    "kohort completion": 'eval "$(kohort completion bash)"',
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but an error is one sentence, and an unknown word is answered with the nearest known one."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; what is left over is refused by the verb that does not know it, not by the whole command."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
+
+    def format_help(self) -> str:
+        """As argparse's, and an example at the end."""
+        example = EXAMPLES.get(self.prog)
+        return super().format_help() + (f"\nexample:\n  {example}\n" if example else "")
+
+    def error(self, message: str) -> NoReturn:
+        complain(message + self._hint(message))
+        sys.exit(2)
+
+    def _hint(self, message: str) -> str:
+        if "did you mean" in message:
+            return ""
+        words = unknown_words(message)
+        for word in words:
+            instead = instead_of_option(self.prog, word)
+            if instead:
+                return f"; {instead}"
+        known = [option for action in self._actions for option in action.option_strings]
+        known += [str(choice) for action in self._actions for choice in (action.choices or ())]
+        near = [hit for word in words for hit in get_close_matches(word, known, n=1, cutoff=0.65)]
+        return f"; did you mean {near[0]}?" if near else f"; see {self.prog} --help"
+
+
+def unknown_words(message: str) -> list[str]:
+    """The words that argparse complains about: a wrong choice, or the options among unrecognized arguments."""
+    choice = re.search(r"invalid choice: '(.*?)' \(choose from", message)
+    if choice:
+        return [choice[1]]
+    _, found, rest = message.partition("unrecognized arguments: ")
+    return [word.partition("=")[0] for word in rest.split() if word.startswith("-")] if found else []
