@@ -6,6 +6,7 @@ Source: README, "Use it".
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -31,6 +32,13 @@ def address() -> Iterator[str]:
 def said(done: Finished) -> list[str]:
     """The lines of a command that worked, and did not complain."""
     assert (done.code, done.err) == (0, ""), done
+    return done.out.splitlines()
+
+
+def sent_to_new(done: Finished, partitions: int = 1) -> list[str]:
+    """The lines of a `send` that worked, and made its topic."""
+    assert done.code == 0, done
+    assert re.fullmatch(rf"kohort: created topic \S+ \({partitions} partitions?\)(; did you mean \S+\?)?\n", done.err)
     return done.out.splitlines()
 
 
@@ -81,7 +89,7 @@ def test_up_keeps_topics_and_records_in_its_directory(tmp_path: Path) -> None:
             address = broker.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")
             assert str(directory) in broker.lines[0]
             if turn == 0:
-                said(run_kohort("send", "kept", "--bootstrap", address, stdin="one\ntwo\n"))
+                sent_to_new(run_kohort("send", "kept", "--bootstrap", address, stdin="one\ntwo\n"))
             assert said(
                 run_kohort("tail", "kept", "--from", "beginning", "--count", "2", "--bootstrap", address)
             ) == ["one", "two"]  # fmt: skip
@@ -146,7 +154,7 @@ def test_up_twice_says_that_it_runs_already(tmp_path: Path) -> None:
 def test_up_creates_topics_with_the_partitions_of_its_config() -> None:
     with started_kohort("up", "--port", "0", "--config", "num.partitions=5") as broker:
         address = broker.wait_for_lines(1, start="ready ")[0].removeprefix("ready ")
-        said(run_kohort("send", "made", "--bootstrap", address, stdin="x\n"))
+        sent_to_new(run_kohort("send", "made", "--bootstrap", address, stdin="x\n"), partitions=5)
         (topic,) = data(run_kohort("topic", "list", "--json", "--bootstrap", address))
     assert topic["partition_count"] == 5
 
@@ -207,14 +215,15 @@ def test_lines_become_records_and_records_lines(address: str) -> None:
     broker = ("--bootstrap", address)
     lines = ["first", "", "ünïcode", "with\ttab", "last without newline"]
     sent = run_kohort("send", "plain", *broker, stdin="\n".join(lines))
-    assert said(sent) == ["sent 5 records to plain"]
+    assert sent_to_new(sent) == ["sent 5 records to plain"]
     assert said(run_kohort("tail", "plain", "--from", "beginning", "--count", "5", *broker)) == lines
 
 
 def test_keyed_lines_keep_their_keys(address: str) -> None:
     broker = ("--bootstrap", address)
     sent = run_kohort("send", "keyed", "--keyed", "--json", *broker, stdin="a\t1\nb\t2\na\t3\t4\n")
-    assert data(sent) == {"topic": "keyed", "sent": 3}
+    (line,) = sent_to_new(sent)
+    assert json.loads(line) == {"topic": "keyed", "sent": 3, "created": True}
     shown = run_kohort("tail", "keyed", "--from", "beginning", "--count", "3", "--keys", *broker)
     assert said(shown) == ["a\t1", "b\t2", "a\t3\t4"]
     rows = [
@@ -232,11 +241,14 @@ def test_keyed_lines_keep_their_keys(address: str) -> None:
 def test_a_keyed_line_without_key_is_refused(address: str) -> None:
     refused = run_kohort("send", "keyless", "--keyed", "--bootstrap", address, stdin="a\t1\nb\n")
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == "kohort: line 2 has no tab between key and value, which --keyed asks for\n"
+    assert refused.err.splitlines() == [
+        "kohort: created topic keyless (1 partition)",
+        "kohort: line 2: no tab between key and value; 1 sent before it",
+    ]
 
 
 def test_tail_shows_what_comes_until_it_is_interrupted(address: str) -> None:
-    said(run_kohort("send", "live", "--bootstrap", address, stdin="before\n"))
+    sent_to_new(run_kohort("send", "live", "--bootstrap", address, stdin="before\n"))
     with started_kohort("tail", "live", "--from", "beginning", "--bootstrap", address) as tail:
         tail.wait_for_lines(1)
         said(run_kohort("send", "live", "--bootstrap", address, stdin="after\n"))
@@ -247,7 +259,7 @@ def test_tail_shows_what_comes_until_it_is_interrupted(address: str) -> None:
 
 def test_tail_ends_quietly_when_its_reader_has_gone(address: str) -> None:
     # More than a pipe holds, so that writing goes on after `head` has what it wants.
-    said(run_kohort("send", "piped", "--bootstrap", address, stdin="x" * 99 + "\n" + ("y" * 99 + "\n") * 2000))
+    sent_to_new(run_kohort("send", "piped", "--bootstrap", address, stdin="x" * 99 + "\n" + ("y" * 99 + "\n") * 2000))
     tail = shlex.join([sys.executable, "-m", "kohort.cli.main", "tail", "piped", "--from", "beginning"])
     piped = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{tail} --bootstrap {address} | head -n 1"],
@@ -261,7 +273,7 @@ def test_tail_ends_quietly_when_its_reader_has_gone(address: str) -> None:
 
 
 def test_reading_leaves_no_group_behind(address: str) -> None:
-    said(run_kohort("send", "quiet", "--bootstrap", address, stdin="x\n"))
+    sent_to_new(run_kohort("send", "quiet", "--bootstrap", address, stdin="x\n"))
     said(run_kohort("tail", "quiet", "--from", "beginning", "--count", "1", "--bootstrap", address))
     assert data(run_kohort("group", "list", "--json", "--bootstrap", address)) == []
 
@@ -293,8 +305,10 @@ def group(address: str) -> Iterator[kohort.Consumer]:
 def test_groups_are_listed_described_and_deleted(address: str, group: kohort.Consumer) -> None:
     broker = ("--bootstrap", address)
     header, row = said(run_kohort("group", "list", *broker))
-    assert start_of(header) == ["GROUP", "TYPE", "STATE"]
-    assert start_of(row) == ["workers", "consumer", "Stable"]
+    assert start_of(header) == ["GROUP", "TYPE", "STATE", "MEMBERS", "LAG"]
+    assert start_of(row) == ["workers", "consumer", "Stable", "1", "1"]
+    header, row = said(run_kohort("group", "list", "--brief", *broker))
+    assert (start_of(header), start_of(row)) == (["GROUP", "TYPE", "STATE"], ["workers", "consumer", "Stable"])
 
     title, header, member, blank, offsets_header, *offsets = said(run_kohort("group", "describe", "workers", *broker))
     assert title.startswith("workers: consumer, Stable, assignor uniform, epoch ")
@@ -320,7 +334,9 @@ def test_groups_are_listed_described_and_deleted(address: str, group: kohort.Con
 def test_group_commands_speak_json(address: str, group: kohort.Consumer) -> None:
     broker = ("--json", "--bootstrap", address)
     (row,) = data(run_kohort("group", "list", *broker))
-    assert row == {"group_id": "workers", "group_type": "consumer", "state": "Stable", "protocol_type": "consumer"}
+    brief = {"group_id": "workers", "group_type": "consumer", "state": "Stable", "protocol_type": "consumer"}
+    assert row == {**brief, "members": 1, "lag": 1}
+    assert data(run_kohort("group", "list", "--brief", *broker)) == [brief]
     described = data(run_kohort("group", "describe", "workers", *broker))
     assert described["group"]["members"][0]["member_id"] == group.member_id
     assert described["group"]["members"][0]["assignment"] == [
@@ -358,9 +374,9 @@ def test_a_group_is_configured(address: str) -> None:
 def test_history_says_what_happened_and_why(address: str, group: kohort.Consumer) -> None:
     group.close()
     shown = said(run_kohort("group", "history", "workers", "--bootstrap", address))
-    assert start_of(shown[0]) == ["TIME", "CAUSE", "ORIGIN", "EVENT", "MEMBER", "DETAILS"]
+    assert start_of(shown[0]) == ["TIME", "CAUSE", "WHAT", "HAPPENED"]
     text = "\n".join(shown)
-    for words in ("trigger=member joined", "gained=work-0 work-1", "trigger=member left", "counted: "):
+    for words in (": member joined", " gains work:0-1 (epoch ", ": member left", "counted: "):
         assert words in text
 
     found = data(run_kohort("group", "history", "workers", "--json", "--bootstrap", address))
@@ -371,13 +387,21 @@ def test_history_says_what_happened_and_why(address: str, group: kohort.Consumer
     assert found["counts"]["commits"] >= 1
 
 
-def test_history_of_a_group_that_never_was_is_empty(address: str) -> None:
-    (line,) = said(run_kohort("group", "history", "nobody", "--bootstrap", address))
-    assert line.startswith("nothing is known of nobody")
+def test_history_of_a_group_that_is_gone_is_shown_to_who_asks_for_it(address: str, group: kohort.Consumer) -> None:
+    broker = ("--bootstrap", address)
+    group.close()
+    said(run_kohort("group", "delete", "workers", *broker))
+    refused = run_kohort("group", "history", "workers", *broker)
+    assert (refused.code, refused.out) == (1, "")
+    assert re.fullmatch(
+        r"kohort: there is no group workers since [0-9:.]+; --deleted shows what was before\n", refused.err
+    )
+    assert said(run_kohort("group", "history", "workers", "--deleted", *broker))[-2].endswith("  the group is gone")
 
 
 def test_a_group_that_is_not_there_is_said_so(address: str) -> None:
-    for action in ("describe", "delete"):
+    """Whatever was asked of it before: the refusals are in the journal, but no history."""
+    for action in ("history", "describe", "delete", "history"):
         refused = run_kohort("group", action, "nobody", "--bootstrap", address)
         assert (refused.code, refused.out) == (1, "")
         assert refused.err.count("\n") == 1

@@ -97,6 +97,13 @@ class Running:
             assert came and len(found()) >= count, f"{count} lines {start!r}… expected: {self.lines} {self.complaints}"
             return found()
 
+    def wait_for_complaints(self, count: int, *, timeout: float = TIMEOUT_SECONDS) -> list[str]:
+        """The lines of the error output, as soon as there are `count` of them."""
+        with self._news:
+            came = self._news.wait_for(lambda: len(self.complaints) >= count, timeout)
+            assert came, f"{count} complaints expected: {self.lines} {self.complaints}"
+            return self.complaints
+
     def end(self, signal_number: int = signal.SIGINT, *, timeout: float = TIMEOUT_SECONDS) -> int:
         """Send a signal and wait until it has ended and all its output is here; the exit code."""
         self.process.send_signal(signal_number)

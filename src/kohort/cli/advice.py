@@ -56,6 +56,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _unreachable(why: BrokersUnreachableError, options: argparse.Namespace) -> str:
+    if type(why) is not BrokersUnreachableError:
+        return str(why).replace("bootstrap_servers", "--bootstrap")
     tried = ", ".join(f"{address} ({reason})" for address, reason in why.attempts)
     origin = f" (from {ENVIRONMENT})" if options.bootstrap == os.environ.get(ENVIRONMENT) else ""
     port = options.bootstrap.rpartition(":")[2]

@@ -54,6 +54,13 @@ class MemberNames:
         """The name of a member that was learnt; the id of any other."""
         return self._names.get(member_id, member_id)
 
+    def within(self, text: str) -> str:
+        """A text with every member id in it replaced by the name."""
+        for member_id, name in self._names.items():
+            if member_id in text:
+                text = text.replace(member_id, name)
+        return text
+
     def _shorten(self, member_id: str, client: str) -> str:
         # A classic coordinator puts the client's id in front of what makes the member's own.
         own = member_id.removeprefix(f"{client}-")
@@ -68,13 +75,14 @@ class MemberNames:
 def sentence(event: HistoryEvent, names: MemberNames) -> str:
     """What a row says, for a person."""
     who = names.of(event.member_id)
+    details = {name: names.within(text) if name == "why" else text for name, text in event.details.items()}
     tell = _SENTENCES.get(event.event)
     if tell is not None:
-        said = tell(who, event.details)
+        said = tell(who, details)
     elif event.kind == "stimulus":
-        said = f"{who or 'somebody'} asked: {_words(event.event)}{_rest(event.details)}"
+        said = f"{who or 'somebody'} asked: {_words(event.event)}{_rest(details)}"
     else:
-        said = f"{_words(event.event)}{' of ' + who if who else ''}{_rest(event.details)}"
+        said = f"{_words(event.event)}{' of ' + who if who else ''}{_rest(details)}"
     if event.times > 1:
         said += f", {event.times} times until {datetime.fromtimestamp(event.last_time_ms / 1000):%H:%M:%S}"
     return said

@@ -27,11 +27,11 @@ _CLIENT_VERBS: Final = frozenset({"topic", "send", "tail", "group"})
 WELCOME: Final = """\
 kohort: Kafka consumer groups for Python and PySpark. Start here:
 
-  kohort up                                 a broker on 127.0.0.1:9092; leave it running
+  kohort up                              a broker on port 9092, until Ctrl-C
 and in another terminal:
-  seq 1 10 | kohort send orders             ten records
-  kohort tail orders --from beginning       read them, and what comes; Ctrl-C stops
-  kohort group list                         who reads, and how far behind
+  seq 1 10 | kohort send orders          ten records
+  kohort tail orders --from beginning    read them, and what comes
+  kohort group list                      who reads, and how far behind
 or all of it at once, with a member killed on the way:
   kohort demo
 

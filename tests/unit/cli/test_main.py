@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 import pytest
 
 from kohort import __version__
-from kohort.cli.main import DEFAULT_BOOTSTRAP, VERBS, build_parser, main, parse_pairs
+from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP
+from kohort.cli.foreign import foreign_words
+from kohort.cli.main import VERBS, build_parser, main, parse_pairs
+from kohort.cli.parser import EXAMPLES
 from kohort.errors import ConfigError
 
 
@@ -65,9 +71,122 @@ def test_an_option_is_not_taken_for_its_longer_namesake(capsys: pytest.CaptureFi
     assert "--boot" in complaint(["topic", "list", "--boot", "h:1"], capsys)
 
 
-@pytest.mark.parametrize("words", [[], ["topic"], ["group"], ["send"], ["tail"], ["topic", "create"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["topic"], ["group"], ["send"], ["tail"], ["topic", "create"]], ids=" ".join)
 def test_a_command_line_that_ends_early_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "required" in complaint(words, capsys)
+
+
+def test_kohort_alone_says_what_to_do_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    steps = [line.split()[:2] for line in out.splitlines() if line.startswith("  kohort ")]
+    assert steps == [["kohort", verb] for verb in ("up", "tail", "group", "demo")]
+    assert err == ""
+    assert max(map(len, out.splitlines())) < 80
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        ("consume orders", "kohort tail TOPIC"),
+        ("-C -t orders", "kohort tail TOPIC"),
+        ("produce orders", "kohort send TOPIC"),
+        ("topics", "kohort topic list"),
+        ("-L", "kohort topic list"),
+        ("groups", "kohort group list"),
+        ("consumer-groups --list", "kohort group list"),
+        ("lag billing", "kohort group describe GROUP"),
+        ("group lag billing", "kohort group describe GROUP"),
+        ("group offsets billing", "kohort group describe GROUP"),
+        ("group reset billing", "is not served yet; instead, "),
+        ("group seek billing", ".commit({"),
+        ("topic ls", "kohort topic list"),
+        ("topic consume orders", "kohort tail TOPIC"),
+        ("topic add-partitions orders", "create_partitions"),
+        ("start", "kohort up"),
+        ("help", "kohort --help"),
+    ],
+)
+def test_a_verb_of_another_tool_is_answered_with_ours(
+    words: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert ours in err
+
+
+@pytest.mark.parametrize("words", foreign_words(), ids=" ".join)
+def test_no_foreign_word_hides_one_of_ours(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        build_parser().parse_args([*words, "--help"] if not words[0].startswith("-") else words)
+    assert exit_.value.code == 2, "argparse knows it"
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("tail -t orders", "kohort tail TOPIC"),
+        ("tail orders -g billing", "tail reads without a group"),
+        ("tail orders --property print.key=true", "use --keys"),
+        ("tail orders --timeout-ms 1000", "use --exit"),
+        ("tail orders -X security.protocol=SSL", "not served yet"),
+        ("send --topic orders", "kohort send TOPIC"),
+        ("topic create orders --replication-factor 3", "one copy"),
+    ],
+)
+def test_an_option_of_another_tool_is_answered_with_ours(
+    words: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert instead in complaint(words.split(), capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-b h:1",
+        "--bootstrap h:1",
+        "--brokers h:1",
+        "--bootstrap-server h:1",
+        "--bootstrap-servers=h:1",
+        "--broker-list h:1",
+    ],
+)
+@pytest.mark.parametrize("verb", ["tail t", "send t", "topic list", "group list", "group history g"])
+def test_the_address_has_the_names_of_other_tools(verb: str, words: str) -> None:
+    assert build_parser().parse_args([*verb.split(), *words.split()]).bootstrap == "h:1"
+
+
+def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOHORT_BOOTSTRAP", "h:2")
+    assert build_parser().parse_args(["topic", "list"]).bootstrap == "h:2"
+    assert build_parser().parse_args(["topic", "list", "-b", "h:1"]).bootstrap == "h:1"
+    monkeypatch.setenv("KOHORT_BOOTSTRAP", "")
+    assert build_parser().parse_args(["topic", "list"]).bootstrap == DEFAULT_BOOTSTRAP
+
+
+def test_an_address_that_is_none_is_refused_with_its_origin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "argument -b/--bootstrap: 'x' is not host:port" in complaint(["topic", "list", "-b", "x"], capsys)
+    monkeypatch.setenv("KOHORT_BOOTSTRAP", "y")
+    assert "'y' is not host:port, for example 127.0.0.1:9092 (from KOHORT_BOOTSTRAP)" in complaint(
+        ["topic", "list"], capsys
+    )
+
+
+@pytest.mark.parametrize("verb", EXAMPLES)
+def test_the_example_of_every_help_can_be_typed(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = verb.split()[1:]
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    shown = capsys.readouterr().out.rpartition("example:\n  ")[2].strip()
+    assert shown == EXAMPLES[verb]
+    command = re.search(r"kohort [^|)]*", shown)
+    assert command is not None
+    parsed = build_parser().parse_args(shlex.split(command[0])[1:])
+    assert parsed.verb == words[0]
 
 
 def test_memory_and_a_directory_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +197,7 @@ def test_every_verb_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> Non
     build_parser().print_help()
     shown = capsys.readouterr().out
     for verb in VERBS:
-        assert f"    {verb} " in shown
+        assert re.search(rf"^    {verb}\s+\w", shown, re.MULTILINE)
 
 
 def test_verbs_with_a_cluster_have_the_same_default() -> None:
@@ -93,7 +212,7 @@ def test_verbs_with_a_cluster_have_the_same_default() -> None:
         [],
         *([verb] for verb in VERBS),
         *(["topic", action] for action in ("create", "list", "describe", "delete")),
-        *(["group", action] for action in ("list", "describe", "delete")),
+        *(["group", action] for action in ("list", "describe", "history", "config", "delete")),
     ],
     ids=lambda words: " ".join(words) or "kohort",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -39,6 +40,15 @@ def test_partitions_are_objects_with_names() -> None:
 )
 def test_bytes_are_text_where_they_can_be(raw: bytes | None, shown: str | None) -> None:
     assert text(raw) == shown
+
+
+@pytest.mark.parametrize("raw", [b"a\xff", b"\xff", b"\x80abc"])
+def test_bytes_that_are_no_text_are_base64_in_json_and_marked(raw: bytes) -> None:
+    """A text could be mistaken for itself: `a\\xff` with a real backslash is one, too."""
+    shown = plain({"value": raw})["value"]
+    assert shown.keys() == {"base64"}
+    assert base64.b64decode(shown["base64"]) == raw
+    assert plain(raw.decode("utf-8", "backslashreplace").encode()) != shown
 
 
 def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,127 @@
+"""`kohort group history`: members with short names, every row one sentence that leaves nothing out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.historysentences import _SENTENCES, MemberNames, sentence
+from kohort.client.admin.results import HistoryEvent
+
+SOURCE = Path(__file__).resolve().parents[3] / "src" / "kohort" / "coordinator"
+ONE, TWO, THREE = "1111-aaaa", "1112-bbbb", "2222-cccc"
+
+
+def row(event: str, member_id: str = "", *, kind: str = "transition", times: int = 1, **details: str) -> HistoryEvent:
+    return HistoryEvent(
+        sequence=1,
+        time_ms=0,
+        last_time_ms=0,
+        times=times,
+        cause=1,
+        origin=1,
+        kind=kind,
+        event=event,
+        member_id=member_id,
+        details=details,
+    )
+
+
+def named(*events: HistoryEvent) -> MemberNames:
+    names = MemberNames()
+    names.learn(events)
+    return names
+
+
+def test_a_member_has_the_name_of_its_client_where_that_is_its_own() -> None:
+    names = named(row("member_joined", ONE, client="billing"), row("member_joined", TWO, client="audit"))
+    assert (names.of(ONE), names.of(TWO)) == ("billing", "audit")
+
+
+def test_members_with_one_client_id_are_told_apart_by_the_beginning_of_theirs() -> None:
+    names = named(*(row("member_joined", each, client="kohort") for each in (ONE, TWO, THREE, "1111-abcd")))
+    assert [names.of(each) for each in (ONE, TWO, THREE)] == ["kohort/1111", "kohort/1112", "kohort/2222"]
+    assert names.of("1111-abcd") == "kohort/1111-"
+
+
+def test_what_a_classic_coordinator_puts_in_front_of_an_id_is_left_out() -> None:
+    names = named(*(row("member_joined", f"app-{each}", client="app") for each in (ONE, TWO)))
+    assert (names.of(f"app-{ONE}"), names.of(f"app-{TWO}")) == ("app/1111", "app/1112")
+
+
+def test_a_static_member_is_called_by_its_instance_in_every_process() -> None:
+    names = named(
+        row("member_joined", ONE, client="app", instance="i-1"),
+        row("member_joined", TWO, client="i-1"),
+        row("member_replaced", THREE, instance="i-1", former=ONE),
+    )
+    assert (names.of(ONE), names.of(THREE)) == ("i-1", "i-1")
+    assert names.of(TWO) == "i-1/1112", "another's name is not taken"
+
+
+def test_a_member_whose_beginning_is_forgotten_has_a_short_id() -> None:
+    assert named(row("member_removed", ONE)).of(ONE) == "1111"
+
+
+def test_a_name_stays_when_later_rows_bring_its_like() -> None:
+    names = named(row("member_joined", ONE, client="app"))
+    names.learn([row("member_joined", TWO, client="app")])
+    assert (names.of(ONE), names.of(TWO)) == ("app", "app/1112")
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (row("ConsumerGroupHeartbeat", ONE, kind="stimulus", member_epoch="0"), "app asks to join"),
+        (row("ConsumerGroupHeartbeat", ONE, kind="stimulus", member_epoch="7"), "app sends a heartbeat at epoch 7"),
+        (row("JoinGroup", kind="stimulus", reason="new here"), "a new member asks to join: new here"),
+        (
+            row("deadline_passed", ONE, kind="stimulus", deadline="session timeout"),
+            "a deadline passed for app: session timeout",
+        ),
+        (row("DeleteGroup", kind="stimulus"), "somebody asked: delete group"),
+        (row("member_joined", ONE, client="app", host="/::1", topics="t,u"), "app joined from ::1: topics t,u"),
+        (
+            row("assignment_changed", ONE, epoch="3", state="STABLE", gained="t-0 t-1 u-x-7 and 9 more"),
+            "app gains t:0-1 u-x:7 and 9 more (epoch 3)",
+        ),
+        (
+            row("assignment_changed", ONE, epoch="2", state="UNREVOKED_PARTITIONS", asked_back="t-0", released="t-3"),
+            "app has to give back t:0, gave up t:3 (epoch 2)",
+        ),
+        (
+            row("assignment_changed", ONE, epoch="3", state="UNRELEASED_PARTITIONS"),
+            "app waits for partitions that others still hold (epoch 3)",
+        ),
+        (row("assignment_changed", ONE, epoch="1", state="STABLE"), "app is at epoch 1"),
+        (row("member_removed", ONE, reason="session timeout"), "app is no member any more: session timeout"),
+        (
+            row("refused", ONE, api="CommitOffsets", error="STALE_MEMBER_EPOCH", why="it is 3"),
+            "refused, commit offsets of app: STALE_MEMBER_EPOCH: it is 3",
+        ),
+        (
+            row("refused", api="SyncGroup", error="X", times=4),
+            "refused, sync group: X, 4 times until ",
+        ),
+        (
+            row("rebalance_began", trigger="member joined", why=f"member {ONE} joined"),
+            "a rebalance begins: member joined: member app joined",
+        ),
+        (row("never_heard_of", ONE, depth="3", colour="red"), "never heard of of app (depth 3, colour red)"),
+        (row("configs_changed", a="1", b="(default)"), "configs changed: a=1, b=(default)"),
+    ],
+)
+def test_a_row_is_a_sentence(event: HistoryEvent, said: str) -> None:
+    names = named(row("member_joined", ONE, client="app"))
+    assert sentence(event, names).startswith(said)
+    assert event.times > 1 or sentence(event, names) == said
+
+
+def test_every_event_that_the_coordinator_writes_has_a_sentence_of_its_own() -> None:
+    text = (SOURCE / "chronicle.py").read_text() + (SOURCE / "teller.py").read_text()
+    written = set(re.findall(r'(?:_transition|_decision)\(\s*"(\w+)"', text)) | set(re.findall(r'event="(\w+)"', text))
+    written |= set(re.findall(r'else "(\w+_\w+)",\n\s+record\.member_id', text))
+    assert len(written) > 20
+    assert written <= _SENTENCES.keys()
