@@ -38,7 +38,9 @@ def said(done: Finished) -> list[str]:
 def sent_to_new(done: Finished, partitions: int = 1) -> list[str]:
     """The lines of a `send` that worked, and made its topic."""
     assert done.code == 0, done
-    assert re.fullmatch(rf"kohort: created topic \S+ \({partitions} partitions?\)(; did you mean \S+\?)?\n", done.err)
+    assert re.fullmatch(
+        rf"kohort: created topic \S+ \({partitions} partitions?\)\n(kohort: did you mean \S+\?\n)?", done.err
+    )
     return done.out.splitlines()
 
 

@@ -1,4 +1,4 @@
-"""What docs/cli.md shows is what happens: its shell blocks in order, each with what it prints; its tables name what is."""
+"""What docs/cli.md shows is what happens: its shell blocks in order, each with what it prints, and its tables."""
 
 from __future__ import annotations
 

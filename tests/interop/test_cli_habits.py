@@ -162,7 +162,7 @@ def test_a_misspelt_topic_is_answered_with_the_nearest(address: str) -> None:
 def test_a_topic_that_is_made_by_sending_is_said(address: str) -> None:
     done = run("send floww", address, stdin="x\n")
     assert (done.code, done.out) == (0, "sent 1 record to floww\n")
-    assert done.err == "kohort: created topic floww (1 partition); did you mean flow?\n"
+    assert done.err == "kohort: created topic floww (1 partition)\nkohort: did you mean flow?\n"
     again = run("send floww --json", address, stdin="x\n")
     assert (json.loads(again.out), again.err) == ({"topic": "floww", "sent": 1, "created": False}, "")
     run("topic delete floww", address)

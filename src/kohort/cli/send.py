@@ -1,7 +1,7 @@
 """`kohort send TOPIC`: lines of the standard input become records.
 
-Laws: what was sent is always said, however it ends: input over, a line that cannot be sent, Ctrl-C. A topic that the
-broker makes because of a record is told, with the name that was perhaps meant.
+Laws: what was sent is always said, however it ends: input over, a line that cannot be sent, Ctrl-C. Where the broker
+makes a topic because of a record, the name that was perhaps meant is told with the first of them.
 """
 
 from __future__ import annotations
@@ -75,11 +75,13 @@ def run(options: argparse.Namespace) -> int:
     from kohort import Admin, Producer
 
     with Admin(bootstrap_servers=options.bootstrap) as admin:
-        is_new = options.topic not in {topic.name for topic in admin.list_topics()}
+        topics = {topic.name: topic for topic in admin.list_topics()}
+    is_new = options.topic not in topics
+    near = nearest(options.topic, [name for name, row in topics.items() if not row.is_internal]) if is_new else None
     if sys.stdin.isatty():
         complain("each line becomes a record; Ctrl-D ends")
     producer = Producer(bootstrap_servers=options.bootstrap, compression_type=options.compression)
-    lines = Lines(producer, options, is_new=is_new)
+    lines = Lines(producer, options, near=near)
     try:
         with producer:
             code = lines.send_all()
@@ -95,11 +97,11 @@ def run(options: argparse.Namespace) -> int:
 class Lines:
     """The lines of the standard input on their way to one topic."""
 
-    def __init__(self, producer: Any, options: argparse.Namespace, *, is_new: bool) -> None:
-        """`is_new`: the topic was not there when we looked."""
+    def __init__(self, producer: Any, options: argparse.Namespace, *, near: str | None) -> None:
+        """`near`: the topic that was perhaps meant instead of one that is not there."""
         self._producer = producer
         self._options = options
-        self._is_new = is_new
+        self._near = near
         self._key = None if options.key is None else os.fsencode(options.key)
         self._separator = None if options.separator is None else os.fsencode(options.separator)
         self._pending: deque[Future[RecordMetadata]] = deque()
@@ -116,9 +118,11 @@ class Lines:
                     self._settle()
                     complain(f"line {number}: {why}; {self.sent} sent before it")
                     return exit_code(why)
-                if self._is_new:
+                if self._near is not None:
+                    # The client says that it created the topic.
                     self._settle()
-                    self._tell_creation()
+                    complain(f"did you mean {self._near}?")
+                    self._near = None
                 elif len(self._pending) >= _UNDER_WAY:
                     # The oldest answers are looked at while later ones are under way, so memory stays bounded.
                     self._settle(down_to=_UNDER_WAY // 2)
@@ -159,18 +163,6 @@ class Lines:
 
     def _count_acknowledged(self) -> int:
         return sum(future.exception() is None for future in self._pending if future.done())
-
-    def _tell_creation(self) -> None:
-        from kohort import Admin
-
-        self._is_new = False
-        topic = self._options.topic
-        with Admin(bootstrap_servers=self._options.bootstrap) as admin:
-            counts = {row.name: row.partition_count for row in admin.list_topics() if not row.is_internal}
-        count = counts.get(topic, 0)
-        near = nearest(topic, counts)
-        hint = f"; did you mean {near}?" if near else ""
-        complain(f"created topic {topic} ({count} partition{'s' * (count != 1)}){hint}")
 
 
 def split_line(line: bytes, separator: bytes) -> tuple[bytes, bytes]:

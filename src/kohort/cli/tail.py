@@ -86,14 +86,15 @@ def parse_start(word: str) -> str:
     raise argparse.ArgumentTypeError(f"{word!r} is none of beginning, end, OFFSET and -N{hint}")
 
 
-def parse_partitions(word: str) -> set[int]:
-    """`0,2-3` as numbers."""
-    chosen: set[int] = set()
+def parse_partitions(word: str) -> list[range]:
+    """`0,2-3` as ranges."""
+    chosen = []
     for part in word.split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if not found:
+        numbers = range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+        if not numbers:
             raise argparse.ArgumentTypeError(f"{part!r} is no partition: numbers like 0,2 or 0-3 are expected")
-        chosen.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+        chosen.append(numbers)
     return chosen
 
 
@@ -136,10 +137,11 @@ def _choose_partitions(consumer: Consumer, options: argparse.Namespace) -> list[
     there = consumer.partitions_for(options.topic)
     if not there:
         raise UnknownTopicError(options.topic)
-    chosen = set().union(*options.partitions) if options.partitions else set(there)
-    for missing in sorted(chosen.difference(there)):
-        raise ConfigError(f"{options.topic} has no partition {missing}: it has {len(there)}, counted from 0")
-    return [TopicPartition(options.topic, partition) for partition in sorted(chosen)]
+    ranges = [each for word in options.partitions or () for each in word] or [range(len(there))]
+    last = max(each.stop for each in ranges) - 1
+    if last not in there:
+        raise ConfigError(f"{options.topic} has no partition {last}: it has {len(there)}, counted from 0")
+    return [TopicPartition(options.topic, number) for number in there if any(number in each for each in ranges)]
 
 
 def _read(
