@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -197,6 +200,55 @@ def test_an_address_that_refuses_says_what_to_do(address: str) -> None:
         )
     done = run("topic list", "127.0.0.1:1")
     assert "check --bootstrap (from KOHORT_BOOTSTRAP), or start one: " in done.err
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_a_history_is_read_at_a_glance(columns: int, address: str) -> None:
+    """One event, one sentence; few take a second line of the terminal."""
+    topics = ["shop.orders", "shop.returns"]
+    group = f"glance-{columns}"
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        for topic in set(topics) - {row.name for row in admin.list_topics()}:
+            admin.create_topic(topic, 4)
+    for protocol in ("consumer", "classic"):
+        members = [
+            kohort.Consumer(bootstrap_servers=address, group_id=group, group_protocol=protocol) for _ in range(2)
+        ]
+        for member in members:
+            member.subscribe(topics)
+        while not all(member.assignment() for member in members):
+            for member in members:
+                member.poll(0.05)
+        for member in members:
+            member.close()
+    events = json.loads(run(f"group history {group} --json", address).out)["events"]
+    lines = on_terminal(["group", "history", group, "-b", address], columns=columns)
+    assert max(map(len, lines)) <= columns
+    # The heading and what is counted are beside the events.
+    assert len(lines) <= len(events) * {80: 1.25, 160: 1.0}[columns] + 2
+    assert not any(event["member_id"] and event["member_id"] in line for event in events for line in lines)
+    assert any("kohort/" in line for line in lines)
+
+
+def on_terminal(words: list[str], *, columns: int) -> list[str]:
+    """The lines that a command writes to a terminal of so many columns."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*shlex.split(KOHORT), *words],
+        stdout=follower,
+        stderr=follower,
+        stdin=follower,
+        env=environment({"TERM": "xterm", "COLUMNS": str(columns)}),
+    ) as process:
+        os.close(follower)
+        shown = b""
+        with suppress(OSError):  # a terminal that nobody writes to any more reads as an error
+            while piece := os.read(leader, 65536):
+                shown += piece
+        os.close(leader)
+        assert process.wait(TIMEOUT_SECONDS) == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+    return [line.rstrip() for line in plain.splitlines()]
 
 
 # ---- how it ends

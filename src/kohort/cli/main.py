@@ -21,8 +21,6 @@ from kohort.cli.streams import OutputError, abandon_output, prepare_streams
 from kohort.errors import ConfigError, KohortError
 
 VERBS = ("up", "topic", "send", "tail", "group", "demo", "completion")
-#: Verbs that only ask a broker: what their client has to say, they say.
-_CLIENT_VERBS: Final = frozenset({"topic", "send", "tail", "group"})
 #: What `kohort` alone says.
 WELCOME: Final = """\
 kohort: Kafka consumer groups for Python and PySpark. Start here:
@@ -73,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Without `arguments` it is that of this process, whose streams it takes."""
     if arguments is None:
         prepare_streams()
+        _listen_to_client()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _run(words)
@@ -103,8 +102,6 @@ def _run(words: Sequence[str]) -> int:
         complain(instead)
         return 2
     options = _parse(words)
-    if options.verb in _CLIENT_VERBS:
-        _listen_to_client()
     try:
         code: int = options.run(options)
         return code
@@ -136,9 +133,8 @@ class _Voice(logging.Handler):
 
 def _listen_to_client() -> None:
     log = logging.getLogger("kohort.client")
-    log.setLevel(logging.INFO)
     log.propagate = False
-    log.handlers = [_Voice()]
+    log.addHandler(_Voice())
 
 
 if __name__ == "__main__":

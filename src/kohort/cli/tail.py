@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from kohort import Consumer, ConsumerRecord, TopicPartition
 
 #: What other tools call the two ends.
-_ENDS: Final = {"beginning": "beginning", "earliest": "beginning", "start": "beginning", "end": "end", "latest": "end"}
+_ENDS: Final = {
+    **dict.fromkeys(("beginning", "earliest", "start", "oldest"), "beginning"),
+    **dict.fromkeys(("end", "latest", "newest"), "end"),
+}
 
 
 def add_parser(subparsers: Any) -> None:

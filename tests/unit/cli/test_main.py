@@ -200,7 +200,8 @@ def test_every_verb_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> Non
         assert re.search(rf"^    {verb}\s+\w", shown, re.MULTILINE)
 
 
-def test_verbs_with_a_cluster_have_the_same_default() -> None:
+def test_verbs_with_a_cluster_have_the_same_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
     parser = build_parser()
     for words in (["topic", "list"], ["group", "list"], ["tail", "t"], ["send", "t"]):
         assert parser.parse_args(words).bootstrap == DEFAULT_BOOTSTRAP
