@@ -187,6 +187,39 @@ def test_consumer_survives_a_broker_that_restarts(tmp_path: object) -> None:
     assert read == list(range(40))
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_broker_that_is_gone_and_back_is_two_lines(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Not one for each of the connections that a consumer has."""
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records]
+
+    def poll_until(happened: Callable[[], bool]) -> None:
+        until = time.monotonic() + 20
+        while not happened():
+            assert time.monotonic() < until, lines()
+            consumer.poll(0.1)
+
+    with Broker(process=True, config=CONFIG) as broker:
+        address = broker.bootstrap_servers
+        with Admin(bootstrap_servers=address) as admin:
+            admin.create_topic("orders", 1)
+        with Consumer(
+            bootstrap_servers=address, group_id="g", group_protocol=protocol, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.subscribe(["orders"])
+            poll_until(lambda: consumer.assignment() == {TopicPartition("orders", 0)})
+            broker.kill()
+            gone = f"broker {address} cannot be reached (Connection refused); retrying"
+            poll_until(lambda: gone in lines())
+            with Broker(process=True, port=int(address.rpartition(":")[2]), config=CONFIG):
+                back = f"broker {address}: connected again"
+                poll_until(lambda: back in lines())
+                # All its connections come back, and so does its membership.
+                poll_until(lambda: consumer.group_epoch > 0)
+                assert [line for line in lines() if line.startswith("broker ")] == [gone, back]
+
+
 def test_topic_that_appears_later_is_read(broker: Broker) -> None:
     """A subscription may be ahead of its topic."""
     with Consumer(
