@@ -107,12 +107,22 @@ def test_what_no_broker_takes_is_counted() -> None:
         assert "BrokersUnreachableError" in seen.err
 
 
+#: Says when the farewell has begun.
+WATCH = """
+import threading
+def watch():
+    while producer._io._retirement is None:
+        threading.Event().wait(0.01)
+    print("ending")
+threading.Thread(target=watch, daemon=True).start()
+"""
+
+
 def test_ctrl_c_ends_the_farewell() -> None:
     """A broker that says nothing would hold up the program for seconds."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        end = "atexit.register(print, 'ending')"
-        with started_python("-c", SEND.format(address=address, topic="t", end=end)) as program:
+        with started_python("-c", SEND.format(address=address, topic="t", end=WATCH)) as program:
             program.wait_for_lines(1, start="ending")
             program.end(signal.SIGINT)
     assert program.complaints == [
