@@ -17,7 +17,7 @@ from kohort.assign.interface import Assignable, AssignableMember, Assignor
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
 from kohort.assign.registry import built_in
 from kohort.ids import TopicId
-from report import Row, alternate, compare, show
+from report import Row, Table, alternate, compare
 
 PROGRAM = Path(__file__).with_name("AssignorTimes.java")
 PEER = "Kafka 4.3's class"
@@ -34,16 +34,16 @@ class Shape(NamedTuple):
     reach: tuple[str, str]
 
     def title(self) -> str:
-        words = {"same": "", "teams": ", 5 teams apart", "gaps": ", 5 teams overlapping"}
-        return f"{self.assignor} {self.members:,} x {self.topics * self.partitions:,}{words[self.kind]}"
+        words = {"same": "", "teams": ", 5 teams with topics of their own", "gaps": ", 5 teams that overlap"}
+        return f"{self.assignor} {self.members:,} × {self.topics * self.partitions:,}{words[self.kind]}"
 
 
 SHAPES = (
-    Shape("uniform", 1_000, 10, 1_000, "same", (">= 1x", ">= 1x")),
-    Shape("uniform", 10_000, 1_000, 1_000, "same", ("<= 76 ms", "<= 16 ms")),
-    Shape("uniform", 10_000, 100, 1_000, "teams", ("<= 20 ms", "<= 20 ms")),
-    Shape("uniform", 10_000, 100, 1_000, "gaps", ("<= 20 ms", "<= 20 ms")),
-    Shape("range", 10_000, 100, 1_000, "same", (">= 1x", ">= 1x")),
+    Shape("uniform", 1_000, 10, 1_000, "same", ("≥ 1×", "≥ 1×")),
+    Shape("uniform", 10_000, 1_000, 1_000, "same", ("≤ 76 ms", "≤ 16 ms")),
+    Shape("uniform", 10_000, 100, 1_000, "teams", ("≤ 20 ms", "≤ 20 ms")),
+    Shape("uniform", 10_000, 100, 1_000, "gaps", ("≤ 20 ms", "≤ 20 ms")),
+    Shape("range", 10_000, 100, 1_000, "same", ("≥ 1×", "≥ 1×")),
 )
 
 
@@ -111,7 +111,7 @@ def rows_of(shape: Shape, runs: int, peer: Callable[[str], float] | None) -> lis
         theirs = partial(peer, line) if peer else None
         ours, peers = alternate(runs, partial(milliseconds, partial(assignor.assign, group)), theirs)
         title = f"{shape.title()}: {'all' if what == 'full' else 'one joins'}"
-        rows.append(compare(title, ours, peers, unit="ms", reach=reach, peer_name=PEER, less_is_better=True))
+        rows.append(compare(title, ours, peers, unit="ms", reach=reach, peer_name=PEER, how=warmed_by(runs), less_is_better=True))
     return rows
 
 

@@ -8,13 +8,12 @@ Kafka 4.3, each broker with its own defaults and the same members.
 from __future__ import annotations
 
 import asyncio
-import resource
 from contextlib import ExitStack
 
-from groupload import GroupLoad, Member
+from groupload import GroupLoad, Member, many_files
 from load import RawConnection
-from report import Row, compare, show
-from requests import settled_heartbeat
+from report import APACHE_KAFKA, Row, Table, compare, warmed
+from requests import settle_alone
 from servers import start_both
 from topics import create_topic
 
@@ -27,7 +26,7 @@ REPLACED = 20
 TOPIC = "ephemeral"
 
 
-async def measure(port: int) -> dict[str, float]:
+async def wave_of_members(port: int) -> dict[str, float]:
     """One wave in a group of its own."""
     load = GroupLoad(port, [TOPIC], PARTITIONS)
     await load.connect(STABLE + WAVE)
@@ -36,22 +35,21 @@ async def measure(port: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     before = revoked(stable)
     wave = [load.add(STABLE + number) for number in range(WAVE)]
-    figures["wave comes, all have their shares"] = await load.settle()
+    figures["wave comes: until all have their shares"] = await load.settle()
     figures["wave comes"] = revoked(stable) - before
     before = revoked(stable)
     for member in wave[:REPLACED]:
         connection = load.connections.index(member.connection)
         member.leave()
         load.add(connection)
-    figures[f"{REPLACED} are replaced, all have their shares"] = await load.settle()
+    figures[f"{REPLACED} are replaced: until all have their shares"] = await load.settle()
     figures[f"{REPLACED} are replaced"] = revoked(stable) - before
     before = revoked(stable)
     for member in [member for member in load.members if member not in stable]:
         member.leave()
-    figures["wave vanishes, stable ones have all"] = await load.settle()
+    figures["wave vanishes: until the stable ones have all"] = await load.settle()
     figures["wave vanishes"] = revoked(stable) - before
-    assert not load.errors, f"members were refused: {load.errors}"
-    load.close()
+    await load.leave()
     return figures
 
 
@@ -60,38 +58,36 @@ def revoked(members: list[Member]) -> int:
     return sum(member.revoked for member in members)
 
 
-def main(runs: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+def measure(runs: int) -> list[Table]:
     found: list[list[dict[str, float]]] = [[], []]
     with ExitStack() as stack:
-        mine, peer, left_out = start_both(stack, peer={"num.network.threads": 3})
-        servers = [server for server in (mine, peer) if server]
+        stack.enter_context(many_files())
+        servers, left_out = start_both(stack)
         for server in servers:
             connection = RawConnection(server.port)
-            settled_heartbeat(connection)
+            settle_alone(connection)
             create_topic(connection, TOPIC, PARTITIONS)
-        for _ in range(runs):
+            connection.close()
+        for _ in range(1 + runs):
             for place, server in enumerate(servers):
-                found[place].append(asyncio.run(measure(server.port)))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    left_out.append(f"{runs * (WAVE + REPLACED):,} ephemeral members in all; balance needs {NEEDED} moves per wave")
-    show("Ephemeral members", _rows(found), left_out=left_out)
+                found[place].append(asyncio.run(wave_of_members(server.port)))
+    return [Table("ephemeral", "Ephemeral members", _rows([kept[1:] for kept in found], runs), left_out)]
 
 
-def _rows(found: list[list[dict[str, float]]]) -> list[Row]:
+def _rows(found: list[list[dict[str, float]]], runs: int) -> list[Row]:
     rows = []
     for what in found[0][0]:
-        is_time = "have" in what
+        is_time = "until" in what
         reach = "report" if is_time else f"{NEEDED if what == 'wave comes' else 0} moves"
         rows.append(
             compare(
-                what if is_time else f"{what}: {STABLE} stable members give away",
+                what if is_time else f"{what}: the stable ones give away",
                 [figures[what] for figures in found[0]],
                 [figures[what] for figures in found[1]],
                 unit="s" if is_time else "moves",
                 reach=reach,
-                peer_name="Apache Kafka 4.3",
+                peer_name=APACHE_KAFKA,
+                how=warmed(runs),
                 less_is_better=True,
             )
         )

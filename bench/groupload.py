@@ -7,9 +7,12 @@ heartbeats when the interval that the broker announced is over.
 from __future__ import annotations
 
 import asyncio
+import resource
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -25,11 +28,23 @@ VERSION = 1
 _decode = decoder(ConsumerGroupHeartbeatResponse, VERSION)
 
 
+@contextmanager
+def many_files() -> Iterator[None]:
+    """As many open connections as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 class Connection(asyncio.Protocol):
     """Answers in the order of the requests; each goes to who sent its request."""
 
     def __init__(self) -> None:
-        self._waiting: list[Callable[[memoryview], None]] = []
+        #: Who takes the answers that are still to come, in their order.
+        self.waiting: deque[Callable[[memoryview], None]] = deque()
         self._buffer = bytearray()
         self.transport: asyncio.Transport | None = None
         self.lost: Callable[[], None] = lambda: None
@@ -43,8 +58,15 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes, then: Callable[[memoryview], None]) -> None:
         assert self.transport is not None
-        self._waiting.append(then)
+        self.waiting.append(then)
         self.transport.write(data)
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's, for the generator."""
+        assert self.transport is not None
+        found: int = self.transport.get_extra_info("socket").fileno()
+        return found
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -55,7 +77,7 @@ class Connection(asyncio.Protocol):
                 break
             answer = memoryview(bytes(self._buffer[position + 4 : position + size]))
             position += size
-            self._waiting.pop(0)(answer)
+            self.waiting.popleft()(answer)
         if position:
             del self._buffer[:position]
 
@@ -163,9 +185,25 @@ class GroupLoad:
             _, connection = await self.loop.create_connection(Connection, "127.0.0.1", self._port)
             self.connections.append(connection)
 
+    async def connect_and_join(self, count: int) -> float:
+        """That many members at once, each as soon as its own connection is there; seconds until all have their share."""
+
+        async def one() -> None:
+            _, connection = await self.loop.create_connection(Connection, "127.0.0.1", self._port)
+            self.connections.append(connection)
+            self._admit(connection)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(one() for _ in range(count)))
+        await self.settle(within_s=120)
+        return time.perf_counter() - began
+
     def add(self, connection_number: int) -> Member:
         """A new member that joins now."""
-        member = Member(self, self.connections[connection_number])
+        return self._admit(self.connections[connection_number])
+
+    def _admit(self, connection: Connection) -> Member:
+        member = Member(self, connection)
         self.members.append(member)
         member.join()
         return member
@@ -178,16 +216,30 @@ class GroupLoad:
             await asyncio.wait_for(self._settled, within_s)
         return time.perf_counter() - began
 
-    def on_change(self) -> None:
-        if self._settled is not None and not self._settled.done() and self._is_settled():
-            self._settled.set_result(None)
-
-    def close(self) -> None:
+    async def rest(self) -> None:
+        """Until nobody waits for an answer and all are at the same epoch; then no member sends anything by itself."""
+        while len({member.epoch for member in self.members}) > 1 or self._are_waiting():
+            await asyncio.sleep(0.02)
         for member in self.members:
-            member.is_gone = True
+            member.pause()
+
+    async def leave(self) -> None:
+        """All say goodbye, so that the broker has nobody to wait for, and the connections are closed."""
+        for member in list(self.members):
+            member.leave()
+        while self._are_waiting():
+            await asyncio.sleep(0.02)
+        assert not self.errors, f"members were refused: {self.errors}"
         for connection in self.connections:
             assert connection.transport is not None
             connection.transport.abort()
+
+    def _are_waiting(self) -> bool:
+        return any(connection.waiting for connection in self.connections)
+
+    def on_change(self) -> None:
+        if self._settled is not None and not self._settled.done() and self._is_settled():
+            self._settled.set_result(None)
 
     def _is_settled(self) -> bool:
         loads = [len(member.owned) for member in self.members]

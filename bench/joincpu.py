@@ -1,22 +1,22 @@
-"""One member joins a large group at rest, over sockets: the broker's processor time for it.
+"""One member joins a large group at rest, over sockets: the broker's processor time until everybody knows.
 
-What the heartbeats of the members cost anyhow is measured over the same time without a join, and taken away. What is
-left is the join, its assignment, and that each member learns of the new epoch by its next heartbeat. Peer: Apache
-Kafka 4.3 with the same members; it holds a file open per partition, so the largest group is ours alone.
+The same period is measured without a join, so that it can be seen what the heartbeats of the members cost anyhow. Both
+brokers have their group at the same time; while one has a join, the other has a period without. Peer: Apache Kafka 4.3
+with the same members; it holds a file open per partition, so the largest group is ours alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from groupload import GroupLoad
 from load import RawConnection
-from members import cpu_s
-from report import Row, compare, show
-from requests import settled_heartbeat
-from servers import start_both
+from report import APACHE_KAFKA, Row, Table, compare
+from requests import settle_alone
+from servers import cpu_s, start_both
 from topics import create_topic
 
 #: (members, partitions)
@@ -25,54 +25,66 @@ OWN_SIZES = ((10_000, 40_000),)
 TOPICS = 4
 CONNECTIONS = 100
 #: Longer than the heartbeat interval of both brokers: everybody has learnt of the epoch.
-PERIOD_S = 7.0
+PERIOD_S = 6.0
+JOIN, REST = "in which one joins", "without a join"
 
 
-async def join_cost(port: int, pid: int, topics: list[str], size: tuple[int, int], joins: int) -> list[float]:
-    """Processor time of each of `joins` joins, milliseconds."""
+async def periods(servers: Sequence[Any], size: tuple[int, int], runs: int) -> list[dict[str, list[float]]]:
+    """Processor time of each server in periods with and without a join, milliseconds."""
     members, partitions = size
-    load = GroupLoad(port, topics, partitions)
-    await load.connect(CONNECTIONS)
-    for number in range(members):
-        load.add(number % CONNECTIONS)
-    await load.settle(within_s=300)
+    topics = [f"members-{partitions}-{number}" for number in range(TOPICS)]
+    groups = []
+    for server in servers:
+        group = GroupLoad(server.port, topics, partitions)
+        await group.connect(CONNECTIONS)
+        for number in range(members):
+            group.add(number % CONNECTIONS)
+        await group.settle(within_s=300)
+        groups.append(group)
+    # One period to come to rest; then each has a join in turn, also the first one that does not count.
     await asyncio.sleep(PERIOD_S)
-    costs = []
-    for number in range(joins):
-        before = cpu_s(pid)
-        await asyncio.sleep(PERIOD_S)
-        between = cpu_s(pid)
-        load.add(number % CONNECTIONS)
-        await asyncio.sleep(PERIOD_S)
-        costs.append((cpu_s(pid) - between - (between - before)) * 1e3)
-    assert not load.errors, f"members were refused: {load.errors}"
-    load.close()
-    return costs
+    found: list[dict[str, list[float]]] = [{JOIN: [], REST: []} for _ in servers]
+    for run in range(1 + runs):
+        for joining in range(max(2, len(servers))):
+            before = [cpu_s(server.process.pid) for server in servers]
+            if joining < len(groups):
+                groups[joining].add(run % CONNECTIONS)
+            await asyncio.sleep(PERIOD_S)
+            for place, server in enumerate(servers):
+                used = cpu_s(server.process.pid) - before[place]
+                found[place][JOIN if place == joining else REST].append(used * 1e3)
+    for group in groups:
+        await group.leave()
+    return [{what: used[1:] for what, used in kept.items()} for kept in found]
 
 
-def measure(server: Any, size: tuple[int, int], joins: int) -> list[float]:
-    connection = RawConnection(server.port)
-    settled_heartbeat(connection)
-    topics = [f"members-{size[1]}-{number}" for number in range(TOPICS)]
-    for topic in topics:
-        create_topic(connection, topic, size[1] // TOPICS)
-    return asyncio.run(join_cost(server.port, server.process.pid, topics, size, joins))
-
-
-def main(runs: int) -> None:
+def measure(runs: int) -> list[Table]:
+    rows = []
     with ExitStack() as stack:
-        mine, peer, left_out = start_both(stack)
-        rows = [_row(mine, peer if size in SHARED_SIZES else None, size, runs) for size in SHARED_SIZES + OWN_SIZES]
-    show("Broker CPU of one join into a group at rest", rows, left_out=left_out)
+        servers, left_out = start_both(stack)
+        for size in SHARED_SIZES + OWN_SIZES:
+            rows += rows_of(servers if size in SHARED_SIZES else servers[:1], size, runs)
+    return [Table("joincpu", "Broker CPU of one join into a group at rest", rows, left_out)]
 
 
-def _row(ours: Any, peer: Any, size: tuple[int, int], runs: int) -> Row:
-    return compare(
-        f"{size[0]:,} members x {size[1]:,}",
-        measure(ours, size, runs),
-        measure(peer, size, runs) if peer is not None else [],
-        unit="ms",
-        reach="report",
-        peer_name="Apache Kafka 4.3",
-        less_is_better=True,
-    )
+def rows_of(servers: Sequence[Any], size: tuple[int, int], runs: int) -> list[Row]:
+    for server in servers:
+        connection = RawConnection(server.port)
+        settle_alone(connection)
+        for number in range(TOPICS):
+            create_topic(connection, f"members-{size[1]}-{number}", size[1] // TOPICS)
+        connection.close()
+    found = asyncio.run(periods(servers, size, runs))
+    return [
+        compare(
+            f"broker CPU of {PERIOD_S:g} s {what}, {size[0]:,} × {size[1]:,}",
+            found[0][what],
+            found[1][what] if len(found) > 1 else [],
+            unit="ms",
+            reach="report",
+            peer_name=APACHE_KAFKA if len(found) > 1 else "no peer",
+            how=f"{runs}, after 1 to warm up",
+            less_is_better=True,
+        )
+        for what in (JOIN, REST)
+    ]

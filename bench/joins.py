@@ -17,7 +17,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.ids import CauseId, RequestToken, TopicId
-from report import Row, compare, show
+from report import Row, Table, compare
 
 #: (members, partitions) of the groups; all are of `TOPICS` topics.
 SIZES = ((1_000, 4_000), (10_000, 40_000))
@@ -124,40 +124,29 @@ def microseconds(group: BenchedGroup, prefix: str) -> tuple[float, float]:
     return joins / JOINS * 1e6, follow_ups / heartbeats * 1e6
 
 
-def main(runs: int) -> None:
+def measure(runs: int) -> list[Table]:
     rows: list[Row] = []
     for members, partitions in SIZES:
         ours = BenchedGroup(members=members, partitions=partitions, incremental_from=1)
         whole = BenchedGroup(members=members, partitions=partitions, incremental_from=NEVER)
-        # The first join builds the balance, as after a restart.
-        first = microseconds(ours, "a-first")
+        # The first joins warm up, and build the balance as after a restart.
+        microseconds(ours, "a-first")
+        microseconds(whole, "a-first")
         measured = [(microseconds(ours, f"b{run}"), microseconds(whole, f"b{run}")) for run in range(runs)]
-        size = f"{members:,} x {partitions:,}"
-        rows.append(
-            compare(
-                f"join, {size}",
-                [mine[0] for mine, _ in measured],
-                [theirs[0] for _, theirs in measured],
-                unit="us",
-                reach="same for both sizes",
-                peer_name="whole assignor",
-                less_is_better=True,
-            )
-        )
-        rows.append(
-            compare(
-                f"follow-up heartbeat, {size}",
-                [mine[1] for mine, _ in measured],
-                [],
-                unit="us",
-                reach="same for both sizes",
-                peer_name="-",
-                less_is_better=True,
-            )
-        )
-        print(f"{size}: {JOINS} joins of which the first builds the balance take {first[0]:,.0f} us each")
-    show("Joins into a group at rest", rows)
+        size = f"{members:,} × {partitions:,}"
+        rows += [_row(f"join and its assignment, {size}", [pair[0] for pair, _ in measured], [p[0] for _, p in measured])]
+        rows += [_row(f"a member learns of the new epoch, {size}", [pair[1] for pair, _ in measured], [])]
+    return [Table("joins", "Joins into a group at rest", rows)]
 
 
-if __name__ == "__main__":
-    main(3)
+def _row(what: str, ours: list[float], whole: list[float]) -> Row:
+    return compare(
+        what,
+        ours,
+        whole,
+        unit="µs",
+        reach="same for both sizes",
+        peer_name="ours, whole assignor each time" if whole else "no peer",
+        how=f"{len(ours)} of {JOINS} joins, after {JOINS} to warm up",
+        less_is_better=True,
+    )

@@ -1,7 +1,6 @@
-"""A raw load generator: one blocking connection, ready-made requests, a fixed number in flight.
+"""One blocking connection that speaks frames: what sets up both brokers alike, with the same bytes.
 
-The same bytes go to both brokers, so what is compared is the broker. Answers are read and counted, not decoded, but
-for the first one, which is checked by the caller.
+What is measured over it afterwards is the work of `generator.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from kohort.wire.codec import decode, encode
 from kohort.wire.messages.header import RequestHeader
@@ -26,20 +26,39 @@ def frame(key: ApiKey, version: int, request: Message) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def place_of_error(key: ApiKey, version: int, answer: Message, where: Message) -> int:
+    """Where the error code of `where`, a part of `answer`, stands in the bytes of such answers, behind the length.
+
+    Seen by writing the answer with two codes that have no byte in common.
+    """
+    written = []
+    for code in (0x0102, 0x0304):
+        where.error_code = code  # type: ignore[attr-defined]
+        written.append(encode(answer, version))
+    where.error_code = 0  # type: ignore[attr-defined]
+    differs = [at for at, (one, other) in enumerate(zip(*written, strict=True)) if one != other]
+    assert differs == [differs[0], differs[0] + 1], differs
+    return (4 if response_header_version(key, version) == 0 else 5) + differs[0]
+
+
 class RawConnection:
     """A blocking socket that speaks frames."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray(8 << 20)
-        self._view = memoryview(self._buffer)
+        self._buffer = bytearray()
         self._have = 0
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's, for the generator."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, key: ApiKey, version: int, request: Message) -> Message:
+    def ask(self, key: ApiKey, version: int, request: Message) -> Any:
         """One request and its decoded answer."""
         self._socket.sendall(frame(key, version, request))
         body = self.receive()
@@ -58,6 +77,7 @@ class RawConnection:
 
     def run(self, frames: Sequence[bytes], *, in_flight: int) -> tuple[float, int]:
         """Send all frames with at most `in_flight` unanswered; (seconds, bytes received)."""
+        self._buffer = bytearray(8 << 20)
         sent, received, total = 0, 0, 0
         count = len(frames)
         began = time.perf_counter()
@@ -74,12 +94,12 @@ class RawConnection:
     def _skip_answers(self) -> tuple[int, int]:
         """Read once; how many answers ended in what was read, and how many bytes that was."""
         answers, position = 0, 0
-        read = self._socket.recv_into(self._view[self._have :])
+        read = self._socket.recv_into(memoryview(self._buffer)[self._have :])
         if read == 0:
             raise ConnectionError("the broker closed the connection")
         self._have += read
         while self._have - position >= 4:
-            size = 4 + int.from_bytes(self._view[position : position + 4], "big")
+            size = 4 + int.from_bytes(self._buffer[position : position + 4], "big")
             if self._have - position < size:
                 break
             position += size

@@ -1,4 +1,4 @@
-"""One large KIP-848 group, a connection per member: all join, one joins, one leaves; the broker's CPU; heartbeats.
+"""One large KIP-848 group, a connection per member: all join, also while they connect; one joins; one leaves.
 
 Peer: Apache Kafka 4.3, each broker with its own defaults and the same members.
 """
@@ -6,125 +6,102 @@ Peer: Apache Kafka 4.3, each broker with its own defaults and the same members.
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
-from groupload import GroupLoad
+from groupload import GroupLoad, many_files
 from load import RawConnection
-from report import Row, compare, show
-from requests import settled_heartbeat
-from servers import start_both
+from report import APACHE_KAFKA, Row, Table, compare, warmed
+from requests import settle_alone
+from servers import cpu_s, start_both
 from topics import create_topic
 
 MEMBERS = 1_000
 PARTITIONS = 4_000
-#: Joins after the group has settled, over which the CPU is averaged.
-SINGLE_JOINS = 4
-HEARTBEATS_S = 4.0
+TOPIC = "members"
+#: Joins and leaves of a single member in one run. The members heartbeat every five seconds, mostly together, so how
+#: long one takes depends on when it happens: over all runs these moments are spread evenly over the five seconds.
+JOINS, LEAVES = 1, 2
+INTERVAL_S = 5.0
+#: (row, reach)
+REACHES = {
+    "all join, until each has its share": "≤ 3 s",
+    "all join, broker CPU": "≥ 1×",
+    "all connect and join at once, until each has its share": "report",
+    "one joins": "report",
+    "one leaves": "report",
+}
+Figures = dict[str, list[float]]
 
 
-def cpu_s(pid: int) -> float:
-    """User and system time of a process so far, seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+async def measure_joins(server: Any, found: Figures) -> GroupLoad:
+    """All members at once, first over fresh connections, then over connections that are there."""
+    load = GroupLoad(server.port, [TOPIC], PARTITIONS)
+    took = await load.connect_and_join(MEMBERS)
+    found["all connect and join at once, until each has its share"].append(took)
+    await load.leave()
+    load = GroupLoad(server.port, [TOPIC], PARTITIONS)
+    await load.connect(MEMBERS + JOINS)
+    cpu = cpu_s(server.process.pid)
+    for number in range(MEMBERS):
+        load.add(number)
+    found["all join, until each has its share"].append(await load.settle())
+    found["all join, broker CPU"].append(cpu_s(server.process.pid) - cpu)
+    return load
 
 
-async def measure(port: int, pid: int, topic: str) -> dict[str, float]:
+async def warm(server: Any) -> None:
+    load = await measure_joins(server, {what: [] for what in REACHES})
+    await load.leave()
+
+
+async def measure_run(server: Any, found: Figures, *, run: int, runs: int) -> None:
     """One group from its first join to its last leave."""
-    load = GroupLoad(port, [topic], PARTITIONS)
-    await load.connect(MEMBERS + SINGLE_JOINS)
-    figures: dict[str, float] = {}
-    cpu = cpu_s(pid)
-    for number in range(MEMBERS):
-        load.add(number)
-    figures["all join"] = await load.settle()
-    figures["all join, broker CPU"] = cpu_s(pid) - cpu
-    joins, used = [], cpu_s(pid)
-    for number in range(SINGLE_JOINS):
+    load = await measure_joins(server, found)
+    for number in range(JOINS):
+        await asyncio.sleep(moment_s(run * JOINS + number, runs * JOINS))
         load.add(MEMBERS + number)
-        joins.append(await load.settle())
-    figures["one joins"] = sorted(joins)[len(joins) // 2]
-    figures["one joins, broker CPU"] = (cpu_s(pid) - used) / SINGLE_JOINS
-    leaves = []
-    for _ in range(SINGLE_JOINS):
+        found["one joins"].append(await load.settle())
+    for number in range(LEAVES):
+        await asyncio.sleep(moment_s(run * LEAVES + number, runs * LEAVES))
         load.members[-1].leave()
-        leaves.append(await load.settle())
-    figures["one leaves"] = sorted(leaves)[len(leaves) // 2]
-    assert not load.errors, f"members were refused: {load.errors}"
-    load.close()
-    return figures
+        found["one leaves"].append(await load.settle())
+    await load.leave()
 
 
-async def heartbeat_rate(port: int, topic: str) -> float:
-    """Settled heartbeats per second with one in flight on each of `MEMBERS` connections."""
-    load = GroupLoad(port, [topic], PARTITIONS)
-    await load.connect(MEMBERS)
-    for number in range(MEMBERS):
-        load.add(number)
-    await load.settle()
-    count = 0
-    end = time.perf_counter() + HEARTBEATS_S
-
-    def again(member: Any) -> Callable[[memoryview], None]:
-        data = member.heartbeat_frame()
-
-        def then(_: memoryview) -> None:
-            nonlocal count
-            count += 1
-            if time.perf_counter() < end:
-                member.connection.send(data, then)
-
-        return then
-
-    began = time.perf_counter()
-    for member in load.members:
-        member.pause()
-        member.connection.send(member.heartbeat_frame(), again(member))
-    await asyncio.sleep(HEARTBEATS_S)
-    rate = count / (time.perf_counter() - began)
-    load.close()
-    return rate
+def moment_s(number: int, count: int) -> float:
+    """The middle of one of `count` equal parts of the heartbeat interval, seconds."""
+    return (number + 0.5) / count * INTERVAL_S
 
 
-def main(runs: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
-    found: list[list[dict[str, float]]] = [[], []]
+def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
-        mine, peer, left_out = start_both(stack, peer={"num.network.threads": 3})
-        servers = [server for server in (mine, peer) if server]
+        stack.enter_context(many_files())
+        servers, left_out = start_both(stack)
+        found: list[Figures] = [{what: [] for what in REACHES} for _ in range(2)]
         for server in servers:
             connection = RawConnection(server.port)
-            settled_heartbeat(connection)
-            create_topic(connection, "members", PARTITIONS)
-        for _ in range(runs):
+            settle_alone(connection)
+            create_topic(connection, TOPIC, PARTITIONS)
+            connection.close()
+            asyncio.run(warm(server))
+        for run in range(runs):
             for place, server in enumerate(servers):
-                figures = asyncio.run(measure(server.port, server.process.pid, "members"))
-                figures["heartbeats over 1,000 connections"] = asyncio.run(heartbeat_rate(server.port, "members"))
-                found[place].append(figures)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    show("One large group", list(_rows(found)), left_out=left_out)
+                asyncio.run(measure_run(server, found[place], run=run, runs=runs))
+    return [Table("members", "One large group", _rows(found, runs), left_out)]
 
 
-def _rows(found: list[list[dict[str, float]]]) -> list[Row]:
-    reaches = {"all join": "<= 3 s", "all join, broker CPU": ">= 1x", "heartbeats over 1,000 connections": ">= 1x"}
-    rows = []
-    for what in found[0][0]:
-        is_rate = what.startswith("heartbeats")
-        rows.append(
-            compare(
-                what,
-                [figures[what] for figures in found[0]],
-                [figures[what] for figures in found[1]],
-                unit="req/s" if is_rate else "s",
-                reach=reaches.get(what, "report"),
-                peer_name="Apache Kafka 4.3",
-                less_is_better=not is_rate,
-            )
+def _rows(found: list[Figures], runs: int) -> list[Row]:
+    return [
+        compare(
+            what,
+            found[0][what],
+            found[1][what],
+            unit="s",
+            reach=reach,
+            peer_name=APACHE_KAFKA,
+            how=f"{len(found[0][what])}, at different moments" if what.startswith("one ") else warmed(runs),
+            less_is_better=True,
         )
-    return rows
+        for what, reach in REACHES.items()
+    ]

@@ -1,55 +1,83 @@
-"""Ready-made batches over one connection, 5 in flight, acks=all: 1 MB, 64 KB, one record of 100 B.
+"""Ready-made batches, 5 in flight on each connection, acks=all: 1 MB, 64 KB, one record of 100 B.
 
-Page cache (Kafka's default; ours by `flush.messages`) and each append synced. Peer: Apache Kafka 4.3.
+Page cache (Kafka's default; ours by `flush.messages`) and each append synced; one connection, and 50 with a partition
+each. Peer: Apache Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from generator import Line
 from kohort.wire.registry import ApiKey
-from load import RawConnection, frame
-from report import Row, alternate, compare, show
+from load import RawConnection, frame, place_of_error
+from pressure import Prepared, Pressure, under_pressure
+from report import Row, Table
 from servers import start_both
-from topics import PAGE_CACHE, batch_of, create_topic, produce_request
+from topics import PAGE_CACHE, batch_of, create_topic, delete_topic, produce_request
 
-#: (what, records of 100 B in a batch, requests, unit, reach)
-SHAPES = (
-    ("1 MB", 8_900, 400, "MB/s", ">= 1x"),
-    ("64 KB", 560, 3_000, "MB/s", ">= 2x"),
-    ("one record", 1, 20_000, "req/s", ">= 1.5x"),
+IN_FLIGHT = 5
+#: Records of 100 B in a batch, by the name of its size.
+SIZES = {"1 MB": 8_900, "64 KB": 560, "one record": 1}
+#: (size, `flush.messages`, connections, reach): the JVM has seen small ones when the large ones come.
+LOADS = (
+    ("one record", PAGE_CACHE, 1, "≥ 1.5×"),
+    ("64 KB", PAGE_CACHE, 1, "≥ 2×"),
+    ("1 MB", PAGE_CACHE, 1, "≥ 1×"),
+    ("one record", PAGE_CACHE, 50, "report"),
+    ("64 KB", PAGE_CACHE, 50, "report"),
+    ("one record", "1", 1, "≥ 1.5×"),
+    ("64 KB", "1", 1, "≥ 2×"),
+    ("1 MB", "1", 1, "≥ 1×"),
 )
+SETTINGS = {PAGE_CACHE: "ours: flush.messages=2⁶³−1", "1": "theirs: flush.messages=1"}
+#: What a run has written need not lie on the peer's disk for a minute more.
+CLEAN_UP = {"log.segment.delete.delay.ms": 0}
 
 
-def main(runs: int) -> None:
+@contextmanager
+def partitions_to_fill(server: Any, *, batch: bytes, flush: str, connections: int) -> Iterator[Prepared]:
+    """A new topic with a partition for each connection, deleted afterwards."""
+    topic = f"produce-{uuid4().hex[:8]}"
+    raw = [RawConnection(server.port) for _ in range(connections)]
+    create_topic(raw[0], topic, connections, {"flush.messages": flush})
+    lines, place = [], 0
+    for partition, connection in enumerate(raw):
+        request = produce_request(topic, partition, batch)
+        answer = connection.ask(ApiKey.PRODUCE, 8, request)
+        row = answer.responses[0].partition_responses[0]
+        assert row.error_code == 0, answer
+        place = place_of_error(ApiKey.PRODUCE, 8, answer, row)
+        lines.append(Line(connection.descriptor, [frame(ApiKey.PRODUCE, 8, request)]))
+    yield Prepared(lines, place)
+    delete_topic(raw[0], topic)
+    for connection in raw:
+        connection.close()
+
+
+def measure(runs: int) -> list[Table]:
     rows: list[Row] = []
-    for title, flush, share in (("page cache", PAGE_CACHE, 1.0), ("synced", "1", 0.25)):
-        with ExitStack() as stack:
-            # Apache Kafka has a sync for each append by the same topic config.
-            mine, peer, left_out = start_both(stack)
-            for what, records, count, unit, reach in SHAPES:
-                batch = batch_of(records, b"x" * 100)
-                requests = int(count * share)
+    with ExitStack() as stack:
+        servers, left_out = start_both(stack, peer=CLEAN_UP)
+        for size, flush, connections, reach in LOADS:
+            batch = batch_of(SIZES[size], b"x" * 100)
+            prepare = partial(partitions_to_fill, batch=batch, flush=flush, connections=connections)
+            pressure = Pressure(
+                what=f"{size}, {'page cache' if flush == PAGE_CACHE else 'synced'}, {over(connections)}",
+                in_flight=IN_FLIGHT,
+                reach=reach,
+                unit="req/s" if size == "one record" else "MB/s",
+                is_produced=True,
+                settings=SETTINGS[flush],
+            )
+            rows.append(under_pressure(pressure, prepare, servers, runs))
+    return [Table("produce", "Produce", rows, left_out)]
 
-                def rate(
-                    server: Any, batch: bytes = batch, requests: int = requests, unit: str = unit, flush: str = flush
-                ) -> float:
-                    connection = RawConnection(server.port)
-                    topic = f"produce-{uuid4().hex[:8]}"
-                    create_topic(connection, topic, 1, {"flush.messages": flush})
-                    answer = connection.ask(ApiKey.PRODUCE, 8, produce_request(topic, 0, batch))
-                    assert answer.responses[0].partition_responses[0].error_code == 0, answer
-                    one = frame(ApiKey.PRODUCE, 8, produce_request(topic, 0, batch))
-                    seconds, _ = connection.run([one] * requests, in_flight=5)
-                    connection.close()
-                    return (requests * len(batch) / 1e6 if unit == "MB/s" else requests) / seconds
 
-                ours, peers = alternate(
-                    runs, lambda r=rate, m=mine: r(m), (lambda r=rate, p=peer: r(p)) if peer else None
-                )
-                rows.append(
-                    compare(f"{what}, {title}", ours, peers, unit=unit, reach=reach, peer_name="Apache Kafka 4.3")
-                )
-    show("Produce", rows, left_out=left_out)
+def over(connections: int) -> str:
+    """How many connections, in words."""
+    return "1 connection" if connections == 1 else f"{connections:,} connections"

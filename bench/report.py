@@ -1,28 +1,45 @@
-"""Alternating runs, medians, ratios: how every bench measures and prints."""
+"""Alternating runs, medians, ratios: what every bench gives back, and how it is shown."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from statistics import median
 
-RESULTS = Path(__file__).parent / "results"
+APACHE_KAFKA = "Apache Kafka 4.3"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table; `ratio` is ours over the peer's in the sense that more is better."""
+    """One line of a table; `ratio` is ours over the peer's in the sense that more is better.
+
+    Ranges are (least, most) of the counted runs; `how` says how many those are and what went before; `settings` are
+    those that are not the default, of either side. `cores` are processors kept busy: by us and by the generator
+    meanwhile, by the peer and by the generator meanwhile; `None` where no generator took part.
+    """
 
     what: str
-    ours: float
-    peer: float | None
-    peer_name: str
     unit: str
-    reach: str
+    ours: float
+    ours_range: tuple[float, float]
+    peer: float | None
+    peer_range: tuple[float, float] | None
+    peer_name: str
     ratio: float | None
-    spread: str
+    reach: str
+    how: str
+    settings: str
+    cores: tuple[float | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under one name, by which docs/performance.md asks for them."""
+
+    name: str
+    title: str
+    rows: Sequence[Row]
+    left_out: Sequence[str] = field(default_factory=list)
 
 
 def alternate(
@@ -40,6 +57,11 @@ def alternate(
     return ours, peers
 
 
+def warmed(runs: int) -> str:
+    """What `alternate` does, as a row says it."""
+    return f"{runs}, after 1 to warm up"
+
+
 def compare(
     what: str,
     ours: Sequence[float],
@@ -48,23 +70,42 @@ def compare(
     unit: str,
     reach: str,
     peer_name: str,
+    how: str,
+    settings: str = "",
     less_is_better: bool = False,
+    cores: tuple[float | None, ...] | None = None,
 ) -> Row:
     """Medians, and the ratio of the medians."""
     mine, theirs = median(ours), median(peers) if peers else None
-    ratio = None
-    # Counts may be none at all on either side; then there is no ratio.
-    if theirs and mine:
-        ratio = theirs / mine if less_is_better else mine / theirs
-    spread = f"{min(ours):,.4g}-{max(ours):,.4g}" + (f" / {min(peers):,.4g}-{max(peers):,.4g}" if peers else "")
-    return Row(what, mine, theirs, peer_name, unit, reach, ratio, spread)
+    return Row(
+        what=what,
+        unit=unit,
+        ours=mine,
+        ours_range=(min(ours), max(ours)),
+        peer=theirs,
+        peer_range=(min(peers), max(peers)) if peers else None,
+        peer_name=peer_name,
+        ratio=None if theirs is None else ratio_of(mine, theirs, less_is_better=less_is_better),
+        reach=reach,
+        how=how,
+        settings=settings,
+        cores=cores,
+    )
 
 
-def show(title: str, rows: Sequence[Row], *, left_out: Sequence[str] = ()) -> None:
-    """A table for people, and the same as JSON in bench/results."""
+def ratio_of(mine: float, theirs: float, *, less_is_better: bool) -> float | None:
+    """How many times better ours is; `None` where that is without limit, as none are better than some."""
+    if mine == theirs:
+        return 1.0
+    over, under = (theirs, mine) if less_is_better else (mine, theirs)
+    return over / under if under else None
+
+
+def show(table: Table) -> None:
+    """A table for people."""
     from kohort.cli.output import print_table
 
-    print(f"\n{title}")
+    print(f"\n{table.title}")
     cells = [
         (
             row.what,
@@ -73,13 +114,12 @@ def show(title: str, rows: Sequence[Row], *, left_out: Sequence[str] = ()) -> No
             row.peer_name,
             "-" if row.ratio is None else f"{row.ratio:.2f}x",
             row.reach,
-            row.spread,
+            " / ".join(f"{low:,.4g}-{high:,.4g}" for low, high in filter(None, (row.ours_range, row.peer_range))),
+            "-" if row.cores is None else " / ".join("-" if share is None else f"{share:.2f}" for share in row.cores),
         )
-        for row in rows
+        for row in table.rows
     ]
-    print_table(("BENCH", "KOHORT", "PEER", "PEER IS", "RATIO", "REACH", "MIN-MAX"), cells, empty="nothing measured")
-    for sentence in left_out:
+    columns = ("BENCH", "KOHORT", "PEER", "PEER IS", "RATIO", "REACH", "MIN-MAX", "CORES")
+    print_table(columns, cells, empty="nothing measured")
+    for sentence in table.left_out:
         print(sentence)
-    RESULTS.mkdir(exist_ok=True)
-    name = title.lower().replace(" ", "-").replace(",", "")
-    (RESULTS / f"{name}.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

@@ -5,28 +5,49 @@ Peer: Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 from uuid import uuid4
 
+from generator import Line
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.registry import ApiKey
-from load import RawConnection, frame
+from load import RawConnection, frame, place_of_error
+from pressure import Prepared, Pressure, under_pressure
 from readiness import until, wait_for_coordinators
-from report import Row, alternate, compare, show
+from report import Table
 from servers import start_both
 from topics import create_topic
 
-COUNT = 40_000
 IN_FLIGHT = 20
 
 
-def api_versions() -> bytes:
+@contextmanager
+def api_versions(server: Any) -> Iterator[Prepared]:
+    """One connection that asks for the versions."""
+    connection = RawConnection(server.port)
     request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
-    return frame(ApiKey.API_VERSIONS, 3, request)
+    answer = connection.ask(ApiKey.API_VERSIONS, 3, request)
+    place = place_of_error(ApiKey.API_VERSIONS, 3, answer, answer)
+    yield Prepared([Line(connection.descriptor, [frame(ApiKey.API_VERSIONS, 3, request)])], place)
+    connection.close()
 
 
-def settled_heartbeat(connection: RawConnection) -> bytes:
+@contextmanager
+def settled_heartbeat(server: Any) -> Iterator[Prepared]:
+    """One connection with the heartbeat that a group of one sends once it has its partitions."""
+    connection = RawConnection(server.port)
+    request = settle_alone(connection)
+    answer = connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+    assert answer.error_code == 0, answer
+    place = place_of_error(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, answer, answer)
+    yield Prepared([Line(connection.descriptor, [frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)])], place)
+    connection.close()
+
+
+def settle_alone(connection: RawConnection) -> ConsumerGroupHeartbeatRequest:
     """Join a group of one and return the heartbeat that it sends from then on."""
     group = f"bench-{uuid4().hex[:8]}"
     create_topic(connection, group, 4)
@@ -58,31 +79,19 @@ def settled_heartbeat(connection: RawConnection) -> bytes:
         topic_partitions=answer.assignment.topic_partitions,
     )
     assert connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, owned).error_code == 0
-    settled = ConsumerGroupHeartbeatRequest(
+    return ConsumerGroupHeartbeatRequest(
         group_id=group, member_id=member, member_epoch=epoch, rebalance_timeout_ms=-1, topic_partitions=None
     )
-    return frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, settled)
 
 
-def rate(connection: RawConnection, request: bytes) -> float:
-    seconds, _ = connection.run([request] * COUNT, in_flight=IN_FLIGHT)
-    return COUNT / seconds
-
-
-def main(runs: int) -> None:
-    rows: list[Row] = []
+def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
-        mine, peer, left_out = start_both(stack)
-        connections = [RawConnection(server.port) for server in (mine, peer) if server]
-        for what, reach, prepare in (
-            ("ApiVersions", ">= 2x", lambda _: api_versions()),
-            ("ConsumerGroupHeartbeat", ">= 1.3x", settled_heartbeat),
-        ):
-            requests = [prepare(connection) for connection in connections]
-            ours, peers = alternate(
-                runs,
-                lambda requests=requests: rate(connections[0], requests[0]),
-                (lambda requests=requests: rate(connections[1], requests[1])) if peer else None,
+        servers, left_out = start_both(stack)
+        rows = [
+            under_pressure(Pressure(what=what, in_flight=IN_FLIGHT, reach=reach), prepare, servers, runs)
+            for what, reach, prepare in (
+                ("ApiVersions", "≥ 2×", api_versions),
+                ("ConsumerGroupHeartbeat", "≥ 1.3×", settled_heartbeat),
             )
-            rows.append(compare(what, ours, peers, unit="req/s", reach=reach, peer_name="Apache Kafka 4.3"))
-    show("Small requests", rows, left_out=left_out)
+        ]
+    return [Table("requests", "Small requests", rows, left_out)]

@@ -5,44 +5,113 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import time
+import traceback
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import published
+from report import Table, show
+
 BENCHES = (
     "startup",
-    "restart",
-    "memory",
     "requests",
-    "members",
-    "ephemeral",
+    "heartbeats",
     "commits",
     "produce",
     "fetch",
     "consume",
+    "poll",
+    "send",
+    "latency",
+    "sparkbatch",
+    "members",
+    "ephemeral",
     "joins",
     "joincpu",
-    "sparkbatch",
+    "restart",
     "assign",
 )
+RUNS = 3
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure kohort against its peers in the same run.")
-    parser.add_argument("names", nargs="*", metavar="BENCH", help=f"some of: {', '.join(BENCHES)} (default: all)")
-    parser.add_argument("--runs", type=int, default=5, help="counted runs of each side, alternating (default 5)")
-    options = parser.parse_args()
-    unknown = [name for name in options.names if name not in BENCHES]
-    if unknown:
-        parser.error(f"unknown bench {unknown[0]}; known: {', '.join(BENCHES)}")
+    options = parse()
     from kohort.records.choice import kernel_name
 
     if kernel_name() != "c":
         print("the compiled kernel is missing: install a C compiler and run: pip install -e .", file=sys.stderr)
         return 1
-    for name in options.names or BENCHES:
-        importlib.import_module(name).main(options.runs)
-    return 0
+    names = options.names or list(BENCHES)
+    reference = published.load(published.PUBLISHED)
+    # A part of the benches is measured anew beside what the last run left; a whole run begins with nothing.
+    results = published.load(published.RESULTS) if options.names else {}
+    failed, measured = [], []
+    for number, name in enumerate(names, start=1):
+        print(f"\n[{number}/{len(names)}] {name}: {published.expected(reference, name)}", flush=True)
+        began = time.monotonic()
+        try:
+            tables = importlib.import_module(name).measure(options.runs)
+        except Exception:
+            # The others are still worth their minutes; this one is named at the end.
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        results[name] = entry(name, tables, seconds=time.monotonic() - began)
+        published.store(published.RESULTS, results)
+        measured.append(name)
+    return conclude(options, results, reference, measured=measured, failed=failed)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure kohort against its peers in the same run.")
+    parser.add_argument("names", nargs="*", metavar="BENCH", help=f"some of: {', '.join(BENCHES)} (default: all)")
+    parser.add_argument(
+        "--runs", type=int, default=RUNS, help=f"counted runs of each side, alternating (default {RUNS})"
+    )
+    parser.add_argument(
+        "--publish", action="store_true", help="keep what was measured as bench/published.json and print the doc anew"
+    )
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"unknown bench {unknown[0]}; known: {', '.join(BENCHES)}")
+    return options
+
+
+def entry(name: str, tables: list[Table], *, seconds: float) -> dict[str, Any]:
+    """What is kept of one bench; its tables are shown on the way."""
+    for table in tables:
+        show(table)
+    print(f"{name} took {seconds:.0f} s", flush=True)
+    return published.entry(tables, seconds=seconds)
+
+
+def conclude(
+    options: argparse.Namespace,
+    results: dict[str, Any],
+    reference: dict[str, Any],
+    *,
+    measured: list[str],
+    failed: list[str],
+) -> int:
+    """Compare with what is published, publish if asked to, and say what went wrong."""
+    findings = published.compare_with_published(reference, results, measured)
+    print("\nCompared with bench/published.json: " + ("" if findings else "every ratio is within a third of it."))
+    for finding in sorted(findings, key=lambda finding: finding.is_failure):
+        print(f"  {'NO LONGER: ' if finding.is_failure else ''}{finding.what}")
+    for name in failed:
+        print(f"  FAILED: {name}, see its traceback above")
+    if options.publish:
+        if lacking := published.missing(results, BENCHES):
+            print(f"Not published: {', '.join(lacking)} must be measured with their peers first")
+            return 1
+        published.publish(results, BENCHES)
+        print("Published: bench/published.json and docs/performance.md are those of this run")
+        return 0
+    return 1 if failed or any(finding.is_failure for finding in findings) else 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from report import APACHE_KAFKA
+
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -77,7 +79,7 @@ def apache_server(properties: Mapping[str, object] | None = None) -> object:
     from support.apache_broker import ApacheKafka
 
     class ApacheServer(ApacheKafka):
-        name = "Apache Kafka 4.3"
+        name = APACHE_KAFKA
 
         def stop(self, *, kill: bool = False) -> None:
             super().stop(kill=kill)
@@ -87,17 +89,27 @@ def apache_server(properties: Mapping[str, object] | None = None) -> object:
 
 
 def start_both(
-    stack: ExitStack, properties: Mapping[str, object] | None = None, *, peer: Mapping[str, object] | None = None
-) -> tuple[Any, Any, list[str]]:
-    """Both brokers until the stack is closed: (kohort, Apache Kafka or `None`, sentences on what is left out).
+    stack: ExitStack,
+    properties: Mapping[str, object] | None = None,
+    *,
+    ours: Mapping[str, object] | None = None,
+    peer: Mapping[str, object] | None = None,
+) -> tuple[list[Any], list[str]]:
+    """Both brokers until the stack is closed: (kohort and, if it can be had, Apache Kafka; sentences on what cannot).
 
-    `properties` are for both, those of `peer` for Apache Kafka alone.
+    `properties` are for both, those of `ours` for kohort alone, those of `peer` for Apache Kafka alone.
     """
     theirs: Any = apache_server({**(properties or {}), **(peer or {})})
-    ours = stack.enter_context(KohortServer(properties))
+    servers: list[Any] = [stack.enter_context(KohortServer({**(properties or {}), **(ours or {})}))]
     if isinstance(theirs, str):
-        return ours, None, [theirs]
-    return ours, stack.enter_context(theirs), []
+        return servers, [theirs]
+    return [*servers, stack.enter_context(theirs)], []
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process so far, seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mb(pid: int) -> float:

@@ -7,11 +7,12 @@ from typing import Protocol
 
 from kohort.records.batch import build_batch
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
-from load import RawConnection
+from load import RawConnection, frame
 
 PAGE_CACHE = str(2**63 - 1)
 
@@ -47,6 +48,13 @@ def create_topic(connection: RawConnection, name: str, partitions: int, configs:
     raise RuntimeError(f"topic {name} did not become ready")
 
 
+def delete_topic(connection: RawConnection, name: str) -> None:
+    """Delete it with its data."""
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
+    answer = connection.ask(ApiKey.DELETE_TOPICS, 5, request)
+    assert answer.responses[0].error_code == 0, answer
+
+
 def batch_of(records: int, value: bytes, key: bytes | None = None) -> bytes:
     """A ready-made batch; every record carries the same bytes."""
     now_ms = int(time.time() * 1000)
@@ -74,8 +82,6 @@ def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> Fe
 
 def fill(server: Server, topic: str, *, partitions: int, records: int, value: bytes, key: bytes | None = None) -> None:
     """Create `topic` and write `records` into it, evenly over its partitions, batches of about 1 MB."""
-    from load import frame
-
     connection = RawConnection(server.port)
     create_topic(connection, topic, partitions, {"flush.messages": PAGE_CACHE})
     per_batch = max(1, 900_000 // (len(value) + len(key or b"") + 12))

@@ -1,0 +1,68 @@
+"""Heartbeats of one large settled group, a connection for each member and one in flight on each.
+
+Peer: Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from generator import Line
+from groupload import GroupLoad, many_files
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kohort.wire.registry import ApiKey
+from load import RawConnection, place_of_error
+from pressure import Prepared, Pressure, under_pressure
+from report import Row, Table
+from requests import settle_alone
+from servers import start_both
+from topics import create_topic
+
+#: Members, and what is reached for.
+GROUPS = ((50, "≥ 1×"), (1_000, "≥ 1×"))
+PARTITIONS_PER_MEMBER = 4
+
+
+async def row_of(servers: Sequence[Any], members: int, reach: str, runs: int) -> Row:
+    """A group of that size on each server; the generator plays its members once they have their shares."""
+    topic = f"heartbeats-{members}"
+    for server in servers:
+        connection = RawConnection(server.port)
+        settle_alone(connection)
+        create_topic(connection, topic, members * PARTITIONS_PER_MEMBER)
+        connection.close()
+    groups: dict[int, GroupLoad] = {}
+    for server in servers:
+        group = groups[server.port] = GroupLoad(server.port, [topic], members * PARTITIONS_PER_MEMBER)
+        await group.connect(members)
+        for number in range(members):
+            group.add(number)
+    for group in groups.values():
+        await group.settle()
+    for group in groups.values():
+        await group.rest()
+
+    @contextmanager
+    def settled_members(server: Any) -> Iterator[Prepared]:
+        answer = ConsumerGroupHeartbeatResponse()
+        place = place_of_error(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, answer, answer)
+        members = groups[server.port].members
+        yield Prepared([Line(member.connection.descriptor, [member.heartbeat_frame()]) for member in members], place)
+
+    pressure = Pressure(what=f"{members:,} members", in_flight=1, reach=reach)
+    # No member is silent for longer than two warm-ups, half of what either broker allows.
+    row = under_pressure(pressure, settled_members, servers, runs)
+    for group in groups.values():
+        await group.leave()
+    return row
+
+
+def measure(runs: int) -> list[Table]:
+    with ExitStack() as stack:
+        stack.enter_context(many_files())
+        servers, left_out = start_both(stack)
+        rows = [asyncio.run(row_of(servers, members, reach, runs)) for members, reach in GROUPS]
+    return [Table("heartbeats", "Heartbeats of a settled group", rows, left_out)]
