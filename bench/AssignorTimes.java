@@ -26,7 +26,7 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
  * everything that it reads built before, and the virtual machine warm.
  */
 public class AssignorTimes {
-    private static final int WARM_UP = 8;
+    private static final long WARM_UP_NANOS = 5_000_000_000L;
     private static final Map<String, GroupSpecImpl> SPECS = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
@@ -54,7 +54,8 @@ public class AssignorTimes {
                 spec = build(members + 1, topics, words[4], before);
             }
             SPECS.put(key, spec);
-            for (int i = 0; i < WARM_UP; i++) {
+            long until = System.nanoTime() + WARM_UP_NANOS;
+            while (System.nanoTime() < until) {
                 assignor.assign(spec, describer);
             }
         }

@@ -75,8 +75,8 @@ def rows_of(runs: int, *, is_synced: bool) -> tuple[list[Row], list[str]]:
             pressure = Pressure(
                 what=f"{what}, {'synced' if is_synced else 'not synced'}",
                 in_flight=in_flight,
-                reach="report" if is_synced else "≥ 1×",
-                settings=f"theirs: {FLUSH}=1" if is_synced else f"ours: {FLUSH}=2⁶³−1",
+                reach="report" if is_synced else ">= 1x",
+                settings=f"theirs: {FLUSH}=1" if is_synced else f"ours: {FLUSH}=2^63-1",
             )
             rows.append(under_pressure(pressure, commits, servers, runs))
         return rows, left_out

@@ -186,7 +186,7 @@ class GroupLoad:
             self.connections.append(connection)
 
     async def connect_and_join(self, count: int) -> float:
-        """That many members at once, each as soon as its own connection is there; seconds until all have their share."""
+        """That many members at once, each as soon as its connection is there; seconds until all have their share."""
 
         async def one() -> None:
             _, connection = await self.loop.create_connection(Connection, "127.0.0.1", self._port)
@@ -218,8 +218,7 @@ class GroupLoad:
 
     async def rest(self) -> None:
         """Until nobody waits for an answer and all are at the same epoch; then no member sends anything by itself."""
-        while len({member.epoch for member in self.members}) > 1 or self._are_waiting():
-            await asyncio.sleep(0.02)
+        await self._until(lambda: len({member.epoch for member in self.members}) == 1 and not self._are_waiting())
         for member in self.members:
             member.pause()
 
@@ -227,12 +226,17 @@ class GroupLoad:
         """All say goodbye, so that the broker has nobody to wait for, and the connections are closed."""
         for member in list(self.members):
             member.leave()
-        while self._are_waiting():
-            await asyncio.sleep(0.02)
+        await self._until(lambda: not self._are_waiting())
         assert not self.errors, f"members were refused: {self.errors}"
         for connection in self.connections:
             assert connection.transport is not None
             connection.transport.abort()
+
+    @staticmethod
+    async def _until(condition: Callable[[], bool]) -> None:
+        # Nothing of this is measured.
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
     def _are_waiting(self) -> bool:
         return any(connection.waiting for connection in self.connections)

@@ -77,7 +77,7 @@ def rows_of(servers: Sequence[Any], size: tuple[int, int], runs: int) -> list[Ro
     found = asyncio.run(periods(servers, size, runs))
     return [
         compare(
-            f"broker CPU of {PERIOD_S:g} s {what}, {size[0]:,} × {size[1]:,}",
+            f"broker CPU of {PERIOD_S:g} s {what}, {size[0]:,} x {size[1]:,}",
             found[0][what],
             found[1][what] if len(found) > 1 else [],
             unit="ms",

@@ -133,8 +133,10 @@ def measure(runs: int) -> list[Table]:
         microseconds(ours, "a-first")
         microseconds(whole, "a-first")
         measured = [(microseconds(ours, f"b{run}"), microseconds(whole, f"b{run}")) for run in range(runs)]
-        size = f"{members:,} × {partitions:,}"
-        rows += [_row(f"join and its assignment, {size}", [pair[0] for pair, _ in measured], [p[0] for _, p in measured])]
+        size = f"{members:,} x {partitions:,}"
+        rows += [
+            _row(f"join and its assignment, {size}", [pair[0] for pair, _ in measured], [p[0] for _, p in measured])
+        ]
         rows += [_row(f"a member learns of the new epoch, {size}", [pair[1] for pair, _ in measured], [])]
     return [Table("joins", "Joins into a group at rest", rows)]
 
@@ -144,7 +146,7 @@ def _row(what: str, ours: list[float], whole: list[float]) -> Row:
         what,
         ours,
         whole,
-        unit="µs",
+        unit="us",
         reach="same for both sizes",
         peer_name="ours, whole assignor each time" if whole else "no peer",
         how=f"{len(ours)} of {JOINS} joins, after {JOINS} to warm up",

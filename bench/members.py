@@ -25,8 +25,8 @@ JOINS, LEAVES = 1, 2
 INTERVAL_S = 5.0
 #: (row, reach)
 REACHES = {
-    "all join, until each has its share": "≤ 3 s",
-    "all join, broker CPU": "≥ 1×",
+    "all join, until each has its share": "<= 3 s",
+    "all join, broker CPU": ">= 1x",
     "all connect and join at once, until each has its share": "report",
     "one joins": "report",
     "one leaves": "report",

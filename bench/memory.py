@@ -1,34 +1,21 @@
 """What an idle group of five settled KIP-848 members takes in the broker's memory: as it grew, and after a restart.
 
-Resident memory of the process: what 8,000 groups add to 2,000 that are there before, which have filled what is bounded
-(the journal's ring, caches, the members that one connection is watched for); and what a restarted broker takes for all
-of them more than an empty one. Peer: what lives on the heap of Apache Kafka 4.3 after a full collection (jcmd), which
-leaves out the rest of it.
+Looked at on the way of `restart.py`, in which 10,000 such groups come. Resident memory of the process: what 8,000
+groups add to 2,000 that are there before, which have filled what is bounded (the journal's ring, caches, the members
+that one connection is watched for); and what a restarted broker takes for all of them more than an empty one. Peer:
+what lives on the heap of Apache Kafka 4.3 after a full collection (jcmd), which leaves out the rest of it.
 """
 
 from __future__ import annotations
 
-import shutil
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
-from load import RawConnection
-from report import Row, compare, show
-from restart import (
-    GROUPS,
-    MEMBERS,
-    OURS,
-    PROPERTIES,
-    THEIRS,
-    TOPIC,
-    await_groups,
-    settle_members,
-)
-from servers import KohortServer, apache_server, resident_mb
-from topics import create_topic
+from report import Row, compare
+from servers import KohortServer, resident_mb
 
-#: Groups that are there before, so that the journal's ring and the other bounded tables are full.
-EARLIER = 2_000
+GROUPS, EARLIER, MEMBERS = 10_000, 2_000, 5
 
 
 def live_mb(server: Any) -> float:
@@ -41,51 +28,27 @@ def live_mb(server: Any) -> float:
     return int(histogram.strip().splitlines()[-1].split()[2]) / 1e6
 
 
-def measure(server: Any) -> list[float]:
-    """Bytes per member: as the groups came, and after a restart (kohort only)."""
-    server.start()
-    try:
-        connection = RawConnection(server.port)
-        create_topic(connection, TOPIC, 10)
-        await_groups(server, connection)
-        fresh = live_mb(server)
-        settle_members(connection, end=EARLIER)
-        before = live_mb(server)
-        settle_members(connection, first=EARLIER)
-        took = [(live_mb(server) - before) / (GROUPS - EARLIER)]
-        connection.close()
-        if isinstance(server, KohortServer):
-            server.process.kill()
-            server.process.wait(30)
-            server.start()
-            connection = RawConnection(server.port)
-            create_topic(connection, "ready", 1)
-            took.append((live_mb(server) - fresh) / GROUPS)
-        return [megabytes * 1e6 / MEMBERS for megabytes in took]
-    finally:
-        server.stop()
+def rows_of_memory(megabytes: Sequence[Sequence[float]], restarted_mb: float, *, settings: str) -> list[Row]:
+    """Rows of what was in use of each server, ours first: empty, with `EARLIER` groups, with all; and restarted."""
+    grown = [(everything - earlier) * 1e6 / (GROUPS - EARLIER) for _, earlier, everything in megabytes]
+    restarted = (restarted_mb - megabytes[0][0]) * 1e6 / GROUPS
 
+    def row(what: str, ours: float, peers: list[float], reach: str) -> Row:
+        return compare(
+            what,
+            [ours],
+            peers,
+            unit="B",
+            reach=reach,
+            peer_name="Apache Kafka 4.3, heap after a collection" if peers else "no peer",
+            how="1",
+            settings=settings,
+            less_is_better=True,
+        )
 
-def main(runs: int) -> None:
-    del runs
-    left_out = []
-    grown, restarted = measure(KohortServer(PROPERTIES | OURS))
-    peers = []
-    peer: Any = apache_server(PROPERTIES | THEIRS)
-    if isinstance(peer, str) or shutil.which("jcmd") is None:
-        left_out.append(peer if isinstance(peer, str) else "left out: jcmd is needed to look into Apache Kafka's heap")
-    else:
-        peers = measure(peer)
-
-    def row(what: str, ours: float, times: int, reach: str) -> Row:
-        theirs = [bytes_per_member * times for bytes_per_member in peers]
-        name = "Apache Kafka 4.3, heap"
-        return compare(what, [ours * times], theirs, unit="B", reach=reach, peer_name=name, less_is_better=True)
-
-    rows = [
-        row("bytes per idle member", grown, 1, "<= 1500"),
-        row("the same, restarted", restarted, 1, "<= 1500"),
-        row("per group of five", grown, MEMBERS, "<= 6144"),
-        row("the same, restarted", restarted, MEMBERS, "<= 6144"),
+    return [
+        row("an idle member", grown[0] / MEMBERS, [group / MEMBERS for group in grown[1:]], "<= 1,500 B"),
+        row("an idle group of five", grown[0], grown[1:], "<= 6 KB"),
+        row("an idle member, restarted", restarted / MEMBERS, [], "<= 1,500 B"),
+        row("an idle group of five, restarted", restarted, [], "<= 6 KB"),
     ]
-    show("Memory of idle groups", rows, left_out=left_out)

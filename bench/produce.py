@@ -25,16 +25,16 @@ IN_FLIGHT = 5
 SIZES = {"1 MB": 8_900, "64 KB": 560, "one record": 1}
 #: (size, `flush.messages`, connections, reach): the JVM has seen small ones when the large ones come.
 LOADS = (
-    ("one record", PAGE_CACHE, 1, "≥ 1.5×"),
-    ("64 KB", PAGE_CACHE, 1, "≥ 2×"),
-    ("1 MB", PAGE_CACHE, 1, "≥ 1×"),
+    ("one record", PAGE_CACHE, 1, ">= 1.5x"),
+    ("64 KB", PAGE_CACHE, 1, ">= 2x"),
+    ("1 MB", PAGE_CACHE, 1, ">= 1x"),
     ("one record", PAGE_CACHE, 50, "report"),
     ("64 KB", PAGE_CACHE, 50, "report"),
-    ("one record", "1", 1, "≥ 1.5×"),
-    ("64 KB", "1", 1, "≥ 2×"),
-    ("1 MB", "1", 1, "≥ 1×"),
+    ("one record", "1", 1, ">= 1.5x"),
+    ("64 KB", "1", 1, ">= 2x"),
+    ("1 MB", "1", 1, ">= 1x"),
 )
-SETTINGS = {PAGE_CACHE: "ours: flush.messages=2⁶³−1", "1": "theirs: flush.messages=1"}
+SETTINGS = {PAGE_CACHE: "ours: flush.messages=2^63-1", "1": "theirs: flush.messages=1"}
 #: What a run has written need not lie on the peer's disk for a minute more.
 CLEAN_UP = {"log.segment.delete.delay.ms": 0}
 

@@ -1,8 +1,8 @@
 """What was measured as a file, and whether a new measurement still gives what is published.
 
-Laws: a figure holds if its ratio is at least two thirds of the published one. Only ratios are compared: what has no peer
-is a property of the machine, and what has none on this machine cannot be compared. A row that is published must be
-measured again by its bench.
+Laws: a figure holds if its ratio is at least two thirds of the published one. Only ratios are compared: one without
+a peer says more about the machine than about the code, and where the peer cannot be had there is nothing to compare.
+A row that is published must be measured again by its bench.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _compare_row(what: str, old: Mapping[str, Any], new: Mapping[str, Any] | Non
         return []
     if new["ratio"] is None:
         return [Finding(False, f"{what} was not compared: its peer was left out")]
-    told = f"{what} is {new['ratio']:.2f}×, published is {old['ratio']:.2f}×"
+    told = f"{what} is {new['ratio']:.2f}x, published is {old['ratio']:.2f}x"
     if new["ratio"] < old["ratio"] * WORSE:
         return [Finding(True, told)]
     return [Finding(False, f"{told}: better")] if new["ratio"] > old["ratio"] * BETTER else []

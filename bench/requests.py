@@ -90,8 +90,8 @@ def measure(runs: int) -> list[Table]:
         rows = [
             under_pressure(Pressure(what=what, in_flight=IN_FLIGHT, reach=reach), prepare, servers, runs)
             for what, reach, prepare in (
-                ("ApiVersions", "≥ 2×", api_versions),
-                ("ConsumerGroupHeartbeat", "≥ 1.3×", settled_heartbeat),
+                ("ApiVersions", ">= 2x", api_versions),
+                ("ConsumerGroupHeartbeat", ">= 1.3x", settled_heartbeat),
             )
         ]
     return [Table("requests", "Small requests", rows, left_out)]

@@ -1,13 +1,16 @@
 """Kill -9 and start: how long until the offsets of 10,000 groups of 10 partitions are answered; also with members.
 
 The groups without members commit like simple consumers; those with five have settled KIP-848 members, which joined over
-a raw connection. Peer: Apache Kafka 4.3 with the same requests, run once: it takes minutes to load.
+a raw connection. While those come, and after the last restart, it is also measured what they take in memory. Peer:
+Apache Kafka 4.3 with the same requests. Both are loaded, then killed and started in turn; a start is cold by nature.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -26,14 +29,13 @@ from kohort.wire.messages.offset_fetch import (
 )
 from kohort.wire.registry import ApiKey, response_class
 from load import RawConnection, frame
+from memory import EARLIER, GROUPS, MEMBERS, live_mb, rows_of_memory
 from readiness import until, wait_for_coordinators
-from report import Row, compare, show
-from servers import KohortServer, apache_server
+from report import APACHE_KAFKA, Row, Table, compare
+from servers import KohortServer, apache_server, start_both
 from topics import PAGE_CACHE, create_topic
 
-GROUPS = 10_000
 PARTITIONS = 10
-MEMBERS = 5
 TOPIC = "restart"
 #: Groups that one OffsetFetch asks for, and members that are heard in one round trip.
 AT_ONCE = 100
@@ -48,6 +50,10 @@ PROPERTIES = {
 }
 OURS = {"log.flush.interval.messages": PAGE_CACHE, "group.consumer.assignment.window.ms": 0}
 THEIRS = {"group.consumer.min.assignment.interval.ms": 0, "group.consumer.assignment.interval.ms": 0}
+SETTINGS = (
+    "both: session timeout 600 s; ours: log.flush.interval.messages=2^63-1; both: no pause before an assignment "
+    "(group.consumer.assignment.window.ms, group.consumer.assignment.interval.ms = 0)"
+)
 
 
 def group_name(number: int) -> str:
@@ -143,14 +149,31 @@ def await_groups(server: Any, connection: RawConnection) -> None:
     time.sleep(0 if isinstance(server, KohortServer) else 3)
 
 
-def load(server: Any, *, with_members: bool) -> list[Member]:
+@dataclass
+class Loaded:
+    """A server with all groups; `members` none or five a group. Megabytes in use: empty, with the earlier groups, with
+    all; none where there are no members."""
+
+    server: Any
+    members: list[Member] = field(default_factory=list)
+    megabytes: list[float] = field(default_factory=list)
+    took: list[float] = field(default_factory=list)
+
+
+def load(server: Any, *, with_members: bool) -> Loaded:
+    """Let the groups come."""
+    loaded = Loaded(server)
     connection = RawConnection(server.port)
     create_topic(connection, TOPIC, PARTITIONS)
     await_groups(server, connection)
-    members = settle_members(connection) if with_members else []
-    commit_offsets(connection, members)
+    if with_members:
+        loaded.megabytes.append(live_mb(server))
+        for first, end in ((0, EARLIER), (EARLIER, GROUPS)):
+            loaded.members += settle_members(connection, first=first, end=end)
+            loaded.megabytes.append(live_mb(server))
+    commit_offsets(connection, loaded.members)
     connection.close()
-    return members
+    return loaded
 
 
 def fetch_all(port: int) -> bool:
@@ -210,36 +233,49 @@ def restart(server: Any) -> float:
     return time.monotonic() - began
 
 
-def measure(make: Callable[[], Any], runs: int, *, with_members: bool) -> list[float]:
-    server = make()
-    server.start()
-    try:
-        members = load(server, with_members=with_members)
-        took = []
+def restart_in_turn(runs: int, *, with_members: bool) -> tuple[list[Loaded], float]:
+    """Every server loaded, killed and started again; and what ours has in memory after the last start, megabytes."""
+    with ExitStack() as stack:
+        servers, _ = start_both(stack, PROPERTIES, ours=OURS, peer=THEIRS)
+        loaded = [load(server, with_members=with_members) for server in servers]
         for _ in range(runs):
-            took.append(restart(server))
-            for member in members[:20]:
-                check_member(server.port, member)
-        return took
-    finally:
-        server.stop()
+            for each in loaded:
+                each.took.append(restart(each.server))
+                for member in each.members[:20]:
+                    check_member(each.server.port, member)
+        server = servers[0]
+        # Reading all offsets leaves buffers behind; what is asked is what the groups take.
+        server.process.kill()
+        server.process.wait(30)
+        server.start()
+        connection = RawConnection(server.port)
+        create_topic(connection, "ready", 1)
+        return loaded, live_mb(server)
 
 
-def main(runs: int) -> None:
+def measure(runs: int) -> list[Table]:
     rows: list[Row] = []
-    left_out = []
-    probe = apache_server()
-    if isinstance(probe, str):
-        left_out.append(probe)
+    left_out = [peer] if isinstance(peer := apache_server(), str) else []
     for what, reach, with_members in (
         ("offsets of 10,000 groups", "<= 2 s", False),
-        ("with 5 members each", "<= 4 s", True),
+        ("the same with 5 members each", "<= 4 s", True),
     ):
-        ours = measure(lambda: KohortServer(PROPERTIES | OURS), runs, with_members=with_members)
-        peers = []
-        if not left_out:
-            peers = measure(lambda: apache_server(PROPERTIES | THEIRS), 1, with_members=with_members)
+        loaded, restarted_mb = restart_in_turn(runs, with_members=with_members)
         rows.append(
-            compare(what, ours, peers, unit="s", reach=reach, peer_name="Apache Kafka 4.3", less_is_better=True)
+            compare(
+                what,
+                loaded[0].took,
+                loaded[1].took if len(loaded) > 1 else [],
+                unit="s",
+                reach=reach,
+                peer_name=APACHE_KAFKA,
+                how=f"{runs}, cold",
+                settings=SETTINGS,
+                less_is_better=True,
+            )
         )
-    show("Restart after kill -9", rows, left_out=left_out)
+    memory = rows_of_memory([each.megabytes for each in loaded], restarted_mb, settings=SETTINGS)
+    return [
+        Table("restart", "Restart after kill -9", rows, left_out),
+        Table("memory", "Memory of idle groups", memory, left_out),
+    ]

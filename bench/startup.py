@@ -57,7 +57,7 @@ def measure(runs: int) -> list[Table]:
         )
 
     rows = [
-        row("first Metadata", ours, peers, "s", "≤ 0.7 s"),
-        row("resident, idle", memories["ours"][1:], memories["peer"][1:], "MB", "≤ 60 MB"),
+        row("first Metadata", ours, peers, "s", "<= 0.7 s"),
+        row("resident, idle", memories["ours"][1:], memories["peer"][1:], "MB", "<= 60 MB"),
     ]
     return [Table("startup", "Start", rows, left_out)]
