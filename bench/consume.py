@@ -34,7 +34,7 @@ class Content(NamedTuple):
 
 
 CONTENTS = (
-    Content("100 B", "plain", 4_000_000, b"x" * 100, None, ">= 3x"),
+    Content("100 B", "plain", 2_000_000, b"x" * 100, None, ">= 3x"),
     Content("100 B, keys of 8 B", "keyed", 2_000_000, b"x" * 100, b"k" * 8, "report"),
     Content("1 KB, keys of 8 B", "large", 600_000, b"x" * 1024, b"k" * 8, "report"),
 )

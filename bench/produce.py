@@ -32,7 +32,6 @@ LOADS = (
     ("64 KB", PAGE_CACHE, 50, "report"),
     ("one record", "1", 1, ">= 1.5x"),
     ("64 KB", "1", 1, ">= 2x"),
-    ("1 MB", "1", 1, ">= 1x"),
 )
 SETTINGS = {PAGE_CACHE: "ours: flush.messages=2^63-1", "1": "theirs: flush.messages=1"}
 #: What a run has written need not lie on the peer's disk for a minute more.
