@@ -98,9 +98,12 @@ def _first_line(command: Sequence[str]) -> str:
     return printed.splitlines()[0].strip() if printed else ""
 
 
-def expected(reference: Mapping[str, Any], name: str) -> str:
-    """How long a bench may take, going by the published run."""
-    return f"about {reference[name]['seconds']} s" if name in reference else "its duration is not known yet"
+def expected(reference: Mapping[str, Any], names: Sequence[str]) -> str:
+    """How long benches may take, going by the published run."""
+    if not all(name in reference for name in names):
+        return "how long it takes is not known yet"
+    seconds = sum(reference[name]["seconds"] for name in names)
+    return f"about {seconds} s" if seconds < 120 else f"about {seconds / 60:.0f} minutes"
 
 
 def rows_by_name(measured: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

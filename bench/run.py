@@ -47,8 +47,11 @@ def main() -> int:
     # A part of the benches is measured anew beside what the last run left; a whole run begins with nothing.
     results = published.load(published.RESULTS) if options.names else {}
     failed, measured = [], []
+    print(
+        f"{len(names)} of {len(BENCHES)} benches, {options.runs} counted runs: {published.expected(reference, names)}"
+    )
     for number, name in enumerate(names, start=1):
-        print(f"\n[{number}/{len(names)}] {name}: {published.expected(reference, name)}", flush=True)
+        print(f"\n[{number}/{len(names)}] {name}: {published.expected(reference, [name])}", flush=True)
         began = time.monotonic()
         try:
             tables = importlib.import_module(name).measure(options.runs)

@@ -33,7 +33,7 @@ def send_with_kohort(bootstrap: str, size: int, records: int) -> float:
         producer.send("send", value).result(PATIENCE_S)
         began = time.perf_counter()
         results = [producer.send("send", value) for _ in range(records)]
-        producer.flush()
+        producer.flush(PATIENCE_S)
         failures = [result for result in results if result.exception() is not None]
         took = time.perf_counter() - began
     assert not failures, failures[0].exception()
@@ -54,17 +54,17 @@ def send_with_confluent(bootstrap: str, size: int, records: int) -> float:
         delivered += 1
 
     producer.produce("send", value, on_delivery=on_delivery)
-    producer.flush()
+    producer.flush(PATIENCE_S)
     began = time.perf_counter()
     for _ in range(records):
-        while True:
+        while time.perf_counter() < began + 2 * PATIENCE_S:
             try:
                 producer.produce("send", value, on_delivery=on_delivery)
                 break
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
-    producer.flush()
+    producer.flush(PATIENCE_S)
     took = time.perf_counter() - began
     assert delivered == records + 1, delivered
     return records / took
@@ -107,7 +107,7 @@ def rounds_with_confluent(bootstrap: str) -> list[float]:
         assert message.error() is None, message.error()
 
     took = _timed(one)
-    producer.flush()
+    producer.flush(PATIENCE_S)
     consumer.close()
     return took
 

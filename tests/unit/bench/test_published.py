@@ -88,5 +88,10 @@ def test_measurements_are_kept_as_they_are(tmp_path: Path) -> None:
     assert published.load(path) == {}
     published.store(path, {"b": bench(("1 MB x", 1.5))})
     assert published.load(path) == json.loads(path.read_text()) == {"b": bench(("1 MB x", 1.5))}
-    assert published.expected(published.load(path), "b") == "about 90 s"
-    assert published.expected({}, "b") == "its duration is not known yet"
+
+
+def test_duration_is_told_from_the_published_run() -> None:
+    run = {"a": bench(), "b": bench()}
+    assert published.expected(run, ["a"]) == "about 90 s"
+    assert published.expected(run, ["a", "b"]) == "about 3 minutes"
+    assert published.expected(run, ["a", "c"]) == "how long it takes is not known yet"
