@@ -17,7 +17,7 @@ from pressure import Prepared, Pressure, under_pressure
 from produce import over
 from report import Row, Table
 from servers import start_both
-from topics import PAGE_CACHE, batch_of, create_topic, fetch_request, produce_request
+from topics import PAGE_CACHE, batch_of, create_writable_topic, fetch_request, produce_request
 
 IN_FLIGHT = 5
 BATCH_RECORDS = 280  # about 32 KB, so that a request of 64 KB or 1 MB is filled by whole batches
@@ -38,7 +38,7 @@ def fill_partitions(server: Any, connections: int) -> None:
     """About 130 MB, spread over a partition for each connection."""
     connection = RawConnection(server.port)
     topic = TOPIC.format(connections=connections)
-    create_topic(connection, topic, connections, {"flush.messages": PAGE_CACHE})
+    create_writable_topic(connection, topic, connections, {"flush.messages": PAGE_CACHE})
     batch = batch_of(BATCH_RECORDS, b"x" * 100)
     for partition in range(connections):
         one = frame(ApiKey.PRODUCE, 8, produce_request(topic, partition, batch))

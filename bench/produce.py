@@ -18,7 +18,7 @@ from load import RawConnection, frame, place_of_error
 from pressure import Prepared, Pressure, under_pressure
 from report import Row, Table
 from servers import start_both
-from topics import PAGE_CACHE, batch_of, create_topic, delete_topic, produce_request
+from topics import PAGE_CACHE, batch_of, create_writable_topic, delete_topic, produce_request
 
 IN_FLIGHT = 5
 #: Records of 100 B in a batch, by the name of its size.
@@ -43,7 +43,7 @@ def partitions_to_fill(server: Any, *, batch: bytes, flush: str, connections: in
     """A new topic with a partition for each connection, deleted afterwards."""
     topic = f"produce-{uuid4().hex[:8]}"
     raw = [RawConnection(server.port) for _ in range(connections)]
-    create_topic(raw[0], topic, connections, {"flush.messages": flush})
+    create_writable_topic(raw[0], topic, connections, {"flush.messages": flush})
     lines, place = [], 0
     for partition, connection in enumerate(raw):
         request = produce_request(topic, partition, batch)

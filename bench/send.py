@@ -14,7 +14,7 @@ from statistics import quantiles
 from load import RawConnection
 from report import Row, Table, alternate, compare, warmed
 from servers import start_both
-from topics import create_topic
+from topics import create_writable_topic
 
 PARTITIONS = 4
 #: (what, bytes of a value, records)
@@ -130,8 +130,8 @@ def measure(runs: int) -> list[Table]:
         servers, left_out = start_both(stack)
         for server in servers:
             connection = RawConnection(server.port)
-            create_topic(connection, "send", PARTITIONS)
-            create_topic(connection, "rounds", 1)
+            create_writable_topic(connection, "send", PARTITIONS)
+            create_writable_topic(connection, "rounds", 1)
             connection.close()
             address = server.bootstrap_servers
             for what, size, records in SIZES:

@@ -9,10 +9,12 @@ from kohort.records.batch import build_batch
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
 from load import RawConnection, frame
+from readiness import until
 
 PAGE_CACHE = str(2**63 - 1)
 
@@ -46,6 +48,21 @@ def create_topic(connection: RawConnection, name: str, partitions: int, configs:
             return
         time.sleep(0.05)
     raise RuntimeError(f"topic {name} did not become ready")
+
+
+def create_writable_topic(
+    connection: RawConnection, name: str, partitions: int, configs: dict[str, str] | None = None
+) -> None:
+    """Create it and wait until each partition can be written: Apache Kafka names leaders before they know of it."""
+    create_topic(connection, name, partitions, configs)
+    ends = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=ends)])
+
+    def are_known() -> bool:
+        answer = connection.ask(ApiKey.LIST_OFFSETS, 4, request)
+        return all(row.error_code == 0 for row in answer.topics[0].partitions)
+
+    until(are_known, "the leaders of a new topic know of it")
 
 
 def delete_topic(connection: RawConnection, name: str) -> None:
@@ -83,7 +100,7 @@ def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> Fe
 def fill(server: Server, topic: str, *, partitions: int, records: int, value: bytes, key: bytes | None = None) -> None:
     """Create `topic` and write `records` into it, evenly over its partitions, batches of about 1 MB."""
     connection = RawConnection(server.port)
-    create_topic(connection, topic, partitions, {"flush.messages": PAGE_CACHE})
+    create_writable_topic(connection, topic, partitions, {"flush.messages": PAGE_CACHE})
     per_batch = max(1, 900_000 // (len(value) + len(key or b"") + 12))
     frames = []
     for partition in range(partitions):
