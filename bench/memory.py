@@ -49,6 +49,6 @@ def rows_of_memory(megabytes: Sequence[Sequence[float]], restarted_mb: float, *,
     return [
         row("an idle member", grown[0] / MEMBERS, [group / MEMBERS for group in grown[1:]], "<= 1,500 B"),
         row("an idle group of five", grown[0], grown[1:], "<= 6 KB"),
-        row("an idle member, restarted", restarted / MEMBERS, [], "<= 1,500 B"),
-        row("an idle group of five, restarted", restarted, [], "<= 6 KB"),
+        row("an idle member and its 2 committed offsets, restarted", restarted / MEMBERS, [], "report"),
+        row("an idle group of five and its 10 committed offsets, restarted", restarted, [], "report"),
     ]

@@ -39,15 +39,13 @@ def create_topic(connection: RawConnection, name: str, partitions: int, configs:
     )
     answer = connection.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
     assert answer.topics[0].error_code == 0, answer.topics[0]
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+
+    def is_known() -> bool:
         found = connection.ask(ApiKey.METADATA, 9, request).topics[0]
-        leaders = [partition.leader_id for partition in found.partitions]
-        if len(leaders) == partitions and all(leader >= 0 for leader in leaders):
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"topic {name} did not become ready")
+        return len(found.partitions) == partitions and all(row.leader_id >= 0 for row in found.partitions)
+
+    until(is_known, f"topic {name} is ready", seconds=120)
 
 
 def create_writable_topic(
