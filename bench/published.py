@@ -1,8 +1,9 @@
 """What was measured as a file, and whether a new measurement still gives what is published.
 
-Laws: a figure holds if its ratio is at least two thirds of the published one. Only ratios are compared: one without
-a peer says more about the machine than about the code, and where the peer cannot be had there is nothing to compare.
-A row that is published must be measured again by its bench.
+Laws: a figure holds if its ratio is at least two thirds of the published one, or one that the published runs gave
+themselves: some of Apache Kafka's times are 5 s or 10 s, as it happens. Only ratios are compared: a figure without a
+peer says more about the machine than about the code, and where the peer cannot be had there is nothing to compare. A
+row that is published must be measured again by its bench.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _compare_row(what: str, old: Mapping[str, Any], new: Mapping[str, Any] | Non
     if new["ratio"] is None:
         return [Finding(False, f"{what} was not compared: its peer was left out")]
     told = f"{what} is {new['ratio']:.2f}x, published is {old['ratio']:.2f}x"
-    if new["ratio"] < old["ratio"] * WORSE:
+    if new["ratio"] < min(old["ratio"] * WORSE, old["least_ratio"]):
         return [Finding(True, told)]
     return [Finding(False, f"{told}: better")] if new["ratio"] > old["ratio"] * BETTER else []
 

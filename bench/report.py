@@ -11,7 +11,8 @@ APACHE_KAFKA = "Apache Kafka 4.3"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table; `ratio` is ours over the peer's in the sense that more is better.
+    """One line of a table; `ratio` is ours over the peer's in the sense that more is better, `least_ratio` that of our
+    worst run and the peer's best.
 
     Ranges are (least, most) of the counted runs; `how` says how many those are and what went before; `settings` are
     those that are not the default, of either side. `cores` are processors kept busy: by us and by the generator
@@ -26,6 +27,7 @@ class Row:
     peer_range: tuple[float, float] | None
     peer_name: str
     ratio: float | None
+    least_ratio: float | None
     reach: str
     how: str
     settings: str
@@ -77,6 +79,11 @@ def compare(
 ) -> Row:
     """Medians, and the ratio of the medians."""
     mine, theirs = median(ours), median(peers) if peers else None
+    ratio = least = None
+    if theirs is not None:
+        worst, best = (max(ours), min(peers)) if less_is_better else (min(ours), max(peers))
+        ratio = ratio_of(mine, theirs, less_is_better=less_is_better)
+        least = ratio_of(worst, best, less_is_better=less_is_better)
     return Row(
         what=what,
         unit=unit,
@@ -85,7 +92,8 @@ def compare(
         peer=theirs,
         peer_range=(min(peers), max(peers)) if peers else None,
         peer_name=peer_name,
-        ratio=None if theirs is None else ratio_of(mine, theirs, less_is_better=less_is_better),
+        ratio=ratio,
+        least_ratio=least,
         reach=reach,
         how=how,
         settings=settings,

@@ -13,13 +13,14 @@ from support.benches import load_bench
 published = load_bench("published")
 
 
-def bench(*rows: tuple[str, float | None], peer: float | None = 1.0) -> dict[str, Any]:
+def bench(*rows: tuple[str, float | None], peer: float | None = 1.0, least: float = 9.0) -> dict[str, Any]:
     """A measured bench with one table: (row, ratio)."""
+    row_of = {"peer": peer, "least_ratio": least}
     table = {
         "name": "t",
         "title": "T",
         "left_out": [],
-        "rows": [{"what": what, "ratio": ratio, "peer": peer} for what, ratio in rows],
+        "rows": [row_of | {"what": what, "ratio": ratio} for what, ratio in rows],
     }
     return {"seconds": 90, "tables": [table]}
 
@@ -43,6 +44,12 @@ def test_ratio_above_four_thirds_is_said_and_holds() -> None:
     assert findings(bench(("row", 3.0)), bench(("row", 4.01))) == [
         (False, "t: row is 4.01x, published is 3.00x: better")
     ]
+
+
+def test_ratio_that_the_published_runs_gave_themselves_holds() -> None:
+    """Their own spread is printed beside them."""
+    assert findings(bench(("row", 3.0), least=1.2), bench(("row", 1.3))) == []
+    assert [is_failure for is_failure, _ in findings(bench(("row", 3.0), least=1.2), bench(("row", 1.1)))] == [True]
 
 
 def test_published_row_that_is_not_measured_fails() -> None:

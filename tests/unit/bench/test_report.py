@@ -32,13 +32,15 @@ def test_sides_take_turns_after_one_run_of_each_that_does_not_count() -> None:
 def test_ratio_is_that_of_the_medians_and_more_is_better() -> None:
     row = compared([1.0, 9.0, 6.0], [2.0, 3.0, 100.0])
     assert (row.ours, row.peer, row.ratio) == (6.0, 3.0, 2.0)
+    assert row.least_ratio == 0.01
     assert (row.ours_range, row.peer_range) == ((1.0, 9.0), (2.0, 100.0))
-    assert compared([6.0], [3.0], less_is_better=True).ratio == 0.5
+    row = compared([5.0, 6.0, 9.0], [3.0, 2.0, 4.0], less_is_better=True)
+    assert (row.ratio, row.least_ratio) == (0.5, 2 / 9)
 
 
 def test_row_without_a_peer_has_no_ratio() -> None:
     row = compared([6.0], [])
-    assert (row.peer, row.peer_range, row.ratio) == (None, None, None)
+    assert (row.peer, row.peer_range, row.ratio, row.least_ratio) == (None, None, None, None)
 
 
 @pytest.mark.parametrize(("mine", "theirs", "ratio"), [(0.0, 0.0, 1.0), (5.0, 0.0, 0.0), (0.0, 5.0, None)])
