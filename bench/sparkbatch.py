@@ -71,6 +71,7 @@ def measure(runs: int) -> list[Table]:
     left_out = [jars] if isinstance(jars, str) else []
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     if not isinstance(jars, str):
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
     session = builder.getOrCreate()
