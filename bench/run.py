@@ -42,6 +42,11 @@ def main() -> int:
     if kernel_name() != "c":
         print("the compiled kernel is missing: install a C compiler and run: pip install -e .", file=sys.stderr)
         return 1
+    return measure_all(options)
+
+
+def measure_all(options: argparse.Namespace) -> int:
+    """Every bench that was asked for; what one has given is kept when another fails. The exit code."""
     names = options.names or list(BENCHES)
     reference = published.load(published.PUBLISHED)
     # A part of the benches is measured anew beside what the last run left; a whole run begins with nothing.
@@ -66,7 +71,7 @@ def main() -> int:
     return conclude(options, results, reference, measured=measured, failed=failed)
 
 
-def parse() -> argparse.Namespace:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure kohort against its peers in the same run.")
     parser.add_argument("names", nargs="*", metavar="BENCH", help=f"some of: {', '.join(BENCHES)} (default: all)")
     parser.add_argument(
@@ -75,7 +80,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--publish", action="store_true", help="keep what was measured as bench/published.json and print the doc anew"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
         parser.error(f"unknown bench {unknown[0]}; known: {', '.join(BENCHES)}")
@@ -105,6 +110,8 @@ def conclude(
         print(f"  {'NO LONGER: ' if finding.is_failure else ''}{finding.what}")
     for name in failed:
         print(f"  FAILED: {name}, see its traceback above")
+    if findings or failed:
+        print("To measure a part again, beside what is kept of this run: python bench/run.py BENCH ...")
     if options.publish:
         if lacking := published.missing(results, BENCHES):
             print(f"Not published: {', '.join(lacking)} must be measured with their peers first")
