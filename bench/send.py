@@ -5,9 +5,12 @@ Peer: confluent-kafka by `produce(on_delivery=...)` and `poll()`, through the sa
 
 from __future__ import annotations
 
+import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from statistics import quantiles
 
@@ -19,8 +22,8 @@ from topics import create_writable_topic
 PARTITIONS = 4
 #: (what, bytes of a value, records)
 SIZES = (("100 B", 100, 200_000), ("1 KB", 1024, 100_000))
-#: Records that are sent one after the other, each when the one before it has been read.
-ROUNDS = 4_000
+#: Records of which it is measured how long they take, one every so many seconds; and those before them.
+PACED_RECORDS, WARM_RECORDS, PACE_S = 1_000, 200, 0.002
 PATIENCE_S = 30
 
 
@@ -70,57 +73,69 @@ def send_with_confluent(bootstrap: str, size: int, records: int) -> float:
     return records / took
 
 
-def rounds_with_kohort(bootstrap: str) -> list[float]:
-    """Seconds of each round, from before the send until the record has been polled."""
+def write_paced(client: str, bootstrap: str) -> None:
+    """The other process: a record every two milliseconds, with the time at which it was sent."""
+    if client == "kohort":
+        import kohort
+
+        ours = kohort.Producer(bootstrap_servers=bootstrap, linger_ms=0)
+        for _ in range(WARM_RECORDS + PACED_RECORDS):
+            ours.send("paced", struct.pack("<d", time.perf_counter()).ljust(100), partition=0)
+            time.sleep(PACE_S)
+        ours.close()
+    else:
+        from confluent_kafka import Producer
+
+        theirs = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        for _ in range(WARM_RECORDS + PACED_RECORDS):
+            theirs.produce("paced", struct.pack("<d", time.perf_counter()).ljust(100), partition=0)
+            theirs.poll(0)
+            time.sleep(PACE_S)
+        theirs.flush(PATIENCE_S)
+
+
+def read_with_kohort(bootstrap: str, writing: Callable[[], AbstractContextManager[object]]) -> list[float]:
+    """Seconds from each send to the poll that gave the record."""
     import kohort
 
-    with (
-        kohort.Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer,
-        kohort.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer,
-    ):
-        place = kohort.TopicPartition("rounds", 0)
+    with kohort.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer:
+        place = kohort.TopicPartition("paced", 0)
         consumer.assign([place])
         consumer.position(place, timeout=PATIENCE_S)
-
-        def one() -> None:
-            producer.send("rounds", b"x" * 100, partition=0)
-            while not consumer.poll(1.0):
-                pass
-
-        return _timed(one)
+        return _waited(writing, lambda: [record.value for record in consumer.poll(1.0)])
 
 
-def rounds_with_confluent(bootstrap: str) -> list[float]:
+def read_with_confluent(bootstrap: str, writing: Callable[[], AbstractContextManager[object]]) -> list[float]:
     """The same by confluent-kafka."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka import Consumer, TopicPartition
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
-    _, end = consumer.get_watermark_offsets(TopicPartition("rounds", 0), timeout=PATIENCE_S)
-    consumer.assign([TopicPartition("rounds", 0, end)])
+    _, end = consumer.get_watermark_offsets(TopicPartition("paced", 0), timeout=PATIENCE_S)
+    consumer.assign([TopicPartition("paced", 0, end)])
 
-    def one() -> None:
-        producer.produce("rounds", b"x" * 100, partition=0)
-        producer.poll(0)
-        while (message := consumer.poll(1.0)) is None:
-            pass
+    def take() -> list[bytes]:
+        message = consumer.poll(1.0)
+        if message is None:
+            return []
         assert message.error() is None, message.error()
+        return [message.value()]
 
-    took = _timed(one)
-    producer.flush(PATIENCE_S)
+    found = _waited(writing, take)
     consumer.close()
-    return took
+    return found
 
 
-def _timed(one: Callable[[], None]) -> list[float]:
-    # The first finds the connections and the partition.
-    one()
-    took = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        one()
-        took.append(time.perf_counter() - began)
-    return took
+def _waited(writing: Callable[[], AbstractContextManager[object]], take: Callable[[], list[bytes]]) -> list[float]:
+    """How long the records that count took; the clock is the same in both processes."""
+    found: list[float] = []
+    deadline = time.monotonic() + PATIENCE_S
+    with writing():
+        while len(found) < WARM_RECORDS + PACED_RECORDS:
+            assert time.monotonic() < deadline, f"{len(found)} records came within {PATIENCE_S} s"
+            values = take()
+            now = time.perf_counter()
+            found += [now - struct.unpack_from("<d", value)[0] for value in values]
+    return found[WARM_RECORDS:]
 
 
 def measure(runs: int) -> list[Table]:
@@ -131,7 +146,7 @@ def measure(runs: int) -> list[Table]:
         for server in servers:
             connection = RawConnection(server.port)
             create_writable_topic(connection, "send", PARTITIONS)
-            create_writable_topic(connection, "rounds", 1)
+            create_writable_topic(connection, "paced", 1)
             connection.close()
             address = server.bootstrap_servers
             for what, size, records in SIZES:
@@ -150,19 +165,20 @@ def measure(runs: int) -> list[Table]:
                     how=warmed(runs),
                 )
                 sent.append(row)
-            waited += rows_of_rounds(address, server.name, runs)
+            waited += rows_of_latency(address, server.name, runs)
     return [
         Table("send", "Producer.send", sent, left_out),
         Table("latency", "From send to poll", waited, left_out),
     ]
 
 
-def rows_of_rounds(address: str, name: str, runs: int) -> list[Row]:
-    """p50 and p99 of each run, through one broker."""
+def rows_of_latency(address: str, name: str, runs: int) -> list[Row]:
+    """p50 and p99 of each run, through one broker; writer and reader are of the same client."""
     found: list[list[list[float]]] = [[], []]
     for run in range(1 + runs):
-        for place, rounds in enumerate((rounds_with_kohort, rounds_with_confluent)):
-            percentiles = quantiles(rounds(address), n=100)
+        for place, (client, read) in enumerate((("kohort", read_with_kohort), ("confluent", read_with_confluent))):
+            command = [sys.executable, __file__, client, address]
+            percentiles = quantiles(read(address, partial(subprocess.Popen, command)), n=100)
             if run:
                 found[place].append(percentiles)
     return [
@@ -179,3 +195,7 @@ def rows_of_rounds(address: str, name: str, runs: int) -> list[Row]:
         )
         for what, at in (("p50", 49), ("p99", 98))
     ]
+
+
+if __name__ == "__main__":
+    write_paced(*sys.argv[1:])
