@@ -18,7 +18,7 @@ soak: setup  ## 10,000 seeds of the simulation
 seed: setup  ## one seed again, with its story: make seed SEED=17
 	$(PY) -m kohort.testing.seed $(SEED) --verbose
 
-bench: setup  ## every claim of docs/performance.md, against its peer in the same run
+bench: setup  ## every claim of docs/performance.md beside its peer; fails where one no longer holds
 	$(PY) bench/run.py
 
 clean:

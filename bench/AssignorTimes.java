@@ -26,7 +26,7 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
  * everything that it reads built before, and the virtual machine warm.
  */
 public class AssignorTimes {
-    private static final long WARM_UP_NANOS = 3_000_000_000L;
+    private static final long WARM_UP_NANOS = 2_000_000_000L;
     private static final Map<String, GroupSpecImpl> SPECS = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {

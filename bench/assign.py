@@ -111,7 +111,7 @@ def rows_of(shape: Shape, runs: int, peer: Callable[[str], float] | None) -> lis
         theirs = partial(peer, line) if peer else None
         ours, peers = alternate(runs, partial(milliseconds, partial(assignor.assign, group)), theirs)
         title = f"{shape.title()}: {'all' if what == 'full' else 'one joins'}"
-        how = f"{runs}, after 1, theirs after 3 s of it"
+        how = f"{runs}, after 1, theirs after 2 s of it"
         rows.append(compare(title, ours, peers, unit="ms", reach=reach, peer_name=PEER, how=how, less_is_better=True))
     return rows
 

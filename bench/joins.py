@@ -23,7 +23,7 @@ from report import Row, Table, compare
 SIZES = ((1_000, 4_000), (10_000, 40_000))
 TOPICS = 4
 #: Joins that one run measures, one after the other.
-JOINS = 10
+JOINS = 5
 #: So large that no group's balance is kept.
 NEVER = 2**31 - 1
 GROUP = "g"

@@ -16,7 +16,7 @@ from report import APACHE_KAFKA, Row, compare
 from servers import cpu_s
 
 WARM_S = 10.0
-COUNTED_S = 1.2
+COUNTED_S = 1.0
 #: What is produced in one run at most, so that the disk is not what is measured.
 COUNTED_BYTES, WARM_BYTES = 1_000_000_000, 3_000_000_000
 
