@@ -127,7 +127,6 @@ class Member:
             subscribed_topic_names=list(self._load.topics) if is_full else None,
             topic_partitions=None if owned is None else self._listed(owned),
         )
-        self._load.sent += 1
         self.connection.send(frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, VERSION, request), self._take)
 
     @staticmethod
@@ -171,7 +170,6 @@ class GroupLoad:
         self.topics = topics
         self.group = f"bench-{uuid4().hex[:8]}"
         self.members: list[Member] = []
-        self.sent = 0
         self.errors: dict[int, int] = {}
         self._port = port
         self._partition_count = partition_count
