@@ -32,7 +32,7 @@ from load import RawConnection, frame
 from memory import EARLIER, GROUPS, MEMBERS, live_mb, rows_of_memory
 from readiness import until, wait_for_coordinators
 from report import APACHE_KAFKA, Row, Table, compare
-from servers import KohortServer, apache_server, start_both
+from servers import KohortServer, apache_left_out, start_both
 from topics import PAGE_CACHE, create_topic
 
 PARTITIONS = 10
@@ -252,7 +252,7 @@ def restart_in_turn(runs: int, *, with_members: bool) -> tuple[list[Loaded], flo
 
 def measure(runs: int) -> list[Table]:
     rows: list[Row] = []
-    left_out = [peer] if isinstance(peer := apache_server(), str) else []
+    left_out = apache_left_out()
     for what, reach, with_members in (
         ("offsets of 10,000 groups", "<= 2 s", False),
         ("the same with 5 members each", "<= 4 s", True),

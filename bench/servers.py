@@ -18,6 +18,8 @@ from typing import Any, Self
 from report import APACHE_KAFKA
 
 ROOT = Path(__file__).parent.parent
+#: How long Maven may take for Apache Kafka's jars, once.
+FETCH_SECONDS = 300
 sys.path.insert(0, str(ROOT / "tests"))
 
 
@@ -72,10 +74,23 @@ class KohortServer:
         self.stop()
 
 
+def apache_left_out() -> list[str]:
+    """A sentence why there is no Apache Kafka here; none if there is."""
+    from support.apache import KafkaUnavailableError, fetch_libs
+
+    if shutil.which("java") is None:
+        return ["left out: Apache Kafka (java is not installed)"]
+    try:
+        fetch_libs(timeout_seconds=FETCH_SECONDS)
+    except KafkaUnavailableError as error:
+        return [f"left out: Apache Kafka ({error})"]
+    return []
+
+
 def apache_server(properties: Mapping[str, object] | None = None) -> object:
     """An Apache Kafka 4.3 in the same shape, or a sentence why there is none."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        return "left out: Apache Kafka needs Java and Maven"
+    if left_out := apache_left_out():
+        return left_out[0]
     from support.apache_broker import ApacheKafka
 
     class ApacheServer(ApacheKafka):
