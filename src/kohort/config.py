@@ -242,8 +242,6 @@ class OptionSet:
         given: dict[str, object] = {}
         spelling: dict[str, str] = {}
         for name, value in (*config.items(), *keywords.items()):
-            if not isinstance(name, str):
-                raise ConfigError(f"{self.what} {name!r} is no name: text like {next(iter(self)).name} is expected")
             option = self.option(name).name
             if option in given:
                 both = name if spelling[option] == name else f"{spelling[option]} and {name}"
@@ -254,10 +252,6 @@ class OptionSet:
     def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Every option by dotted name: the given values checked, the others at their defaults."""
         values = {option.name: option.default for option in self}
-        names: dict[str, str] = {}
-        for name, raw in given.items():
-            option = self.option(name)
-            if names.setdefault(option.name, name) != name:
-                raise ConfigError(f"{option.name} is given twice, as {names[option.name]} and as {name}: leave one out")
-            values[option.name] = option.check(raw)
+        for name, raw in self.gather(given, {}).items():
+            values[name] = self.option(name).check(raw)
         return values

@@ -57,7 +57,9 @@ def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.Reco
         # A consumer that stopped half-way holds data of this span; the next task gets a fresh one.
         consumer.close(timeout=0)
         raise
-    _idle[settings] = consumer
+    if _idle.setdefault(settings, consumer) is not consumer:
+        # Another thread's is kept already.
+        consumer.close(timeout=0)
 
 
 def reading_config(options: SourceOptions) -> dict[str, object]:

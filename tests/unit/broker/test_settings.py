@@ -46,7 +46,7 @@ def test_a_misspelt_name_is_an_error_that_tells_the_nearest(name: str, nearest: 
         ({"log.dirs": ""}, "exactly one directory"),
         ({"log.dir": "/a", "log.dirs": "/b"}, "log.dir (/a) and log.dirs (/b) contradict each other: keep one"),
         ({"broker.id": 2, "node.id": 3}, "broker.id (2) and node.id (3) contradict each other: keep one"),
-        ({"num.partitions": 3, "num_partitions": 3}, "num.partitions is given twice, as num.partitions and as"),
+        ({"num.partitions": 3, "num_partitions": 3}, "num.partitions is given twice (num.partitions and num_"),
         ({"listeners": ["PLAINTEXT://:9092"]}, "listeners cannot be ['PLAINTEXT://:9092']: text is expected"),
         ({"cluster.id": b"x"}, "cluster.id cannot be b'x': text is expected"),
         ({"group.consumer.assignors": b"uniform"}, "a list of names is expected"),

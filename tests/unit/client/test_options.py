@@ -85,7 +85,7 @@ class TestWaysToGiveOptions:
         )
 
     def test_a_name_that_is_no_text_is_refused(self, client: Any) -> None:
-        with pytest.raises(ConfigError, match=r"option 5 is no name: text like bootstrap\.servers is expected"):
+        with pytest.raises(ConfigError, match=r"option 5 is not a name: text is expected"):
             client({5: "a"})
 
 

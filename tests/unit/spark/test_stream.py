@@ -397,7 +397,8 @@ def test_the_batch_of_a_fenced_member_is_committed_when_it_is_back(
     fence(admin, address, group)
     query.finish(records)
     fill(name, {0: 2})
-    query.run()
+    # The group's first word to a member that is back may be that nothing is its yet: then a trigger reads nothing.
+    eventually(lambda: len(query.checkpoint.sink) >= 12, "the rest is read", step=query.run)
     assert query.checkpoint.places() == places(name, {0: range(7), 1: range(5)})
     assert committed(admin, group) == {0: 7, 1: 5}
 
