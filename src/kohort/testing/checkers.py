@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from kohort.coordinator import records as facts
 from kohort.coordinator.commands import Command, GroupCommand, MemberDisconnected, ReplyBody
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
+from kohort.coordinator.invariants import (
+    check_assignment_is_due,
+    check_group_id,
+    check_groups,
+    check_shared,
+    check_step,
+    epochs_of,
+)
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
 from kohort.testing.home import Home
@@ -89,6 +96,8 @@ class Checkers:
         self._hand_overs.setdefault(home.index, HandOvers()).check(groups, now_ms=self._now_ms())
         if not decision.records:
             return
+        # First, because what equal members have in common changes for all of them.
+        check_shared(groups)
         check_step(self._epochs, groups)
         check_assignment_is_due(groups, home.shard.timers, self._touched)
         self.moves.after_step(home.shard)

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from kohort.coordinator.invariants import check_groups, check_step, epochs_of
+from kohort.coordinator.invariants import (
+    check_groups,
+    check_legal_target_assignment,
+    check_no_double_assignment,
+    check_step,
+    check_type,
+    check_valid_member_epoch,
+    check_valid_partition_epoch,
+    check_valid_stable_group_state,
+    epochs_of,
+)
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import MemberState
 from kohort.errors import InvariantViolation
@@ -20,7 +31,7 @@ def _epoch(group: ConsumerGroup) -> None:
 
 
 def _double(group: ConsumerGroup) -> None:
-    group.members["b"].assigned = {T: {0: 2, 1: 2}}
+    _behind(group, {0: 1, 1: 1})
 
 
 def _unnoted(group: ConsumerGroup) -> None:
@@ -29,10 +40,18 @@ def _unnoted(group: ConsumerGroup) -> None:
 
 def _double_target(group: ConsumerGroup) -> None:
     group.targets["b"] = {T: (0, 1)}
+    group.members["b"].state = MemberState.UNRELEASED_PARTITIONS
 
 
 def _hole(group: ConsumerGroup) -> None:
     group.targets["b"] = {}
+    _behind(group, {1: 1})
+
+
+def _behind(group: ConsumerGroup, grants: dict[int, int]) -> None:
+    """b is on its way, so that only what is broken besides is."""
+    member = group.members["b"]
+    member.member_epoch, member.state, member.assigned = 1, MemberState.UNRELEASED_PARTITIONS, {T: grants}
 
 
 def _stranger(group: ConsumerGroup) -> None:
@@ -94,34 +113,59 @@ def _hollow(group: ConsumerGroup) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "law"),
+    ("break_it", "law", "why"),
     [
-        (_epoch, "newer than the group"),
-        (_double, "both hold"),
-        (_unnoted, "noted holders"),
-        (_double_target, "target gives partition 0 to a and to b"),
-        (_hole, "target lacks"),
-        (_stranger, "which is no member"),
-        (_unordered, "not in order"),
-        (_unsubscribed, "did not subscribe"),
-        (_counted, "counted subscriptions"),
-        (_subscribers, "counted subscribers"),
-        (_pending, "STABLE and has partitions to give up"),
-        (_nothing_pending, "has nothing to give up"),
-        (_both, "may use what it has to give up"),
-        (_future_grant, "never had"),
-        (_beyond, "not in its target"),
-        (_incomplete, "does not have all"),
-        (_ahead, "ahead of the target"),
-        (_hollow, "topic without partitions"),
+        (_epoch, "TypeOK", "newer than the group"),
+        (_double, "NoDoubleClientAssignment", "both hold"),
+        (_unnoted, "TypeOK", "noted holders"),
+        (_double_target, "LegalTargetAssignment", "target gives partition 0 to a and to b"),
+        (_hole, "LegalTargetAssignment", "target lacks"),
+        (_stranger, "LegalTargetAssignment", "which is no member"),
+        (_unordered, "LegalTargetAssignment", "not in order"),
+        (_unsubscribed, "LegalTargetAssignment", "did not subscribe"),
+        (_counted, "TypeOK", "counted subscriptions"),
+        (_subscribers, "TypeOK", "counted subscribers"),
+        (_pending, "ValidStableGroupState", "STABLE and has partitions to give up"),
+        (_nothing_pending, "ValidStableGroupState", "has nothing to give up"),
+        (_both, "ValidPartitionEpoch", "may use what it has to give up"),
+        (_future_grant, "ValidPartitionEpoch", "never had"),
+        (_beyond, "ValidMemberEpoch", "not in its target"),
+        (_incomplete, "ValidStableGroupState", "does not have all"),
+        (_ahead, "ValidMemberEpoch", "ahead of the target"),
+        (_hollow, "TypeOK", "topic without partitions"),
     ],
 )
-def test_broken_law_is_noticed(group: GroupDialogue, break_it: Callable[[ConsumerGroup], None], law: str) -> None:
+def test_broken_law_is_noticed(
+    group: GroupDialogue, break_it: Callable[[ConsumerGroup], None], law: str, why: str
+) -> None:
+    """Each by its own law, and by no other, whatever is looked at first."""
     group.stable(a=[0], b=[1])
+    assert laws_broken(group) == set()
     break_it(group.group)
-    with pytest.raises(InvariantViolation, match=law) as violation:
+    with pytest.raises(InvariantViolation, match=f"^{law}: .*{why}") as violation:
         check_groups(group.shard.groups)
     assert any("b: epoch" in str(row) for row in violation.value.story)
+    assert laws_broken(group) == {law}
+
+
+def laws_broken(dialogue: GroupDialogue) -> set[str]:
+    """The laws that do not hold, each looked at by itself."""
+    group, image = dialogue.group, dialogue.shard.groups.image
+    checks = [
+        lambda: check_type(group),
+        lambda: check_no_double_assignment(group),
+        lambda: check_legal_target_assignment(group, image),
+        lambda: check_valid_stable_group_state(group),
+        *(partial(check_valid_partition_epoch, group, member) for member in group.members.values()),
+        *(partial(check_valid_member_epoch, group, member) for member in group.members.values()),
+    ]
+    laws = set()
+    for check in checks:
+        try:
+            check()
+        except InvariantViolation as violation:
+            laws.add(violation.law.partition(":")[0])
+    return laws
 
 
 def test_empty_group_that_is_behind_is_noticed(group: GroupDialogue) -> None:

@@ -1,46 +1,151 @@
 """Every law that a world is held to, by name; a violation begins with the name of the law that did not hold.
 
 The first ones are those of the published TLA+ model of KIP-848, under its names; then their classic analogues, then
-kohort's own. `docs/internals/simulation.md` says for each which function checks it and which planted bug proves that.
+kohort's own. `docs/internals/simulation.md` shows them as a table, with the planted bugs that prove that each can fail;
+`tools/laws_table.py` makes it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-#: Name -> what has to hold.
-LAWS: Final[dict[str, str]] = {
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """`meaning`: what has to hold. `checker`: module and name, below `kohort`, of what looks at it."""
+
+    meaning: str
+    checker: str
+
+
+#: Name -> the law.
+LAWS: Final[dict[str, Law]] = {
     # The TLA+ model of KIP-848: invariants, action properties, liveness.
-    "TypeOK": "what is derived follows from the rest; a group id is of one kind; epochs of a group are in order",
-    "LegalTargetAssignment": "a target gives no partition to two, and all that is subscribed if it is current",
-    "NoDoubleClientAssignment": "no two valid members hold a partition, as the coordinator and they themselves see it",
-    "ValidMemberEpoch": "a member at the target epoch holds nothing that the target gives to another",
-    "ValidStableGroupState": "a stable member is at the group's epoch, has all of its target and nothing to give up",
-    "ValidPartitionEpoch": "what a member holds was granted to it, at an epoch that it had",
-    "ClientSideMemberEpochIsMonotonic": "a member is never told an older epoch than it knows",
-    "GcSideMemberEpochIsMonotonic": "the epochs of groups and members only rise, until they join anew",
-    "EventuallyConverges": "once nothing goes wrong any more groups come to rest and stay there; the dead go",
+    "TypeOK": Law(
+        "what is derived follows from the rest; a group id is of one kind; epochs of a group are in order",
+        "coordinator.invariants.check_type",
+    ),
+    "LegalTargetAssignment": Law(
+        "a target gives no partition to two, and all that is subscribed if it is current",
+        "coordinator.invariants.check_legal_target_assignment",
+    ),
+    "NoDoubleClientAssignment": Law(
+        "no two valid members hold a partition, as the coordinator and they themselves see it",
+        "testing.laws.owners.OwnerLaws",
+    ),
+    "ValidMemberEpoch": Law(
+        "a member at the target epoch holds nothing that the target gives to another",
+        "coordinator.invariants.check_valid_member_epoch",
+    ),
+    "ValidStableGroupState": Law(
+        "a stable member is at the group's epoch, has all of its target and nothing to give up",
+        "coordinator.invariants.check_valid_stable_group_state",
+    ),
+    "ValidPartitionEpoch": Law(
+        "what a member holds was granted to it, at an epoch that it had",
+        "coordinator.invariants.check_valid_partition_epoch",
+    ),
+    "ClientSideMemberEpochIsMonotonic": Law(
+        "a member is never told an older epoch than it knows",
+        "testing.members.consumer.ConsumerMember",
+    ),
+    "GcSideMemberEpochIsMonotonic": Law(
+        "the epochs of groups and members only rise, until they join anew",
+        "coordinator.invariants.check_step",
+    ),
+    "EventuallyConverges": Law(
+        "once nothing goes wrong any more groups come to rest and stay there; the dead go",
+        "testing.convergence.why_not_at_rest",
+    ),
     # Classic analogues.
-    "ClassicTypeOK": "a classic group has one leader, and what is counted follows from its members",
-    "ValidMemberGeneration": "who waits for a phase of a generation is a member, and the group is in that phase",
-    "ValidStableGeneration": "a classic group at work has members, a generation and a protocol that they share",
-    "GenerationIsMonotonic": "the generation of a classic group never falls",
-    "LegalAssignment": "a member is told what the leader of that very generation gave it, all members together",
-    "OneOwnerPerGeneration": "the assignments of one generation never overlap (KAFKA-12984)",
+    "ClassicTypeOK": Law(
+        "a classic group has one leader, and what is counted follows from its members",
+        "coordinator.classic.invariants.check_type",
+    ),
+    "ValidMemberGeneration": Law(
+        "who waits for a phase of a generation is a member, and the group is in that phase",
+        "coordinator.classic.invariants.check_valid_member_generation",
+    ),
+    "ValidStableGeneration": Law(
+        "a classic group at work has members, a generation and a protocol that they share",
+        "coordinator.classic.invariants.check_valid_stable_generation",
+    ),
+    "GenerationIsMonotonic": Law(
+        "the generation of a classic group never falls",
+        "coordinator.classic.invariants.check_generation_step",
+    ),
+    "LegalAssignment": Law(
+        "a member is told what the leader of that very generation gave it, all members together",
+        "testing.laws.generations.GenerationLaws",
+    ),
+    "OneOwnerPerGeneration": Law(
+        "the assignments of one generation never overlap (KAFKA-12984)",
+        "testing.laws.generations.GenerationLaws",
+    ),
     # kohort's own.
-    "FoldIsLivingState": "the fold of the log, whole or compacted, is the living state",
-    "AcknowledgedCommitSurvives": "a commit that was acknowledged is never lost, and every fetch sees it",
-    "CommitNeverGoesBack": "committed offsets never fall unasked",
-    "CommitByHolderOnly": "nobody commits a partition that another member holds",
-    "NothingIsSkipped": "no member begins beyond what the group has processed",
-    "ProcessedOnce": "where every hand-over is clean, each record is processed once",
-    "NoChangeWithoutMove": "a member without a move sees no change",
-    "MovesOnlyForBalance": "a new target takes from those who stay only what the even shares of all need",
-    "HandOverEndsInTime": "nobody holds up the others for longer than the rebalance timeout",
-    "NobodyIsFencedEarly": "a member is given up only for its own silence or slowness, never for the broker's",
-    "AnsweredOnce": "each request is answered once",
-    "RenewalIsHandling": "a heartbeat that says nothing new is answered the short way as it is the long way",
-    "ReleaseIsHeard": "what a member says that it does not own any more, it has not to give up any more",
-    "NoFatalAnswer": "a living member is never told what ends a stock client",
-    "DeadlinesEnd": "where nobody is left, no deadline is",
+    "FoldIsLivingState": Law(
+        "the fold of the log, whole or compacted, is the living state",
+        "testing.checkers.Checkers",
+    ),
+    "SharedValuesStay": Law(
+        "a value that equal members have in common is never changed in place",
+        "coordinator.invariants.check_shared",
+    ),
+    "AcknowledgedCommitSurvives": Law(
+        "a commit that was acknowledged is never lost, and every fetch sees it",
+        "testing.laws.offsets.OffsetLaws",
+    ),
+    "CommitNeverGoesBack": Law(
+        "committed offsets never fall unasked",
+        "testing.laws.offsets.OffsetLaws",
+    ),
+    "CommitByHolderOnly": Law(
+        "nobody commits a partition that another member holds",
+        "testing.laws.offsets.OffsetLaws",
+    ),
+    "NothingIsSkipped": Law(
+        "no member begins beyond what the group has processed",
+        "testing.laws.offsets.OffsetLaws",
+    ),
+    "ProcessedOnce": Law(
+        "where every hand-over is clean, each record is processed once",
+        "testing.laws.offsets.OffsetLaws",
+    ),
+    "NoChangeWithoutMove": Law(
+        "a member without a move sees no change",
+        "testing.laws.owners.OwnerLaws",
+    ),
+    "MovesOnlyForBalance": Law(
+        "a new target takes from those who stay only what the even shares of all need",
+        "testing.laws.moves.MoveLaws",
+    ),
+    "HandOverEndsInTime": Law(
+        "nobody holds up the others for longer than the rebalance timeout",
+        "testing.laws.handovers.HandOvers",
+    ),
+    "NobodyIsFencedEarly": Law(
+        "a member is given up only for its own silence or slowness, never for the broker's",
+        "testing.laws.sessions.SessionLaws",
+    ),
+    "AnsweredOnce": Law(
+        "each request is answered once",
+        "testing.broker.SimulatedBroker",
+    ),
+    "RenewalIsHandling": Law(
+        "a heartbeat that says nothing new is answered the short way as it is the long way",
+        "coordinator.invariants.check_renewal",
+    ),
+    "ReleaseIsHeard": Law(
+        "what a member says that it does not own any more, it has not to give up any more",
+        "testing.laws.owners.OwnerLaws",
+    ),
+    "NoFatalAnswer": Law(
+        "a living member is never told what ends a stock client",
+        "testing.members.process.MemberProcess",
+    ),
+    "DeadlinesEnd": Law(
+        "where nobody is left, no deadline is",
+        "testing.world.World",
+    ),
 }

@@ -125,16 +125,16 @@ class OffsetLaws:
             self._committed.pop(place, None)
             self._acknowledged.pop(place, None)
             return
-        if before is not None and before[0] == record.topic_id and record.offset < before[1]:
-            why = f"the commit of {place} goes back from {before[1]} to {record.offset}"
-            raise LawBroken("CommitNeverGoesBack", why, group_id=record.group_id)
+        # First who commits, then what: that it is somebody else is why the offset goes back.
         group = groups.consumer.get(record.group_id)
-        if group is None:
-            return
-        holder = group.holders.get(record.topic_id, {}).get(record.partition, command.member_id)
+        holders = group.holders.get(record.topic_id, {}) if group is not None else {}
+        holder = holders.get(record.partition, command.member_id)
         if holder != command.member_id:
             why = f"{command.member_id} commits {place}, which {holder} holds"
             raise LawBroken("CommitByHolderOnly", why, group_id=record.group_id)
+        if before is not None and before[0] == record.topic_id and record.offset < before[1]:
+            why = f"the commit of {place} goes back from {before[1]} to {record.offset}"
+            raise LawBroken("CommitNeverGoesBack", why, group_id=record.group_id)
 
     def _was_left_behind(self, command: asked.CommitOffsets) -> bool:
         process = next((p for p in self._members.values() if p.member_id == command.member_id), None)

@@ -1,0 +1,150 @@
+"""Planted bugs: deliberate mistakes in the coordinator or around it, and worlds that find them by one law each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kohort.coordinator import recordcodec
+from kohort.coordinator.decision import Arm, Decision
+from kohort.coordinator.records import Record
+from kohort.coordinator.shard import Shard
+from kohort.errors import InvariantViolation
+from kohort.testing import NetworkQuality, World
+from kohort.testing.assignors import OWN_ASSIGNOR
+from kohort.testing.laws import LAWS
+from kohort.testing.members.process import MemberSettings
+from kohort.testing.scenario import GroupPlan, Scenario, build_settings
+
+#: So many worlds are played at most.
+SEEDS = 200
+#: So many of them have to find the bug, and all by the same law.
+FOUND = 5
+#: Members of both kinds that take their time and stay alive.
+SLOW = Scenario(
+    groups=(
+        GroupPlan(group_id="blue", kind="consumer", member_count=3),
+        GroupPlan(group_id="red", kind="eager", member_count=3),
+    ),
+    topics={"t": 4},
+    weights={"slow_callback": 6, "join": 2, "leave": 1, "pause": 1},
+    members=MemberSettings(session_timeout_ms=15_000, rebalance_timeout_ms=5_000),
+)
+
+#: Members of both kinds on a network that keeps what clients gave up, and delivers it later.
+LATE = Scenario(
+    groups=SLOW.groups,
+    topics={"t": 4},
+    quality=NetworkQuality(usual_delay_ms=300, long_delay_ms=6_000, long_delay_chance=0.15, late=1.0),
+    weights={"join": 2, "leave": 1, "grow_topic": 1, "pause": 1},
+)
+#: Static members that come and go.
+STATIC = Scenario(
+    groups=SLOW.groups,
+    topics={"t": 5},
+    weights={"bounce": 6, "join": 1, "crash_broker": 1, "subscribe": 1},
+    static_share=0.8,
+)
+
+#: Members that come for seconds, beside a few that stay.
+VISITED = Scenario(
+    groups=(GroupPlan(group_id="blue", kind="consumer", member_count=3),),
+    topics={"t": 7},
+    weights={"visit": 1},
+    same_topics=("t",),
+)
+#: An assignor of the user's own that fails, says what is wrong, and comes too late.
+OWN = Scenario(
+    groups=SLOW.groups,
+    topics={"t": 3, "u": 1},
+    weights={"join": 2, "leave": 1, "visit": 1, "subscribe": 1, "bounce": 1},
+    settings=build_settings(assignors=(OWN_ASSIGNOR,)),
+    static_share=0.3,
+)
+#: Static classic members whose requests come late: the others go on without those that were not there in time.
+BEHIND = Scenario(
+    groups=tuple(GroupPlan(group_id=group_id, kind="eager", member_count=3) for group_id in ("blue", "red")),
+    topics={"t": 4},
+    quality=LATE.quality,
+    weights={"join": 3, "bounce": 4, "subscribe": 2, "pause": 6, "break_connection": 6},
+    members=MemberSettings(session_timeout_ms=30_000, rebalance_timeout_ms=4_000),
+    static_share=1.0,
+)
+
+
+def law_that_finds(**planted: Any) -> str:
+    """The name of the law that the first failing seeds break, all of them the same one."""
+    broken_by: dict[str, str] = {}
+    found = 0
+    for seed in range(SEEDS):
+        try:
+            World(seed, **planted).run()
+        except InvariantViolation as broken:
+            assert f"make seed SEED={seed}" in str(broken)
+            name = broken.law.partition(":")[0]
+            assert name in LAWS, broken.law
+            broken_by.setdefault(name, broken.law)
+            found += 1
+            if found == FOUND:
+                break
+    assert found == FOUND, f"{found} of {SEEDS} seeds found the bug"
+    assert len(broken_by) == 1, f"the bug breaks several laws: {broken_by}"
+    return next(iter(broken_by))
+
+
+def always(value: Any) -> Callable[..., Any]:
+    """A function that looks at nothing."""
+    return lambda *_, **__: value
+
+
+class Tampered(Shard):
+    """A shard whose decisions are changed before they are carried out."""
+
+    def tamper(self, decision: Decision) -> Decision:
+        raise NotImplementedError
+
+    def renew(self, command: Any, *, now_ms: int) -> int | None:
+        """Nothing goes the short way, past what is changed."""
+        return None
+
+    def handle(self, command: Any, *, now_ms: int) -> Decision:
+        return self.tamper(super().handle(command, now_ms=now_ms))
+
+    def expire(self, now_ms: int) -> Decision | None:
+        decision = super().expire(now_ms)
+        return None if decision is None else self.tamper(decision)
+
+
+def without_records(*kinds: type[Record]) -> type[Tampered]:
+    """A shard that forgets to decide these."""
+
+    class Forgetful(Tampered):
+        def tamper(self, decision: Decision) -> Decision:
+            kept = tuple(record for record in decision.records if not isinstance(record, kinds))
+            return replace(decision, records=kept)
+
+    return Forgetful
+
+
+def without_timers(kind: str) -> type[Tampered]:
+    """A shard that forgets to set these deadlines."""
+
+    class Indulgent(Tampered):
+        def tamper(self, decision: Decision) -> Decision:
+            kept = (e for e in decision.effects if not (isinstance(e, Arm) and e.key.kind == kind))
+            return replace(decision, effects=tuple(kept))
+
+    return Indulgent
+
+
+def forget_to_write(monkeypatch: pytest.MonkeyPatch, kind: type[Record]) -> None:
+    """Let the log lack every record of one kind."""
+    encode = recordcodec.encode_durable
+
+    def encode_most(records: Iterable[Record]) -> list[tuple[bytes, bytes | None]]:
+        return encode(record for record in records if not isinstance(record, kind))
+
+    monkeypatch.setattr(recordcodec, "encode_durable", encode_most)
