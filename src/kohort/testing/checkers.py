@@ -12,14 +12,7 @@ from collections.abc import Callable, Mapping
 from kohort.coordinator import records as facts
 from kohort.coordinator.commands import Command, GroupCommand, MemberDisconnected, ReplyBody
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.invariants import (
-    check_assignment_is_due,
-    check_group_id,
-    check_groups,
-    check_shared,
-    check_step,
-    epochs_of,
-)
+from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
 from kohort.testing.home import Home
@@ -29,6 +22,7 @@ from kohort.testing.laws.moves import MoveLaws
 from kohort.testing.laws.offsets import OffsetLaws
 from kohort.testing.laws.owners import OwnerLaws
 from kohort.testing.laws.sessions import SessionLaws
+from kohort.testing.laws.sharing import SharingLaws
 from kohort.testing.members.process import MemberProcess
 
 
@@ -58,6 +52,7 @@ class Checkers:
         self.offsets = OffsetLaws(home_of, label_of, members, is_clean=is_clean)
         self._owners = OwnerLaws(label_of, members, is_first_of_its_name)
         self.moves = MoveLaws()
+        self._sharing = SharingLaws()
         #: By number of the shard; a restart begins anew.
         self._hand_overs: dict[int, HandOvers] = {}
         self._sessions: dict[int, SessionLaws] = {}
@@ -79,6 +74,7 @@ class Checkers:
         self._epochs = epochs_of(groups, self._touched)
         self._owners.before_step(groups, command, decision)
         self.moves.before_step(home.shard, command, decision)
+        self._sharing.before_step(groups, decision)
         self.offsets.before_step(groups, command, decision)
         self._generations_of(home).before_step(groups, command, decision)
         if command is None:
@@ -97,7 +93,7 @@ class Checkers:
         if not decision.records:
             return
         # First, because what equal members have in common changes for all of them.
-        check_shared(groups)
+        self._sharing.after_step()
         check_step(self._epochs, groups)
         check_assignment_is_due(groups, home.shard.timers, self._touched)
         self.moves.after_step(home.shard)

@@ -90,7 +90,7 @@ LAWS: Final[dict[str, Law]] = {
     ),
     "SharedValuesStay": Law(
         "a value that equal members have in common is never changed in place",
-        "coordinator.invariants.check_shared",
+        "testing.laws.sharing.SharingLaws",
     ),
     "AcknowledgedCommitSurvives": Law(
         "a commit that was acknowledged is never lost, and every fetch sees it",
