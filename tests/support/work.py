@@ -1,0 +1,41 @@
+"""How much work something is, counted instead of timed: the count is the same on every machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType, ModuleType
+
+import pytest
+
+from kohort.assign.choice import chosen_form
+
+
+def steps_of(action: Callable[[], object]) -> int:
+    """How many lines of Python an action runs; each turn of a loop counts, what runs in C does not.
+
+    Two sizes of the same thing, compared, show how its work grows.
+    """
+    steps = 0
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> object:
+        nonlocal steps
+        steps += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+def use_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the assignors run in Python alone, where their steps can be counted."""
+    for room in [module for name, module in sys.modules.items() if name.startswith("kohort.assign.")]:
+        for name in ("kernels", "balance_kernels", "chain_kernels"):
+            known = getattr(room, name, None)
+            if isinstance(known, ModuleType):
+                monkeypatch.setattr(room, name, chosen_form(known, "python"))
