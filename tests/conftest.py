@@ -6,7 +6,7 @@ import os
 
 from hypothesis import settings
 
-# No test asserts how fast a machine is; what hangs is ended by the timeout of the whole test.
+# No test asserts how fast a machine is, which test_tidy.py holds; what hangs is ended by the timeout of the whole test.
 settings.register_profile("kohort", deadline=None)
 settings.load_profile("kohort")
 

@@ -12,7 +12,6 @@ import stat
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,8 +33,9 @@ from support.cli import Finished, run_kohort, run_python
 
 pytestmark = pytest.mark.interop
 
-#: What the interpreter, imports and a busy machine may take beside the second that a refused address may take.
-START_SECONDS = 2.0
+#: What a call may take by its own settings: one that waits for that outlasts the test.
+HOUR_MS = 3_600_000
+HOUR_S = 3_600.0
 
 #: Takes root's right to write anywhere away from the program that it starts, so that modes count for root too.
 WITHOUT_ROOTS_RIGHTS = """
@@ -181,18 +181,18 @@ def test_directory_without_permission(mode: int) -> None:
     ids=" ".join,
 )
 def test_address_that_refuses(words: list[str], closed_port: int) -> None:
+    """At once: a command that waits for its timeouts is ended by `run_kohort`."""
     done = run_kohort(*words, "--bootstrap", f"127.0.0.1:{closed_port}", stdin="one\n")
     assert sentence(done) == (
         f"no broker can be reached: 127.0.0.1:{closed_port} (Connection refused); "
         "check bootstrap_servers and that the broker is running"
     )
-    assert done.seconds < 1 + START_SECONDS
 
 
 def poll_group(bootstrap: str, protocol: str = "consumer") -> None:
     with kohort.Consumer(bootstrap_servers=bootstrap, group_id="g", group_protocol=protocol) as consumer:
         consumer.subscribe(["t"])
-        consumer.poll(30.0)
+        consumer.poll(HOUR_S)
 
 
 def poll_classic_group(bootstrap: str) -> None:
@@ -202,21 +202,21 @@ def poll_classic_group(bootstrap: str) -> None:
 def poll_assigned(bootstrap: str) -> None:
     with kohort.Consumer(bootstrap_servers=bootstrap) as consumer:
         consumer.assign([kohort.TopicPartition("t", 0)])
-        consumer.poll(30.0)
+        consumer.poll(HOUR_S)
 
 
 def ask_committed(bootstrap: str) -> None:
-    with kohort.Consumer(bootstrap_servers=bootstrap, group_id="g") as consumer:
+    with kohort.Consumer(bootstrap_servers=bootstrap, group_id="g", default_api_timeout_ms=HOUR_MS) as consumer:
         consumer.committed([kohort.TopicPartition("t", 0)])
 
 
 def send_one(bootstrap: str) -> None:
-    with kohort.Producer(bootstrap_servers=bootstrap) as producer:
-        producer.send("t", b"one").result(30)
+    with kohort.Producer(bootstrap_servers=bootstrap, delivery_timeout_ms=HOUR_MS) as producer:
+        producer.send("t", b"one").result(HOUR_S)
 
 
 def list_topics(bootstrap: str) -> None:
-    with kohort.Admin(bootstrap_servers=bootstrap) as admin:
+    with kohort.Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=HOUR_MS) as admin:
         admin.list_topics()
 
 
@@ -227,11 +227,10 @@ CALLS: list[Callable[[str], None]] = [
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 def test_address_that_refuses_from_python(call: Callable[[str], None], closed_port: int) -> None:
-    started = time.monotonic()
+    """Each address is tried once: who tried again until the time of the call is over would outlast the test."""
     with pytest.raises(BrokersUnreachableError) as failure:
         call(f"127.0.0.1:{closed_port},127.0.0.1:1")
-    assert time.monotonic() - started < 1.0
-    assert {address for address, _ in failure.value.attempts} == {f"127.0.0.1:{closed_port}", "127.0.0.1:1"}
+    assert sorted(address for address, _ in failure.value.attempts) == ["127.0.0.1:1", f"127.0.0.1:{closed_port}"]
     assert f"127.0.0.1:{closed_port}" in str(failure.value)
 
 

@@ -8,7 +8,6 @@ Source: Apache Kafka's request parsing and LogValidator; KIP-511; KIP-848 (error
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,6 +36,7 @@ from kohort.wire.messages.produce import (
 )
 from kohort.wire.registry import VERSIONS, ApiKey
 from support.raw_client import RawClient, frame, request_frame
+from support.waiting import until
 
 pytestmark = pytest.mark.interop
 
@@ -91,9 +91,7 @@ class Bystanders:
 
     @staticmethod
     def _wait(is_done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not is_done():
-            assert time.monotonic() < deadline, "a client that did nothing wrong stands still"
+        until(is_done, what="a client that did nothing wrong goes on", seconds=DEADLINE_SECONDS)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kohort
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,9 +61,7 @@ def queries(spark: SparkSession, broker: kohort.Broker, tmp_path: Path) -> Itera
 
 def eventually(condition: Callable[[], bool], what: str, *, within_s: float = 60.0) -> None:
     """Wait for something that Spark or the group does by itself; the tests have no other clock."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {within_s} s"
+    until(condition, what=what, seconds=within_s)
 
 
 def committed(admin: kohort.Admin, group: str) -> dict[int, int | None]:

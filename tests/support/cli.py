@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,12 +19,11 @@ TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """How a command ended; `seconds` is with the interpreter's start."""
+    """How a command ended."""
 
     code: int
     out: str
     err: str
-    seconds: float
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -41,7 +39,6 @@ def run_python(
     timeout: float = TIMEOUT_SECONDS,
 ) -> Finished:
     """Run this Python with arguments until it ends by itself."""
-    started = time.monotonic()
     done = subprocess.run(
         [sys.executable, *arguments],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
@@ -50,9 +47,7 @@ def run_python(
         check=False,
         env=environment(env),
     )
-    return Finished(
-        code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode(), seconds=time.monotonic() - started
-    )
+    return Finished(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
 
 
 def run_kohort(*words: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None) -> Finished:

@@ -228,16 +228,21 @@ def lost_answers_double_nothing(bootstrap: str, proxy: LossyProxy) -> None:
 def wrong_address_is_named(port: int) -> None:
     """Nobody listens there: every client says so long before anything times out, naming the address."""
     address = f"127.0.0.1:{port}"
-    began = monotonic()
-    with Admin(bootstrap_servers=address) as admin, pytest.raises(BrokersUnreachableError, match=address):
+    hour_ms, hour_s = 3_600_000, 3_600.0
+    with (
+        Admin(bootstrap_servers=address, default_api_timeout_ms=hour_ms) as admin,
+        pytest.raises(BrokersUnreachableError, match=address),
+    ):
         admin.list_topics()
-    with Producer(bootstrap_servers=address) as producer, pytest.raises(BrokersUnreachableError, match=address):
-        producer.send("orders", b"x").result(PATIENCE_SECONDS)
+    with (
+        Producer(bootstrap_servers=address, delivery_timeout_ms=hour_ms) as producer,
+        pytest.raises(BrokersUnreachableError, match=address),
+    ):
+        producer.send("orders", b"x").result(hour_s)
     with Consumer(bootstrap_servers=address, group_id="orders") as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(BrokersUnreachableError, match=address):
-            consumer.poll(PATIENCE_SECONDS)
-    assert monotonic() - began < 15
+            consumer.poll(hour_s)
 
 
 def missing_topic_is_named(bootstrap: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from kohort import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode
 from support.group_members import ConfluentMember, KohortMember, Ledger, ProcessMember
+from support.waiting import until
 
 #: Kafka's names; both brokers know them.
 BROKER_CONFIG: Final[dict[str, object]] = {
@@ -97,11 +98,12 @@ def poll_until(consumer: Consumer, number: int) -> list[ConsumerRecord]:
 
 def wait_until(test: Callable[[], bool], what: str, consumer: Consumer | None = None) -> None:
     """Ask again and again; a consumer is polled meanwhile and must get nothing."""
-    deadline = monotonic() + PATIENCE_SECONDS
-    while not test():
-        assert monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
+
+    def poll() -> None:
         if consumer is not None:
             assert consumer.poll(0.05) == []
+
+    until(test, what=what, step=poll, seconds=PATIENCE_SECONDS)
 
 
 class Load:

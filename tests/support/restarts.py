@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import kohort
+from support.waiting import until
 
 #: A condition that is not true by then never will be.
 DEADLINE_SECONDS = 30.0
@@ -19,11 +19,8 @@ DEADLINE_SECONDS = 30.0
 
 def wait_until(is_true: Callable[[], object], what: str, *, seconds: float = DEADLINE_SECONDS) -> None:
     """Return as soon as the condition holds; asking may itself be the waiting (a poll)."""
-    deadline = time.monotonic() + seconds
     pause = threading.Event()
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        pause.wait(0.002)
+    until(is_true, what=what, step=lambda: pause.wait(0.002), seconds=seconds)
 
 
 def quiet_port() -> int:

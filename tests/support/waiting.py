@@ -1,4 +1,7 @@
-"""Waiting for what other processes and threads do: until a condition holds, never for a fixed time."""
+"""Waiting for what other processes and threads do: until a condition holds, never for a fixed time.
+
+Patience is no promise: it ends what hangs, with a word on what was waited for.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,16 @@ from collections.abc import Callable
 PATIENCE_SECONDS = 40.0
 
 
-def until(happened: Callable[[], bool], *, what: str, step: Callable[[], object]) -> None:
-    """Call `step`, which blocks for a moment, until `happened`; fail with `what` if that takes too long."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def until(
+    happened: Callable[[], object],
+    *,
+    what: str,
+    step: Callable[[], object] = lambda: None,
+    seconds: float = PATIENCE_SECONDS,
+) -> None:
+    """Call `step` until `happened`, one of which blocks for a moment; fail with `what` if that takes too long."""
+    deadline = time.monotonic() + seconds
     while not happened():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:.0f} s: {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
         step()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from kohort.spark.stream import KohortStreamReader
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from support.raw_client import RawClient
 from support.spark_query import Checkpoint, Place, Query
+from support.waiting import until
 
 
 class Start(Protocol):
@@ -52,10 +52,7 @@ def committed(admin: kohort.Admin, group: str) -> dict[int, int | None]:
 
 
 def eventually(condition: Callable[[], bool], what: str, *, step: Callable[[], object] = lambda: None) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"not within 20 s: {what}"
-        step()
+    until(condition, what=what, step=step)
 
 
 def owners(admin: kohort.Admin, group: str) -> list[int]:
@@ -200,7 +197,7 @@ def test_progress_shows_the_end_of_each_partition(start: Start, topic: Any, fill
 @pytest.mark.parametrize("group", [{}, {"kafka__group__id": "nowhere"}], ids=["alone", "group"])
 def test_a_topic_that_does_not_exist_is_said_at_once(start: Start, group: dict[str, str]) -> None:
     """Not after a wait for an assignment that cannot come."""
-    query = start(subscribe="no-such-topic", **group)
+    query = start(subscribe="no-such-topic", groupJoinTimeout="1h", kafka__default__api__timeout__ms="3600000", **group)
     with pytest.raises(UnknownTopicError, match="no-such-topic does not exist"):
         query.plan()
 
