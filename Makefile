@@ -1,6 +1,6 @@
 # Each target does its own set-up; the first one takes a few minutes, later ones start within seconds.
 PY := .venv/bin/python
-.PHONY: demo test soak seed bench clean
+.PHONY: demo test test-all soak seed bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -12,6 +12,9 @@ test: setup  ## everything that must hold, under 12 minutes
 	.venv/bin/lint-imports --no-cache
 	$(PY) -m pytest -n 2 --dist loadfile tests
 
+test-all: test  ## the tests on Python 3.11, 3.12 and 3.13, as far as they are installed; TESTS=tests/unit for a part
+	@tools/test_all.sh $(TESTS)
+
 soak: setup  ## 10,000 seeds of the simulation
 	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
 
@@ -22,7 +25,7 @@ bench: setup  ## every claim of docs/performance.md beside its peer; fails where
 	$(PY) bench/run.py
 
 clean:
-	rm -rf .venv .cache build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* .cache build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	# What else lies there is the user's.
 	[ ! -f demo-output/.kohort-demo ] || rm -rf demo-output/data demo-output/flights.png demo-output/.kohort-demo
 	find src -name '*.so' -o -name 'kernels.c' | xargs -r rm -f

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv, or the folder that VENV names, with kohort and everything that its tests and its demo need. A second run finds its stamp and does nothing.
+# Makes .venv, or the folder that VENV names, with kohort and everything that its tests and its demo need. A second run
+# finds its stamp and does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
