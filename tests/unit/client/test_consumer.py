@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
@@ -53,9 +54,16 @@ def test_every_call_says_so(nowhere: str, call: object) -> None:
     assert [address for address, _ in refused.value.attempts] == [nowhere]
 
 
-def test_building_and_closing_touches_nothing(nowhere: str) -> None:
+def test_building_and_closing_touches_nothing() -> None:
     """No thread, no connection."""
-    Consumer(bootstrap_servers=nowhere, group_id="g").close()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        threads = threading.enumerate()
+        consumer = Consumer(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}", group_id="g")
+        assert threading.enumerate() == threads
+        consumer.close()
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def test_closing_twice_is_fine(nowhere: str) -> None:
