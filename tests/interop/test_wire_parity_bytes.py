@@ -17,21 +17,21 @@ from support.wire_strategies import message_strategy
 pytestmark = pytest.mark.interop
 
 # No other library has the records of `__consumer_offsets`; the comparison of schemas covers those.
-PAIRS = [
-    pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
-    for cls, version in messages_and_versions()
-    if not schema_of(cls).kind.startswith("coordinator-")
+MESSAGES = [
+    (cls, version) for cls, version in messages_and_versions() if not schema_of(cls).kind.startswith("coordinator-")
 ]
+PAIRS = [pytest.param(cls, version, id=f"{cls.__name__}-v{version}") for cls, version in MESSAGES]
 
 
-@pytest.mark.parametrize(("cls", "version"), PAIRS)
-def test_gaps_are_those_that_are_listed(cls: type[Message], version: int) -> None:
+def test_gaps_are_those_that_are_listed() -> None:
     """No library is left out in silence, none is left out any longer than it must, and one at least takes part."""
-    missing = {foreign.name for foreign in FOREIGN if not foreign.has(cls, version)}
-    listed = {library for library, name in GAPS if name == cls.__name__}
+    assert len(PAIRS) > 300
+    for cls, version in MESSAGES:
+        missing = {foreign.name for foreign in FOREIGN if not foreign.has(cls, version)}
+        listed = {library for library, name in GAPS if name == cls.__name__}
 
-    assert missing == listed
-    assert len(missing) < len(FOREIGN)
+        assert missing == listed, f"{cls.__name__} {version}"
+        assert len(missing) < len(FOREIGN), f"{cls.__name__} {version}"
 
 
 @pytest.mark.parametrize(("cls", "version"), PAIRS)
