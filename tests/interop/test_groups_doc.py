@@ -62,7 +62,7 @@ def test_python_prints_what_the_text_says(code: str, shown: str) -> None:
 
 def test_every_block_shows_what_it_prints() -> None:
     assert SET_UP[1] == ""
-    assert all(shown for _, shown in BLOCKS)
+    assert BLOCKS and all(shown for _, shown in BLOCKS)
 
 
 @pytest.fixture(scope="module")
