@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from kohort.broker.embedded import Broker
+from kohort.coordinator.offsets.expiry import EXPIRED_AT_ONCE
 from kohort.errors import ErrorCode
 from kohort.wire.messages import leave_group, offset_commit, offset_delete, offset_fetch
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -416,3 +418,25 @@ def test_offsets_are_forgotten_when_their_time_is_over() -> None:
             return [group.group_id for group in client.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).groups]
 
         until(lambda: listed() == ["kept"], what="150 groups are forgotten", step=listed)
+
+
+def test_round_of_retention_ends_with_what_one_step_has_left(caplog: pytest.LogCaptureFixture) -> None:
+    """A step forgets a thousand offsets; the others of its groups go with the next step, not with the next round."""
+    count = EXPIRED_AT_ONCE + 10
+    rows = [offset_commit.OffsetCommitRequestPartition(partition_index=n, committed_offset=7) for n in range(count)]
+    topics = [offset_commit.OffsetCommitRequestTopic(name="t", partitions=rows)]
+    with (
+        caplog.at_level(logging.INFO, logger="kohort"),
+        Broker(config={"offsets.retention.check.interval.ms": 20}) as broker,
+        RawClient(broker.port) as client,
+    ):
+        client.create_topic("t", count)
+        client.ask(
+            ApiKey.OFFSET_COMMIT, 2, offset_commit.OffsetCommitRequest(group_id="g", retention_time_ms=1, topics=topics)
+        )
+
+        def told() -> list[str]:
+            return [line for line in caplog.messages if line.startswith("event=offsets_expired")]
+
+        until(told, what="a round is over", step=lambda: client.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()))
+        assert told() == [f"event=offsets_expired offsets={count} groups=0"], "a group of offsets alone is none"
