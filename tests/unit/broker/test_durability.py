@@ -28,7 +28,10 @@ class SlowFile(DiskFile):
     disk: SlowDisk
 
     def sync(self) -> None:
+        self.disk.begun.set()
         assert self.disk.gate.wait(PATIENCE_SECONDS)
+        if self.disk.lets_one_pass:
+            self.disk.gate.clear()
         self.disk.syncs += 1
         if self.disk.is_broken:
             raise SyncFailedError("the disk is broken")
@@ -36,11 +39,16 @@ class SlowFile(DiskFile):
 
 
 class SlowDisk(DiskFileSystem):
-    """The disk, on which a sync takes until `gate` is open, and fails if `is_broken`."""
+    """The disk, on which a sync takes until `gate` is open, and fails if `is_broken`.
+
+    `begun`: a sync waits at the gate, or has. `lets_one_pass`: the gate closes behind each.
+    """
 
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
+        self.begun = threading.Event()
+        self.lets_one_pass = False
         self.is_broken = False
         self.syncs = 0
 
@@ -135,6 +143,27 @@ def test_nothing_is_released_or_readable_before_the_sync(run: Run) -> None:
         await bench.until(lambda: bench.released == ["a"])
         assert (log.high_watermark, is_durable(log)) == (1, True)
         assert (log, 1) in bench.readable
+
+    run(dialogue)
+
+
+def test_what_is_appended_during_a_sync_is_not_released_by_it(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        log, disk = bench.log(), bench.disk
+        disk.gate.clear()
+        disk.lets_one_pass = True
+        bench.append(log, "before")
+        assert await asyncio.to_thread(disk.begun.wait, PATIENCE_SECONDS)
+        bench.append(log, "during")
+
+        disk.gate.set()
+        await bench.until(lambda: bool(bench.released))
+        assert bench.released == ["before"]
+        assert (log.high_watermark, is_durable(log)) == (1, False)
+
+        disk.gate.set()
+        await bench.until(lambda: len(bench.released) == 2)
+        assert is_durable(log)
 
     run(dialogue)
 

@@ -41,10 +41,24 @@ def test_records_without_a_key_change_partition_with_each_batch() -> None:
 def test_sticky_partition_survives_only_while_it_exists() -> None:
     """A topic that was re-created with fewer partitions must not be sent to one that is gone."""
     partitioner = Partitioner()
-    seen = set()
-    for _ in range(8):
-        chosen = partitioner.choose("orders", None, 8)
-        seen.add(chosen)
+    while (chosen := partitioner.choose("orders", None, 8)) != 7:
         partitioner.on_batch_closed("orders", chosen)
-    assert seen == set(range(8))
+    assert partitioner.choose("orders", None, 8) == 7, "its batch is open"
     assert partitioner.choose("orders", None, 1) == 0
+
+
+def test_batches_without_a_key_go_around() -> None:
+    partitioner = Partitioner()
+    seen = []
+    for _ in range(16):
+        seen.append(partitioner.choose("orders", None, 8))
+        partitioner.on_batch_closed("orders", seen[-1])
+    assert set(seen[:8]) == set(seen[8:]) == set(range(8))
+
+
+def test_batch_of_another_partition_leaves_the_present_one_as_it_is() -> None:
+    """One that was full of records with keys, or that was named by the application."""
+    partitioner = Partitioner()
+    present = partitioner.choose("orders", None, 8)
+    partitioner.on_batch_closed("orders", (present + 1) % 8)
+    assert partitioner.choose("orders", None, 8) == present
