@@ -354,6 +354,17 @@ def test_assigning_again_keeps_what_is_read_already() -> None:
     assert consumer.fetching() == {partition(0): 10, partition(1): 4}
 
 
+def test_assigning_under_another_fence_reads_from_where_that_says() -> None:
+    """The partition was somebody else's meanwhile: what was read before does not count."""
+    consumer = reading(0)
+    consumer.serve({0: batch(0, 10)})
+
+    consumer.take(PartitionsAssigned(starts={partition(0): Start(fence=Fence(9), offset=3)}))
+    consumer.serve()
+
+    assert consumer.fetching() == {partition(0): 3}
+
+
 # -- first offsets ----------------------------------------------------------------------------------------------------
 
 
@@ -429,6 +440,22 @@ def test_look_up_of_a_first_offset_survives_a_leader_that_is_gone() -> None:
     consumer.advance(1_000)
 
     assert consumer.fetching() == {partition(0): 0}
+
+
+def test_answer_about_a_reading_that_was_replaced_is_nobodys_trouble() -> None:
+    """The application has named an offset meanwhile; that nobody may ask for others does not concern it."""
+    consumer = ConsumerDialogue(group_id=None)
+    consumer.by_hand.add(ListOffsetsRequest)
+    assign(consumer, {0: None})
+    asked = consumer.expect(ListOffsetsRequest)
+    consumer.take(Sought(partition=partition(0), fence=Fence(99), offset=50))
+
+    answer = consumer.offsets(asked)
+    answer.topics[0].partitions[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    consumer.answer(asked, answer)
+
+    assert consumer.troubles() == []
+    assert consumer.fetching() == {partition(0): 50}
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
