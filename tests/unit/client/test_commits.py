@@ -211,6 +211,24 @@ def test_automatic_commit_that_fails_is_made_up_for(member: ConsumerDialogue) ->
     assert member.commits() == {partition(0): 9, partition(1): 1}
 
 
+def test_automatic_commit_that_fails_takes_nothing_back_that_was_committed_since(member: ConsumerDialogue) -> None:
+    """The application has gone back by its own commit, which waited behind the one that failed."""
+    member.poll(p0=3, p1=7)
+    member.advance(5_000)
+    assert member.commits() == {partition(0): 3, partition(1): 7}
+    commit(member, p1=2, timeout_ms=300_000)
+    for _ in range(60):
+        if member.find(OffsetCommitRequest):
+            is_automatic = member.commits() == {partition(0): 3, partition(1): 7}
+            member.accept_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_automatic else ErrorCode.NONE)
+        if member.find(ConsumerGroupHeartbeatRequest):
+            member.reply(epoch=1)
+        member.advance(1_000)
+
+    assert any("automatic commit" in line for line in member.warnings())
+    assert member.committed == {partition(0): 3, partition(1): 2}
+
+
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
