@@ -279,10 +279,8 @@ def test_advertised_address_that_nobody_reaches(call: Callable[[str], None], clo
             with pytest.raises(AdvertisedAddressError):
                 admin.create_topic("t")
             assert "t" in [topic.name for topic in admin.list_topics()], "any address is good enough for that"
-        started = time.monotonic()
         with pytest.raises(AdvertisedAddressError) as failure:
             call(broker.bootstrap_servers)
-    assert time.monotonic() - started < 5.0
     assert str(failure.value) == (
         f"{broker.bootstrap_servers} answers but names itself 127.0.0.1:{closed_port} (Connection refused), "
         "which cannot be reached; set advertised.listeners of the broker to an address that clients reach"

@@ -13,6 +13,7 @@ import pytest
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
 from support.sharing_member import SharingMember, sharing
+from support.waiting import until
 
 CONFIG = {
     "group.consumer.min.session.timeout.ms": 1_000,
@@ -195,10 +196,7 @@ def test_broker_that_is_gone_and_back_is_two_lines(protocol: str, caplog: pytest
         return [record.getMessage() for record in caplog.records]
 
     def poll_until(happened: Callable[[], bool]) -> None:
-        until = time.monotonic() + 20
-        while not happened():
-            assert time.monotonic() < until, lines()
-            consumer.poll(0.1)
+        until(happened, what="a line or a state of the client", step=lambda: consumer.poll(0.1))
 
     with Broker(process=True, config=CONFIG) as broker:
         address = broker.bootstrap_servers
