@@ -185,7 +185,7 @@ def test_address_that_refuses(words: list[str], closed_port: int) -> None:
     done = run_kohort(*words, "--bootstrap", f"127.0.0.1:{closed_port}", stdin="one\n")
     assert sentence(done) == (
         f"no broker can be reached: 127.0.0.1:{closed_port} (Connection refused); "
-        "check bootstrap_servers and that the broker is running"
+        f"check --bootstrap, or start one: kohort up --port {closed_port}"
     )
 
 
@@ -290,7 +290,7 @@ def test_advertised_address_that_nobody_reaches(call: Callable[[str], None], clo
 @pytest.mark.parametrize("bootstrap", ["localhost", "localhost:", ":9092", "localhost:99999", "localhost:kafka", ""])
 def test_address_that_is_none(bootstrap: str) -> None:
     line = sentence(run_kohort("topic", "list", "--bootstrap", bootstrap), code=2)
-    assert line.startswith("bootstrap.servers cannot be ")
+    assert line.startswith("argument -b/--bootstrap: ")
     assert "host:port" in line
 
 
