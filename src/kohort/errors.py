@@ -157,20 +157,22 @@ class AdvertisedAddressError(BrokersUnreachableError):
     Args:
         answered: host:port of the bootstrap address that answers.
         attempts: one (host:port, reason) per address that it gave.
+        done: what was done all the same, as the beginning of a sentence.
     """
 
     advice = "set advertised.listeners of the broker to an address that clients reach"
 
-    def __init__(self, answered: str, attempts: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, answered: str, attempts: Sequence[tuple[str, str]], done: str = "") -> None:
         super().__init__(attempts)
-        self.args = (answered, attempts)
+        self.args = (answered, attempts, done)
         self.answered = answered
+        self.done = done
 
     @property
     def finding(self) -> str:
         """What is the case, without the advice."""
         named = "names itself" if len(self.attempts) == 1 else "names the brokers"
-        return f"{self.answered} answers but {named} {_listed(self.attempts)}, which cannot be reached"
+        return f"{self.done}{self.answered} answers but {named} {_listed(self.attempts)}, which cannot be reached"
 
 
 def _listed(attempts: Sequence[tuple[str, str]]) -> str:

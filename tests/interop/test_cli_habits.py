@@ -57,7 +57,7 @@ def in_shell(line: str, address: str, **env: str) -> Finished:
         env=environment({"KOHORT_BOOTSTRAP": address, **env}),
         stdin=subprocess.DEVNULL,
     )
-    return Finished(code=done.returncode, out=done.stdout, err=done.stderr, seconds=0.0)
+    return Finished(code=done.returncode, out=done.stdout, err=done.stderr)
 
 
 # ---- what to read
@@ -70,7 +70,7 @@ def in_shell(line: str, address: str, **env: str) -> Finished:
         ("-p 1 -e --from earliest", [10, 11, 12, 13, 14]),
         ("-p 0,1 -o -2 -e", [8, 9, 13, 14]),
         ("-p 0-1 --from 4 --exit", [4, 5, 6, 7, 8, 9, 14]),
-        ("-p 0 --from 99 -e", []),
+        ("-p 0 --from 10 -e", []),
         ("-p 0 --from latest -e", []),
         ("-p 2 -e", []),
         ("-p 0 -p 1 -e -n 3 --from -1", [9, 14]),
@@ -81,6 +81,12 @@ def test_tail_reads_what_it_was_asked_for(words: str, values: list[int], address
     done = run(f"tail flow {words}", address)
     assert (done.code, done.err) == (0, "")
     assert sorted(map(int, done.out.split())) == values
+
+
+def test_tail_says_that_it_was_asked_for_what_is_not_there_yet(address: str) -> None:
+    done = run("tail flow -p 0 --from 99 -e", address)
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "kohort: offset 99 is beyond the end, which is at 10\n"
 
 
 def test_tail_ends_at_what_was_there_when_it_began(address: str) -> None:
@@ -160,6 +166,8 @@ def test_a_misspelt_topic_is_answered_with_the_nearest(address: str) -> None:
         assert done.err == f"kohort: topic {line.split()[-1]} does not exist; did you mean flow?\n"
     done = run("tail xyzzy", address)
     assert (done.code, "did you mean" in done.err) == (1, False)
+    done = run("topic delete utterly-else", address)
+    assert (done.code, done.err) == (1, "kohort: topic utterly-else does not exist; kohort topic list shows all\n")
 
 
 def test_a_topic_that_is_made_by_sending_is_said(address: str) -> None:

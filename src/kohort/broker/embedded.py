@@ -6,6 +6,7 @@ with the process that started it.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -264,9 +265,10 @@ def serve_in_foreground(
     on_ready: Callable[[str, int], None],
     stop_on_eof: bool = False,
 ) -> int:
-    """Run a broker in the main thread until SIGINT or SIGTERM, or until standard input ends if told so.
+    """Run a broker in the main thread until SIGINT or SIGTERM.
 
-    Raises what keeps it from starting.
+    With `stop_on_eof` it belongs to the program at the other end of standard input: it stops when that ends, and leaves
+    SIGINT, which Ctrl-C sends to both, to that program. Raises what keeps it from starting.
 
     Returns:
         The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
@@ -277,6 +279,8 @@ def serve_in_foreground(
     from kohort.broker.loops import serve
     from kohort.broker.server import Server
 
+    if stop_on_eof:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     is_ready = False
 
     def announce(server: Server, loop: AbstractEventLoop) -> None:
@@ -287,7 +291,7 @@ def serve_in_foreground(
         on_ready(server.host, server.port)
 
     try:
-        serve(settings, on_ready=announce, handle_signals=True)
+        serve(settings, on_ready=announce, stop_on=[signal.SIGTERM] if stop_on_eof else [signal.SIGINT, signal.SIGTERM])
     except Exception as failure:
         if not is_ready:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kohort.broker.server import Server, run_broker
@@ -28,21 +28,20 @@ def serve(
     settings: BrokerSettings,
     *,
     on_ready: Callable[[Server, asyncio.AbstractEventLoop], None],
-    handle_signals: bool = False,
+    stop_on: Sequence[signal.Signals] = (),
 ) -> None:
     """Run a broker on a loop of its own until it is asked to stop; raises what made it fail.
 
     Args:
         settings: what the broker is told.
         on_ready: called on the loop once clients can connect.
-        handle_signals: whether SIGINT and SIGTERM stop the broker; only in the main thread.
+        stop_on: signals that stop the broker; only in the main thread.
     """
     loop = new_event_loop()
 
     def announce(server: Server) -> None:
-        if handle_signals:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, server.request_stop)
+        for number in stop_on:
+            loop.add_signal_handler(number, server.request_stop)
         on_ready(server, loop)
 
     try:

@@ -293,7 +293,7 @@ class BrokerSettings:
     ) -> BrokerSettings:
         """Check `config`; the keyword arguments win over listeners and log.dir.
 
-        A port that is told to clients and was the one of listeners follows `port`.
+        A port that is told to clients and is that of `listeners`, as `config` has them, follows `port`.
 
         Raises `UnknownOptionError` or `ConfigError` with what to write instead.
         """
@@ -302,14 +302,14 @@ class BrokerSettings:
         values = BROKER_OPTIONS.parse(config or {})
         listen_host, listen_port = parse_address("listeners", values["listeners"]) or ("127.0.0.1", 9092)
         advertised = parse_address("advertised.listeners", values["advertised.listeners"])
-        is_moved = port is not None and advertised is not None and advertised[1] == listen_port
+        is_listener = advertised is not None and values["listeners"] is not None and advertised[1] == listen_port
         return cls(
             host=listen_host if host is None else _text_argument("host", host, "an address or a name"),
             port=listen_port if port is None else _PORT.check(port),
             data_dir=_directory(values) if data_dir is None else _text_argument("data_dir", data_dir, "a path"),
             node_id=_agreed(values, "broker.id", "node.id"),
             advertised_host=advertised[0] if advertised else None,
-            advertised_port=advertised[1] if advertised and not is_moved else None,
+            advertised_port=None if advertised is None or (port is not None and is_listener) else advertised[1],
             groups=_group_settings(values),
             values=values,
         )

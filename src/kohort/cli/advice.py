@@ -32,7 +32,11 @@ def _no_topic(why: UnknownTopicError, options: argparse.Namespace) -> str:
             near = nearest(why.topic, [topic.name for topic in admin.list_topics() if not topic.is_internal])
     except KohortError:
         near = None
-    return f"topic {why.topic} does not exist; did you mean {near}?" if near else str(why)
+    if near:
+        return f"topic {why.topic} does not exist; did you mean {near}?"
+    if options.verb == "topic" and options.action == "delete":
+        return f"topic {why.topic} does not exist; kohort topic list shows all"
+    return str(why)
 
 
 def _no_group(why: BrokerError, options: argparse.Namespace) -> str:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     group = subparsers.add_parser(
-        "group", help="list, describe, explain, configure and delete consumer groups", allow_abbrev=False
+        "group",
+        help="consumer groups: list, describe, history (what happened, and why), config, delete",
+        allow_abbrev=False,
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
 

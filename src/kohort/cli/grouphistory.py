@@ -57,9 +57,12 @@ def run_history(options: argparse.Namespace) -> int:
         if options.json:
             print_json(found)
             return 0
-        _print_rows(found.events, MemberNames(), empty=f"nothing has happened to {found.group_id} since the start")
+        empty = f"nothing has happened to {found.group_id} since the broker started: the history is in its memory"
+        _print_rows(found.events, MemberNames(), empty=empty)
+        if any(event.cause != event.origin for event in found.events):
+            print("CAUSE a<b: input a, as part of the rebalance that input b began")
         if found.counts:
-            print("counted: " + ", ".join(f"{count} {name}" for name, count in found.counts.items()))
+            print("counted: " + ", ".join(f"{name} {count}" for name, count in found.counts.items()))
         if not found.is_complete:
             print("older rows are gone: the broker keeps the latest journal.ring.rows of all groups")
     return 0

@@ -130,6 +130,9 @@ def run(options: argparse.Namespace) -> int:
             complain(f"starts at the end; {older} older record{'s' * (older != 1)}: --from beginning")
         # An offset that is not there yet is waited for, and nothing before it is shown.
         lowest = int(start) if start.isdigit() else 0
+        if lowest > max(ends.values()):
+            waits = "" if options.exit else "; waiting for it"
+            complain(f"offset {lowest} is beyond the end, which is at {max(ends.values())}{waits}")
         _read(consumer, options, lowest=lowest, ends=ends if options.exit else None)
     return 0
 

@@ -31,14 +31,18 @@ def add_parser(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     from kohort.broker.embedded import serve_in_foreground
+    from kohort.broker.settings import BrokerSettings
 
     if options.port is not None and not 0 <= options.port <= 65535:
         raise ConfigError(f"--port {options.port} is not a port: 0 to 65535 is expected")
     config = gather_config(options)
     data_dir = options.data_dir or next((config[name] for name in DIRECTORY_OPTIONS if config.get(name)), None)
 
+    settings = BrokerSettings.of(config, host=options.host, port=options.port, data_dir=options.data_dir)
+
     def announce(host: str, port: int) -> None:
-        for line in announcement(host, port, data_dir=data_dir):
+        advertised = settings.advertised_host and f"{settings.advertised_host}:{settings.advertised_port or port}"
+        for line in announcement(host, port, data_dir=data_dir, advertised=advertised):
             print(line, flush=True)
 
     return serve_in_foreground(
@@ -67,7 +71,7 @@ def gather_config(options: argparse.Namespace) -> dict[str, object]:
     return config
 
 
-def announcement(host: str, port: int, *, data_dir: object | None) -> list[str]:
+def announcement(host: str, port: int, *, data_dir: object | None, advertised: str | None = None) -> list[str]:
     """What is said when clients can connect; the last line is for programs that wait for it."""
     # 0.0.0.0 and :: are addresses to listen on; who sits at this machine connects to itself.
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
@@ -77,6 +81,7 @@ def announcement(host: str, port: int, *, data_dir: object | None) -> list[str]:
         f"kohort broker on {address}, {place}",
         f'  python: kohort.Consumer(bootstrap_servers="{nearby}", group_id="g")',
         f"  shell:  kohort topic list --bootstrap {nearby}",
+        *([f"  clients are told to connect to {advertised} (advertised.listeners)"] if advertised else []),
         "  stop with Ctrl-C",
         f"ready {address}",
     ]

@@ -12,7 +12,7 @@ from kohort.client.admin.results import (
     TopicListing,
 )
 from kohort.client.admindoor import AdminDoor, check
-from kohort.errors import ConfigError, KohortTimeoutError
+from kohort.errors import AdvertisedAddressError, ConfigError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -131,8 +131,12 @@ class TopicCalls(AdminDoor):
         while True:
             metadata = self._metadata([name])
             wanted = [TopicPartition(name, row.partition_index) for row in metadata.topics[0].partitions]
-            # A broker may hear that it leads a little after everybody else: one that tells an end has heard it.
-            if len(wanted) >= partitions and len(self._offsets(wanted, topic_shapes.LATEST, metadata)) == len(wanted):
+            try:
+                # A broker may hear that it leads a little after everybody else: one that tells an end has heard it.
+                ends = self._offsets(wanted, topic_shapes.LATEST, metadata)
+            except AdvertisedAddressError as why:
+                raise AdvertisedAddressError(why.answered, why.attempts, f"topic {name} was made, but ") from None
+            if len(wanted) >= partitions and len(ends) == len(wanted):
                 return
             if time.monotonic() > deadline:
                 raise KohortTimeoutError(f"topic {name} exists, but not every partition has a leader yet")

@@ -106,6 +106,8 @@ class Cluster:
         #: Failed rounds or unsatisfying answers in a row.
         self._attempts = 0
         self._cursor = 0
+        #: Whom the request in flight has asked.
+        self._asked = bootstrap[0]
         #: (address, how it failed) of the present round.
         self._round: list[tuple[str, RequestFailed]] = []
         #: Where the last answer came from.
@@ -211,7 +213,8 @@ class Cluster:
             allow_auto_topic_creation=self.may_create,
         )
         # Version 0 would read an empty list as "all topics".
-        self._requests.send(self.any_endpoint(), Lane.CONTROL, request, self._on_answer, min_version=1)
+        self._asked = self.any_endpoint()
+        self._requests.send(self._asked, Lane.CONTROL, request, self._on_answer, min_version=1)
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -225,6 +228,9 @@ class Cluster:
         self._round.clear()
         self.generation += 1
         self.brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in response.brokers}
+        # A named broker that has answered is asked first again; addresses to start from come behind all named ones.
+        candidates = self._candidates()
+        self._cursor = candidates.index(self._asked) if self._asked in self.brokers.values() else 0
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
         for topic in response.topics:

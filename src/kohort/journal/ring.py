@@ -18,6 +18,8 @@ from kohort.journal.rows import Entry, Row
 TEXT_LIMIT: Final = 256
 #: Events with which a rebalance begins: what follows in the group has them for its origin.
 BEGINNINGS: Final = frozenset({"epoch_bumped", "rebalance_began"})
+#: What an administrator asks for: neither it nor what follows at once belongs to the rebalance before it.
+APART: Final = frozenset({"AlterGroupConfigs", "DeleteGroup", "DeleteOffsets"})
 #: After this the group is gone, and what was counted for it.
 END: Final = "group_forgotten"
 #: Repeated rows are sought among this many groups and members.
@@ -67,7 +69,9 @@ class Journal:
     def record(self, entries: Iterable[Entry], *, cause: int, now_ms: int) -> None:
         """Append what one input led to; `now_ms` is the time of day."""
         entries = list(entries)
+        is_apart = False
         for entry in entries:
+            is_apart = is_apart or entry.event in APART
             if entry.event in BEGINNINGS:
                 self._origins[entry.group_id] = cause
         for entry in entries:
@@ -78,7 +82,7 @@ class Journal:
                 last_time_ms=now_ms,
                 times=1,
                 cause=cause,
-                origin=self._origins.get(group_id, cause),
+                origin=cause if is_apart else self._origins.get(group_id, cause),
                 entry=_shorten(entry),
             )
             if entry.event == "refused" and self._is_repeated(row):

@@ -51,6 +51,15 @@ def test_a_broker_is_there_for_as_long_as_the_block(process: bool) -> None:
         socket.create_connection(("127.0.0.1", broker.port), 1).close()
 
 
+def test_ctrl_c_is_for_the_program_that_the_broker_belongs_to() -> None:
+    """A terminal sends it to both; the broker would be gone before the program has closed its clients."""
+    with Broker(process=True) as broker, RawClient(broker.port) as client:
+        assert broker.process_id is not None
+        os.kill(broker.process_id, signal.SIGINT)
+        client.create_topic("t")
+        assert client.produce("t", b"x").error_code == 0
+
+
 @pytest.mark.parametrize("process", [False, True])
 def test_data_survives_a_stop(tmp_path: Path, process: bool) -> None:
     for number in range(2):

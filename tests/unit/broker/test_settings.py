@@ -105,6 +105,9 @@ def test_advertised_port_follows_the_one_that_is_given_instead() -> None:
     assert (settings.port, settings.advertised_host, settings.advertised_port) == (9192, "localhost", None)
     forwarded = BrokerSettings.of({**config, "advertised.listeners": "PLAINTEXT://outside:443"}, port=9192)
     assert (forwarded.advertised_host, forwarded.advertised_port) == ("outside", 443)
+    # As into a container: what is said stays said, though it is the default port.
+    mapped = BrokerSettings.of({"advertised.listeners": "PLAINTEXT://localhost:9092"}, port=19092)
+    assert (mapped.port, mapped.advertised_port) == (19092, 9092)
 
 
 def test_every_option_says_what_it_is_for() -> None:

@@ -69,3 +69,11 @@ def test_the_announcement_ends_with_the_ready_line(host: str, ready: str, bootst
 def test_the_announcement_names_the_directory() -> None:
     assert "data in /data" in announcement("127.0.0.1", 9, data_dir="/data")[0]
     assert "in memory" in announcement("127.0.0.1", 9, data_dir=None)[0]
+
+
+def test_what_clients_are_told_is_said_where_it_is_another_address() -> None:
+    """An address that leads nowhere is seen before the first client meets it."""
+    lines = announcement("127.0.0.1", 9, data_dir=None, advertised="outside:443")
+    assert "  clients are told to connect to outside:443 (advertised.listeners)" in lines
+    assert lines[-1] == "ready 127.0.0.1:9"
+    assert "advertised" not in "".join(announcement("127.0.0.1", 9, data_dir=None))

@@ -206,6 +206,20 @@ def test_known_brokers_come_before_the_bootstrap_addresses() -> None:
     assert asked(consumer) == [Endpoint("10.0.0.1", 9092), BROKER]
 
 
+def test_who_has_answered_is_asked_again_before_an_address_that_is_dead() -> None:
+    """The place in the list of addresses means another one once brokers are known."""
+    consumer = ConsumerDialogue(bootstrap_servers="10.0.0.1:9092,10.0.0.2:9092")
+    consumer.brokers = {1: Endpoint("10.0.0.2", 9092)}
+    consumer.by_hand.add(MetadataRequest)
+    ask_partitions(consumer)
+    consumer.fail(consumer.expect(MetadataRequest), Failure.UNREACHABLE, "Connection refused")
+    consumer.settle()
+    request = consumer.expect(MetadataRequest)
+    consumer.answer(request, consumer.metadata(request))
+
+    assert consumer.machine._cluster.any_endpoint() == Endpoint("10.0.0.2", 9092)
+
+
 def test_picture_is_renewed_when_it_grows_old() -> None:
     """metadata.max.age.ms."""
     consumer = ConsumerDialogue(metadata_max_age_ms=60_000)

@@ -49,6 +49,16 @@ def test_steps_of_a_rebalance_have_its_beginning_for_origin() -> None:
     assert [(row.cause, row.origin) for row in journal.history("h").rows] == [(9, 9)]
 
 
+def test_what_an_administrator_asks_for_belongs_to_no_rebalance_before_it() -> None:
+    """It was nobody's leave that had somebody change a config."""
+    journal = Journal(limit=10)
+    journal.record([entry("epoch_bumped")], cause=7, now_ms=1)
+    journal.record([entry("AlterGroupConfigs"), entry("configs_changed")], cause=8, now_ms=2)
+    journal.record([entry("target_computed")], cause=9, now_ms=3)
+
+    assert [(row.cause, row.origin) for row in journal.history("g").rows] == [(7, 7), (8, 8), (8, 8), (9, 7)]
+
+
 def test_refusal_that_repeats_is_one_row() -> None:
     journal = Journal(limit=10)
     for now_ms in (1, 2, 3):

@@ -194,10 +194,12 @@ def test_progress_shows_the_end_of_each_partition(start: Start, topic: Any, fill
     assert query.reader.reportLatestOffset() == {name: {"0": 5, "1": 3}}
 
 
-@pytest.mark.parametrize("group", [{}, {"kafka__group__id": "nowhere"}], ids=["alone", "group"])
+@pytest.mark.parametrize(
+    "group", [{}, {"kafka__group__id": "nowhere", "groupJoinTimeout": "1h"}], ids=["alone", "group"]
+)
 def test_a_topic_that_does_not_exist_is_said_at_once(start: Start, group: dict[str, str]) -> None:
     """Not after a wait for an assignment that cannot come."""
-    query = start(subscribe="no-such-topic", groupJoinTimeout="1h", kafka__default__api__timeout__ms="3600000", **group)
+    query = start(subscribe="no-such-topic", kafka__default__api__timeout__ms="3600000", **group)
     with pytest.raises(UnknownTopicError, match="no-such-topic does not exist"):
         query.plan()
 

@@ -257,6 +257,9 @@ class ProducerMachine:
             self._identity.renew(response.producer_id, response.producer_epoch)
             self._identity_due_ms, self._identity_attempts = 0, 0
             return
+        if response is None:
+            # Moves on to another broker, and reports if none answers.
+            self._cluster.refresh(now_ms)
         error = BrokerError(code, during=doing)
         self._sender.complaints.on_refused(doing, code, None)
         for batch in self._accumulator.batches():

@@ -416,6 +416,17 @@ def test_advertised_address_that_nobody_reaches_fails_what_is_for_it() -> None:
             future.result(0)
 
 
+def test_identity_is_asked_of_another_broker_where_one_is_dead() -> None:
+    """The first of two addresses: records waited for it until their time was over."""
+    dialogue = Dialogue(bootstrap="10.0.0.1:9092,127.0.0.1:9092")
+    dialogue.submit(b"1")
+    dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+    dialogue.advance(1_000)
+    dialogue.answer_metadata()
+
+    assert dialogue.next(InitProducerIdRequest).to == BROKER
+
+
 def test_missing_topic_is_named() -> None:
     """A topic that does not appear although the broker was asked to create it."""
     dialogue = Dialogue()
