@@ -63,6 +63,8 @@ class GroupMember:
         self._is_over = False
         self.consumer = Consumer.from_config(
             {
+                # A misspelt topic is an error, as without a group, not a new topic with nothing in it.
+                "allow.auto.create.topics": False,
                 **options.client,
                 "group.id": options.group_id,
                 "enable.auto.commit": False,

@@ -19,8 +19,8 @@ _NUMBERS = count(1)
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[kohort.Broker]:
-    """In memory, quick to notice what happens in groups; creates no topics by itself."""
-    with kohort.Broker(config={**BROKER_CONFIG, "auto.create.topics.enable": "false"}) as running:
+    """In memory, quick to notice what happens in groups; like any other it creates topics that are asked for."""
+    with kohort.Broker(config=BROKER_CONFIG) as running:
         yield running
 
 
