@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 from uuid import uuid4
 
+from kohort.client.arguments import to_partitions, to_seconds, to_topics
 from kohort.client.arrow_batches import choose_columns, take_batches
 from kohort.client.exchange import (
     ChunkTaken,
@@ -162,7 +163,7 @@ class Consumer(OffsetCalls):
             ConfigError: there is no group_id, or the pattern is none.
             StateError: partitions were assigned by hand.
         """
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        names = to_topics(topics)
         chosen = choose_pattern(names, pattern)
         self._check_callable("subscribe")
         if self._settings.group_id is None:
@@ -202,7 +203,7 @@ class Consumer(OffsetCalls):
         self._check_callable("assign")
         if self._is_subscribed:
             raise StateError("topics are subscribed to; unsubscribe before assigning partitions by hand")
-        chosen = {TopicPartition(topic, partition) for topic, partition in partitions}
+        chosen = set(to_partitions(partitions))
         self._inbox.drain()
         self._note_progress()
         self._handler.forget(self._handler.assignment - chosen)
@@ -322,6 +323,7 @@ class Consumer(OffsetCalls):
 
     def _poll(self, timeout: float, take: Callable[[], list[T]]) -> list[T]:
         self._check_callable("poll")
+        timeout = to_seconds(timeout)
         if not self._is_subscribed and not self._is_assigned_by_hand:
             raise StateError("nothing to read: subscribe to topics or assign partitions first")
         until = time.monotonic() + timeout
@@ -373,14 +375,14 @@ class Consumer(OffsetCalls):
 
     def _ask(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> object:
         self._check_open()
-        seconds = self._default_timeout_s if timeout is None else timeout
+        seconds = self._default_timeout_s if timeout is None else to_seconds(timeout)
         deadline_ms = self._thread.deadline_ms(seconds)
         # The machine ends every ticket at its deadline; a moment more lets its own, better error arrive.
         return self._thread.call(lambda ticket: build(ticket, deadline_ms), seconds + 0.5)
 
     def _pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
-        chosen = tuple(partitions)
         self._check_open()
+        chosen = to_partitions(partitions)
         self._check_held(chosen)
         self._handler.pause(chosen, is_paused=is_paused)
         self._thread.post(Paused(partitions=chosen, is_paused=is_paused))

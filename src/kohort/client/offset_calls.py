@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import cast
 
+from kohort.client.arguments import to_offset, to_offsets, to_partition, to_partitions, to_timestamps, to_topic
 from kohort.client.exchange import (
     CommitAsked,
     CommittedAsked,
@@ -26,7 +27,7 @@ from kohort.client.inbox import Inbox
 from kohort.client.io.thread import IoThread
 from kohort.client.offset_queries import EARLIEST, LATEST
 from kohort.client.options import ConsumerSettings
-from kohort.errors import ConfigError, StateError
+from kohort.errors import StateError
 from kohort.ids import TopicPartition
 
 
@@ -54,7 +55,8 @@ class OffsetCalls(ABC):
         """Commit offsets for the group and wait until that is durable.
 
         Args:
-            offsets: the next offset to read, per partition; `None` means everything that `poll` has returned.
+            offsets: the next offset to read, per partition; `None` means everything that `poll` has returned. A list of
+                what confluent-kafka calls TopicPartition, with offsets, is taken, too.
             timeout: seconds.
 
         Raises:
@@ -66,9 +68,7 @@ class OffsetCalls(ABC):
             raise StateError(
                 "there is no group to commit for: create the consumer with group_id, or keep the offsets yourself"
             )
-        chosen = self._handler.positions() if offsets is None else dict(offsets)
-        if any(offset < 0 for offset in chosen.values()):
-            raise ConfigError("an offset below 0 cannot be committed")
+        chosen = self._handler.positions() if offsets is None else to_offsets(offsets)
         if chosen:
             self._ask(
                 lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
@@ -81,9 +81,8 @@ class OffsetCalls(ABC):
             StateError: the partition is not assigned.
         """
         self._check_open()
+        partition, offset = to_partition(partition), to_offset(offset)
         self._check_held([partition])
-        if offset < 0:
-            raise ConfigError(f"offset {offset} cannot be: offsets start at 0")
         fence = self._handler.seek(partition, offset)
         self._inbox.forget_trouble(partition)
         self._thread.post(Sought(partition=partition, fence=fence, offset=offset))
@@ -92,6 +91,7 @@ class OffsetCalls(ABC):
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """The offset of the next record that `poll` will return."""
         self._check_open()
+        partition = to_partition(partition)
         self._check_held([partition])
         self._inbox.drain()
         known = self._handler.position(partition)
@@ -109,7 +109,7 @@ class OffsetCalls(ABC):
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
         """The group's committed offsets; `None` for a partition without one."""
-        chosen = tuple(partitions)
+        chosen = to_partitions(partitions)
         if not chosen:
             return {}
         found = self._ask(
@@ -133,16 +133,18 @@ class OffsetCalls(ABC):
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, tuple[int, int] | None]:
         """Offset and timestamp of the first record not older than a timestamp (ms); `None` where there is none."""
-        if not timestamps:
+        wanted = to_timestamps(timestamps)
+        if not wanted:
             return {}
         found = self._ask(
-            lambda ticket, deadline: OffsetsAsked(timestamps=dict(timestamps), ticket=ticket, deadline_ms=deadline),
+            lambda ticket, deadline: OffsetsAsked(timestamps=wanted, ticket=ticket, deadline_ms=deadline),
             timeout,
         )
         return dict(cast("Mapping[TopicPartition, tuple[int, int] | None]", found))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """The partitions of a topic, ascending; none if there is no such topic."""
+        topic = to_topic(topic, "partitions_for('orders')")
         found = self._ask(
             lambda ticket, deadline: PartitionsAsked(topic=topic, ticket=ticket, deadline_ms=deadline), timeout
         )
@@ -151,7 +153,7 @@ class OffsetCalls(ABC):
     def _ends(
         self, partitions: Iterable[TopicPartition], which: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        found = self.offsets_for_times(dict.fromkeys(partitions, which), timeout)
+        found = self.offsets_for_times(dict.fromkeys(to_partitions(partitions), which), timeout)
         return {partition: 0 if offset is None else offset[0] for partition, offset in found.items()}
 
     def _check_held(self, partitions: Iterable[TopicPartition]) -> None:

@@ -1,0 +1,112 @@
+"""What callers hand to a client, checked in their own thread, where the traceback shows the line that is wrong.
+
+Laws: what passes here can be asked of a broker; what could not would fail in the background, and end the client.
+Where other clients have shapes of their own for the same thing, they are taken: anything with a topic and a partition,
+lists of partitions with offsets.
+Source: Kafka's protocol: text is UTF-8, partitions are int32, offsets and timestamps int64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kohort.errors import ConfigError
+from kohort.ids import TopicPartition
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+#: Longest name of a topic that a broker takes.
+_TOPIC_LENGTH: Final = 249
+_ONE: Final = "TopicPartition('orders', 0)"
+
+
+def whole_number(value: object, name: str, expected: str, maximum: int, *, minimum: int = 0) -> int:
+    """An integer from `minimum` to `maximum`; `ConfigError` for anything else."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ConfigError(f"{name} cannot be {value!r}: {expected} is expected")
+    number = value.__index__()
+    if not minimum <= number <= maximum:
+        raise ConfigError(f"{name} cannot be {number}: {expected} is expected")
+    return int(number)
+
+
+def to_topic(topic: object, call: str) -> str:
+    """A name that may be a topic's; `call` shows how it is given."""
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be text, not {type(topic).__name__}: {call}")
+    if not 0 < len(topic) <= _TOPIC_LENGTH:
+        raise ConfigError(f"topic has {len(topic)} characters: 1 to {_TOPIC_LENGTH} are expected")
+    encode(topic, "topic")
+    return topic
+
+
+def to_topics(topics: object) -> tuple[str, ...]:
+    """Several names, or one text for one of them."""
+    if isinstance(topics, bytes) or not isinstance(topics, Iterable):
+        raise TypeError(f"topics cannot be {topics!r}: names are expected, like ['orders']")
+    return tuple(to_topic(topic, "['orders']") for topic in ([topics] if isinstance(topics, str) else topics))
+
+
+def encode(text: str, what: str) -> bytes:
+    """Text as it travels."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as why:
+        raise ConfigError(f"{what} is text that UTF-8 cannot carry ({why.reason}); send bytes instead") from None
+
+
+def to_partition(value: object) -> TopicPartition:
+    """One partition: a `TopicPartition`, a pair of topic and number, or what another client calls one."""
+    match value:
+        case (topic, number):
+            pass
+        case _ if hasattr(value, "topic") and hasattr(value, "partition"):
+            topic, number = value.topic, value.partition
+        case _:
+            raise TypeError(f"{value!r} is no partition: {_ONE} is expected")
+    checked = whole_number(number, "partition", "the number of a partition, 0 or above,", INT32_MAX)
+    return TopicPartition(to_topic(topic, _ONE), checked)
+
+
+def to_partitions(values: object) -> tuple[TopicPartition, ...]:
+    """Several partitions, in their order."""
+    if isinstance(values, (str, bytes, TopicPartition)) or not isinstance(values, Iterable):
+        raise TypeError(f"partitions cannot be {values!r}: a list of them is expected, like [{_ONE}]")
+    return tuple(to_partition(value) for value in values)
+
+
+def to_offset(value: object) -> int:
+    """The offset of a record, or that of one which is still to come."""
+    return whole_number(getattr(value, "offset", value), "offset", "a whole number, 0 or above,", INT64_MAX)
+
+
+def to_offsets(values: object) -> dict[TopicPartition, int]:
+    """Offsets by partition, or a list of what another client calls partitions with offsets."""
+    if isinstance(values, Mapping):
+        return {to_partition(partition): to_offset(offset) for partition, offset in values.items()}
+    if isinstance(values, (str, bytes, tuple)) or not isinstance(values, Iterable):
+        raise TypeError(f"offsets cannot be {values!r}: a mapping is expected, like {{{_ONE}: 5}}")
+    chosen = list(values)
+    if not all(hasattr(value, "offset") for value in chosen):
+        raise TypeError(f"offsets cannot be {chosen!r}: a mapping is expected, like {{{_ONE}: 5}}")
+    return {to_partition(value): to_offset(value) for value in chosen}
+
+
+def to_timestamps(values: object) -> dict[TopicPartition, int]:
+    """Milliseconds since 1970 by partition; -1 and -2 stand for the end and the beginning."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"timestamps cannot be {values!r}: a mapping is expected, like {{{_ONE}: 1700000000000}}")
+    expected = "a whole number of milliseconds since 1970"
+    return {
+        to_partition(each): whole_number(value, "timestamp", expected, INT64_MAX, minimum=-2)
+        for each, value in values.items()
+    }
+
+
+def to_seconds(value: object, name: str = "timeout") -> float:
+    """How long a call may take."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ConfigError(f"{name} cannot be {value!r}: seconds, 0 or more, are expected")
+    return float(value)
