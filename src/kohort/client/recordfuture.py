@@ -4,8 +4,9 @@ Most applications send many records and look at few futures. What a `concurrent.
 condition, a lock, lists) is a dozen objects that the garbage collector walks over again and again while a record waits;
 with them it, and not the sending, sets the pace.
 
-Laws: everybody else sees a `concurrent.futures.Future`: `wait`, `as_completed` and asyncio, too; whoever comes first,
-the one who settles it or the one who waits, the other one learns of it.
+Laws: one that has ended well is looked at without a lock. Everybody else sees a `concurrent.futures.Future`: `wait`,
+`as_completed` and asyncio, too; whoever comes first, the one who settles it or the one who waits, the other one learns
+of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, PENDING
 from threading import Condition, Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
 #: Held for a moment only: while a future gets its condition, or its end.
@@ -50,6 +51,20 @@ class RecordFuture(Future[T]):
                 self._done_callbacks: list[Any] = []
                 self._is_watched = True
         return object.__getattribute__(self, name)
+
+    def result(self, timeout: float | None = None) -> T:
+        """Where the record is stored, once it is; see `concurrent.futures.Future.result`."""
+        if self._is_good():
+            return cast(T, self._result)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why the record is not stored, `None` once it is; see `concurrent.futures.Future.exception`."""
+        return None if self._is_good() else super().exception(timeout)
+
+    def _is_good(self) -> bool:
+        # What it ended with is there before its state says so: no lock is needed, and none is made for it.
+        return self._state == FINISHED and self._exception is None
 
     def set_result(self, result: T) -> None:
         """The record is stored there."""
