@@ -186,13 +186,22 @@ class KohortTimeoutError(KohortError, TimeoutError):
 
 
 class UnknownTopicError(KohortError):
-    """A topic that does not exist on the cluster."""
+    """A topic that does not exist on the cluster, or a partition that it does not have.
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
+    Args:
+        partition: the one that is missing; `None` where the whole topic is.
+        partition_count: how many there are instead.
+    """
+
+    def __init__(self, topic: str, partition: int | None = None, partition_count: int | None = None) -> None:
+        super().__init__(topic, partition, partition_count)
         self.topic = topic
+        self.partition = partition
+        self.partition_count = partition_count
 
     def __str__(self) -> str:
+        if self.partition is not None:
+            return f"{self.topic} has no partition {self.partition}: it has {self.partition_count}, counted from 0"
         return f"topic {self.topic} does not exist; create it with `kohort topic create {self.topic}`"
 
 

@@ -17,7 +17,7 @@ def explain(why: BaseException, options: argparse.Namespace) -> str:
         return str(why)
     if isinstance(why, BrokersUnreachableError):
         return _unreachable(why, options)
-    if isinstance(why, UnknownTopicError):
+    if isinstance(why, UnknownTopicError) and why.partition is None:
         return _no_topic(why, options)
     if isinstance(why, BrokerError) and why.code is ErrorCode.GROUP_ID_NOT_FOUND:
         return _no_group(why, options)

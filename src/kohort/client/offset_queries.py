@@ -105,7 +105,7 @@ class OffsetQueries:
                 continue
             waiting = True
             if self._is_unknown(partition) and now_ms >= query.started_ms + UNKNOWN_TOPIC_GRACE_MS:
-                self._end(query, UnknownTopicError(partition.topic), now_ms)
+                self._end(query, self._unknown(partition), now_ms)
                 return
         for leader, partitions in by_leader.items():
             self._send(query, leader, partitions, now_ms)
@@ -120,6 +120,12 @@ class OffsetQueries:
             return False
         is_missing = topic.error is ErrorCode.NONE and partition.partition not in topic.partitions
         return is_missing or topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+    def _unknown(self, partition: TopicPartition) -> UnknownTopicError:
+        there = self._cluster.partitions_of(partition.topic)
+        if there:
+            return UnknownTopicError(partition.topic, partition.partition, len(there))
+        return UnknownTopicError(partition.topic)
 
     def _pause(self, query: _Query, now_ms: int) -> None:
         query.due_ms = now_ms + max(1, self._retry.delay_ms(query.attempts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from kohort.client.actions import Complete, Endpoint, Fail, Send
@@ -333,7 +335,8 @@ def test_offsets_of_a_partition_that_does_not_exist_are_an_error() -> None:
     ended = consumer.ended("ends")
 
     assert isinstance(ended, Fail)
-    assert "orders" in str(ended.error)
+    assert str(ended.error) == "orders has no partition 9: it has 4, counted from 0"
+    assert str(pickle.loads(pickle.dumps(ended.error))) == str(ended.error)
 
 
 def test_metadata_error_of_a_topic_is_kept_apart() -> None:
