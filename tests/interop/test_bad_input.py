@@ -303,11 +303,16 @@ def test_protocol_that_is_not_spoken() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["tail", "nowhere"], ["topic", "describe", "nowhere"], ["topic", "delete", "nowhere"]], ids=" ".join
+    ("words", "advice"),
+    [
+        (["tail", "nowhere"], "create it with `kohort topic create nowhere`"),
+        (["topic", "describe", "nowhere"], "create it with `kohort topic create nowhere`"),
+        (["topic", "delete", "nowhere"], "kohort topic list shows all"),
+    ],
 )
-def test_unknown_topic(words: list[str], address: str) -> None:
+def test_unknown_topic(words: list[str], advice: str, address: str) -> None:
     line = sentence(run_kohort(*words, "--bootstrap", address))
-    assert line == "topic nowhere does not exist; create it with `kohort topic create nowhere`"
+    assert line == f"topic nowhere does not exist; {advice}"
     with kohort.Admin(bootstrap_servers=address) as admin:
         assert "nowhere" not in [topic.name for topic in admin.list_topics()], "asking must not create it"
 

@@ -232,8 +232,8 @@ def test_a_history_is_read_at_a_glance(columns: int, address: str) -> None:
     events = json.loads(run(f"group history {group} --json", address).out)["events"]
     lines = on_terminal(["group", "history", group, "-b", address], columns=columns)
     assert max(map(len, lines)) <= columns
-    # The heading and what is counted are beside the events.
-    assert len(lines) <= len(events) * {80: 1.25, 160: 1.0}[columns] + 2
+    # The heading, what CAUSE means and what is counted are beside the events.
+    assert len(lines) <= len(events) * {80: 1.25, 160: 1.0}[columns] + 3
     assert not any(event["member_id"] and event["member_id"] in line for event in events for line in lines)
     assert any("kohort/" in line for line in lines)
 
@@ -267,7 +267,12 @@ def test_interrupted_send_says_what_it_sent(address: str) -> None:
         admin.create_topic("interrupted")
     line = f"(echo one; echo two; sleep 60) | {KOHORT} send interrupted -b {address}"
     with subprocess.Popen(
-        ["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        # Who was started in the background ignores SIGINT, and so would this.
+        ["env", "--default-signal=INT", "bash", "-c", line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as shell:
         # Both lines have been sent when somebody can read them.
         with started_kohort("tail", "interrupted", "--from", "0", "-n", "2", "-b", address) as tail:

@@ -227,10 +227,12 @@ class Cluster:
             return
         self._round.clear()
         self.generation += 1
+        had_names = bool(self.brokers)
         self.brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in response.brokers}
-        # A named broker that has answered is asked first again; addresses to start from come behind all named ones.
+        # Who has answered is asked first again. An address to start from is it only where named ones have failed.
+        is_named = self._asked in self.brokers.values()
         candidates = self._candidates()
-        self._cursor = candidates.index(self._asked) if self._asked in self.brokers.values() else 0
+        self._cursor = candidates.index(self._asked) if is_named or (had_names and self._asked in candidates) else 0
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
         for topic in response.topics:
