@@ -104,6 +104,7 @@ class Tampered(Shard):
     """A shard whose decisions are changed before they are carried out."""
 
     def tamper(self, decision: Decision) -> Decision:
+        """What each bug plants."""
         raise NotImplementedError
 
     def renew(self, command: Any, *, now_ms: int) -> int | None:

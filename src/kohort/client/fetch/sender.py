@@ -2,9 +2,9 @@
 
 Laws: a partition that can be read is asked for within one round trip of its broker, whatever other partitions, brokers
 and the application do with theirs. So one long fetch per broker is under way, and beside it one that does not wait, for
-what was not ready when the long one went out; each broker has its share of the buffer, and keeps some of it for the
-latter; paused data gives way. Data of an earlier reading of a partition is dropped; a fetch that serves no reading any
-more is broken off.
+what was not ready when the long one went out; where that one finds nothing, the partition waits for the next long one.
+Each broker has its share of the buffer, and keeps some of it for the fetch beside; paused data gives way. Data of an
+earlier reading of a partition is dropped; a fetch that serves no reading any more is broken off.
 Source: the consumer threading refactor (CTR): FetchSender; Kafka's Fetch API without sessions (KIP-227 makes them
 optional), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-516 (topic ids).
 """

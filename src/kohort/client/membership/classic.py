@@ -232,7 +232,8 @@ class ClassicMember(Member):
             self.member_id = response.member_id
             self._due_ms = now_ms
             return
-        if isinstance(answer, RequestFailed) and answer.failure is Failure.UNSUPPORTED:
+        is_unsupported = isinstance(answer, RequestFailed) and answer.failure is Failure.UNSUPPORTED
+        if is_unsupported and self._settings.group_instance_id is not None:
             self._refuse(ErrorCode.UNSUPPORTED_VERSION, "this broker knows no group.instance.id", now_ms)
             return
         if response is None or code is not ErrorCode.NONE:
