@@ -46,7 +46,12 @@ def test_importing_kohort_loads_neither_broker_nor_client() -> None:
 
 def test_cores_run_without_loop_socket_or_thread() -> None:
     """Purity, proved: a core imports in a process whose import system refuses what a core must not touch."""
-    cores = ["kohort.coordinator.shard", "kohort.wire.codec", "kohort.records.header", "kohort.client.machine"]
+    cores = [
+        "kohort.coordinator.shard",
+        "kohort.wire.codec",
+        "kohort.records.header",
+        "kohort.client.consumer.core.consumer_machine",
+    ]
     code = (
         "import sys\n"
         "class Refuse:\n"

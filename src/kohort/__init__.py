@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
-    from kohort.client.adminclient import Admin
-    from kohort.client.consumer import Consumer
-    from kohort.client.producer import Producer
+    from kohort.client.admin.admin import Admin
+    from kohort.client.consumer.consumer import Consumer
+    from kohort.client.producer.producer import Producer
     from kohort.client.records import ConsumerRecord, RecordMetadata
     from kohort.ids import TopicPartition
 
@@ -27,9 +27,9 @@ __all__ = ["Broker", "Consumer", "Producer", "Admin", "ConsumerRecord", "RecordM
 
 _HOMES = {
     "Broker": "kohort.broker.embedded",
-    "Consumer": "kohort.client.consumer",
-    "Producer": "kohort.client.producer",
-    "Admin": "kohort.client.adminclient",
+    "Consumer": "kohort.client.consumer.consumer",
+    "Producer": "kohort.client.producer.producer",
+    "Admin": "kohort.client.admin.admin",
     "ConsumerRecord": "kohort.client.records",
     "RecordMetadata": "kohort.client.records",
     "TopicPartition": "kohort.ids",

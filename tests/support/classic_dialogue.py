@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kohort.client.exchange import QuestionKind
+from kohort.client.consumer.core.exchange import CallbackKind
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription
@@ -13,7 +13,7 @@ from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse,
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from support.consumer_dialogue import ConsumerDialogue
 
-ASSIGNED = QuestionKind.ASSIGNED
+ASSIGNED = CallbackKind.ASSIGNED
 
 
 class ClassicDialogue(ConsumerDialogue):

@@ -10,21 +10,21 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
-from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
-from kohort.client.exchange import (
+from kohort.client.consumer.core.consumer_machine import ConsumerMachine
+from kohort.client.consumer.core.exchange import (
     CallbackDone,
+    CallbackKind,
     CallbackStarted,
+    CallbackWanted,
     Chunk,
     CloseAsked,
     Fence,
     Polled,
-    Question,
-    QuestionKind,
     Start,
     Subscribed,
     Trouble,
 )
-from kohort.client.machine import ConsumerMachine
+from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.membership.states import MemberState
 from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
 from kohort.errors import ErrorCode
@@ -92,7 +92,7 @@ class ConsumerDialogue:
         #: Requests without an answer, in order.
         self.open: list[Send] = []
         self.actions: list[Action] = []
-        self.questions: list[Question] = []
+        self.questions: list[CallbackWanted] = []
         self._fence = 0
 
     # -- the machine ----------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class ConsumerDialogue:
             self.actions.append(action)
             if isinstance(action, Send):
                 self.open.append(action)
-            elif isinstance(action, Deliver) and isinstance(action.item, Question):
+            elif isinstance(action, Deliver) and isinstance(action.item, CallbackWanted):
                 self.questions.append(action.item)
             elif isinstance(action, Disconnect):
                 # What is sent after the order to disconnect goes over the next connection.
@@ -284,7 +284,7 @@ class ConsumerDialogue:
 
     def acknowledge(
         self,
-        kind: QuestionKind,
+        kind: CallbackKind,
         *partitions: int,
         consumed: Mapping[int, int] | None = None,
         topic: str = "orders",
@@ -293,15 +293,15 @@ class ConsumerDialogue:
         question = self.questions.pop(0)
         assert (question.kind, question.partitions) == (kind, tuple(TopicPartition(topic, p) for p in partitions))
         starts = {}
-        if kind is QuestionKind.ASSIGNED:
+        if kind is CallbackKind.ASSIGNED:
             starts = {partition: Start(fence=self.new_fence()) for partition in question.partitions}
         done = {TopicPartition(topic, partition): offset for partition, offset in (consumed or {}).items()}
-        self.take(CallbackDone(question=question.number, consumed=done, starts=starts))
+        self.take(CallbackDone(number=question.number, consumed=done, starts=starts))
         self.settle()
 
-    def start_callback(self) -> Question:
+    def start_callback(self) -> CallbackWanted:
         question = self.questions[0]
-        self.take(CallbackStarted(question=question.number))
+        self.take(CallbackStarted(number=question.number))
         return question
 
     def stable(self, *partitions: int, epoch: int = 1) -> None:
@@ -309,7 +309,7 @@ class ConsumerDialogue:
         self.subscribe()
         self.reply(epoch=epoch, assigned=partitions)
         if partitions:
-            self.acknowledge(QuestionKind.ASSIGNED, *partitions)
+            self.acknowledge(CallbackKind.ASSIGNED, *partitions)
             self.reply(epoch=epoch)
         assert self.state is MemberState.STABLE
 

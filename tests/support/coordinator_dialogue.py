@@ -35,7 +35,7 @@ from kohort.journal.rows import Entry
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]
 #: A command that is answered.
-Question = (
+CallbackWanted = (
     asked.GroupCommand | asked.ListGroups | asked.ListGroupConfigs | asked.ExpireOffsets | asked.CompleteTransaction
 )
 
@@ -132,7 +132,7 @@ class GroupDialogue:
 
     # Requests.
 
-    def ask(self, command: Question) -> Answer:
+    def ask(self, command: CallbackWanted) -> Answer:
         """Send a ready-made command; its `request` has to come from `request()`."""
         answer = Answer(self, command.request)
         assert command.request not in self._answers, "a token is used once"

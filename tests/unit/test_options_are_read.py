@@ -12,7 +12,7 @@ import pytest
 
 from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS, ClientSettings, ConsumerSettings
-from kohort.client.produce.sender import SenderSettings
+from kohort.client.producer.core.sender import SenderSettings
 from kohort.config import Option
 from kohort.coordinator.settings import GroupSettings
 

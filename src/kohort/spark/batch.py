@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from kohort.client.consumer import Consumer
+from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ConfigError
 from kohort.spark.offsets import Span
 from kohort.spark.options import EARLIEST, LATEST, SourceOptions

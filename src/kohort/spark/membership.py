@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from kohort.client.consumer import Consumer
+from kohort.client.consumer.consumer import Consumer
 from kohort.errors import FencedError, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span

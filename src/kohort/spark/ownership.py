@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from kohort.client.consumer import Consumer
+from kohort.client.consumer.consumer import Consumer
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span
 from kohort.spark.options import SourceOptions

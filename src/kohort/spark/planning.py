@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kohort.client.consumer import Consumer
+from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ConfigError, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span, split_spans

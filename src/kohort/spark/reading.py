@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from kohort.client.consumer import Consumer
+from kohort.client.consumer.consumer import Consumer
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition

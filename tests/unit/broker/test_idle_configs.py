@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.broker.embedded import Broker
-from kohort.client.adminclient import Admin
+from kohort.client.admin.admin import Admin
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

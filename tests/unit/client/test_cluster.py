@@ -7,8 +7,15 @@ import pickle
 import pytest
 
 from kohort.client.actions import Complete, Endpoint, Fail, Send
+from kohort.client.consumer.core.exchange import (
+    OffsetsAsked,
+    PartitionsAsked,
+    PartitionsAssigned,
+    Recovered,
+    Start,
+    Subscribed,
+)
 from kohort.client.events import Failure
-from kohort.client.exchange import OffsetsAsked, PartitionsAsked, PartitionsAssigned, Recovered, Start, Subscribed
 from kohort.errors import AdvertisedAddressError, BrokersUnreachableError, ErrorCode, NotKafkaError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.list_offsets import ListOffsetsRequest

@@ -1,6 +1,6 @@
-"""The question that the application has to answer before a member may go on.
+"""The callback that the application has to answer before a member may go on.
 
-Laws: one question at a time; an answer to an older one counts for nothing; while the application's callback runs the
+Laws: one callback at a time; an answer to an older one counts for nothing; while the application's callback runs the
 member is not counted as one that forgot to poll.
 Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.client.exchange import Question, QuestionKind
+from kohort.client.consumer.core.exchange import CallbackKind, CallbackWanted
 from kohort.client.requests import Requests
 from kohort.ids import TopicPartition
 
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
-    question: Question
+    wanted: CallbackWanted
     is_running: bool
     deadline_ms: int
     #: How often the deadline has passed.
@@ -40,34 +40,34 @@ class Callbacks:
         self._next_number = 1
 
     @property
-    def open_question(self) -> Question | None:
+    def open(self) -> CallbackWanted | None:
         """What is being asked."""
-        return None if self._open is None else self._open.question
+        return None if self._open is None else self._open.wanted
 
     @property
     def is_running(self) -> bool:
-        """Whether the application is in the callback of the open question."""
+        """Whether the application is in the callback that is wanted."""
         return self._open is not None and self._open.is_running
 
-    def ask(self, kind: QuestionKind, partitions: set[TopicPartition], now_ms: int) -> None:
-        """Ask, in place of any question before."""
-        question = Question(number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)))
+    def ask(self, kind: CallbackKind, partitions: set[TopicPartition], now_ms: int) -> None:
+        """Ask, in place of any before."""
+        wanted = CallbackWanted(number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)))
         self._next_number += 1
-        self._open = _Open(question=question, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
-        self._requests.deliver(question)
+        self._open = _Open(wanted=wanted, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
+        self._requests.deliver(wanted)
 
     def on_started(self, number: int, now_ms: int) -> None:
         """The application has begun; its time counts from here."""
-        if self._open is not None and self._open.question.number == number:
+        if self._open is not None and self._open.wanted.number == number:
             self._open.is_running = True
             self._open.deadline_ms = now_ms + self._timeout_ms
 
-    def on_done(self, number: int) -> Question | None:
-        """The question that is answered by this; `None` if nobody waits for that answer any more."""
-        if self._open is None or self._open.question.number != number:
+    def on_done(self, number: int) -> CallbackWanted | None:
+        """The callback that is answered by this; `None` if nobody waits for that answer any more."""
+        if self._open is None or self._open.wanted.number != number:
             return None
-        question, self._open = self._open.question, None
-        return question
+        wanted, self._open = self._open.wanted, None
+        return wanted
 
     def drop(self) -> None:
         """Nobody waits for the answer any more."""
@@ -75,7 +75,7 @@ class Callbacks:
 
     def next_deadline(self) -> int | None:
         """When a revocation callback that runs has taken too long."""
-        is_timed = self.is_running and self._open is not None and self._open.question.kind is QuestionKind.REVOKED
+        is_timed = self.is_running and self._open is not None and self._open.wanted.kind is CallbackKind.REVOKED
         return self._open.deadline_ms if is_timed and self._open is not None else None
 
     def must_leave(self, now_ms: int) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.exchange import CallbackDone, CallbackKind, Identity, Start
 from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import CallbackDone, Identity, QuestionKind, Start
 from kohort.client.membership.callbacks import Callbacks
 from kohort.client.membership.idleness import Idleness
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
@@ -167,15 +167,15 @@ class Member(ABC):
         self._is_waiting_for_poll = False
 
     def on_callback_done(self, done: CallbackDone, now_ms: int) -> None:
-        """The application has dealt with a question."""
+        """The application has dealt with a callback."""
         self._polled_ms = now_ms
-        question = self.callbacks.on_done(done.question)
-        if question is None:
+        wanted = self.callbacks.on_done(done.number)
+        if wanted is None:
             return
-        if question.kind is QuestionKind.REVOKED:
-            self._on_revoked(set(question.partitions), now_ms)
-        elif question.kind is QuestionKind.ASSIGNED:
-            self.owned.update(question.partitions)
+        if wanted.kind is CallbackKind.REVOKED:
+            self._on_revoked(set(wanted.partitions), now_ms)
+        elif wanted.kind is CallbackKind.ASSIGNED:
+            self.owned.update(wanted.partitions)
             self._host.start_reading(done.starts, now_ms)
             self._move(Step.ACKNOWLEDGED)
             self._after_assignment(now_ms)
@@ -184,8 +184,8 @@ class Member(ABC):
 
     def answer_for_nobody(self, now_ms: int) -> None:
         """The application is gone: what it is asked counts as answered, without progress."""
-        while (question := self.callbacks.open_question) is not None:
-            self.on_callback_done(CallbackDone(question=question.number, consumed={}, starts={}), now_ms)
+        while (wanted := self.callbacks.open) is not None:
+            self.on_callback_done(CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
 
     def leave(self, then: Later, now_ms: int) -> None:
         """Give everything up and go; `then` follows when that is done, at once for one that is no member."""
@@ -212,7 +212,7 @@ class Member(ABC):
         self._move(Step.MUST_REVOKE)
         self._host.stop_reading(sorted(partitions))
         self._move(Step.FETCH_STOPPED)
-        self.callbacks.ask(QuestionKind.REVOKED, partitions, now_ms)
+        self.callbacks.ask(CallbackKind.REVOKED, partitions, now_ms)
 
     def _on_revoked(self, partitions: set[TopicPartition], now_ms: int) -> None:
         self._move(Step.ACKNOWLEDGED)
@@ -264,15 +264,15 @@ class Member(ABC):
         if partitions:
             self._round += 1
             self._move(Step.GAINED)
-            self.callbacks.ask(QuestionKind.ASSIGNED, partitions, now_ms)
+            self.callbacks.ask(CallbackKind.ASSIGNED, partitions, now_ms)
         elif self.state is not MemberState.STABLE:
             self._move(Step.SETTLED)
 
     def _take_half_gained(self) -> None:
         """Partitions that the application is just being told of may be held by it already: they count as owned."""
-        question = self.callbacks.open_question
-        if question is not None and question.kind is QuestionKind.ASSIGNED:
-            self.owned.update(question.partitions)
+        wanted = self.callbacks.open
+        if wanted is not None and wanted.kind is CallbackKind.ASSIGNED:
+            self.owned.update(wanted.partitions)
         self.callbacks.drop()
 
     # -- losing ---------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Member(ABC):
         self._requests.warn(f"member {self.member_id} of group {self.group_id} lost its partitions: {why}")
         self._drop_everything(Step.LOST)
         if self.owned:
-            self.callbacks.ask(QuestionKind.LOST, self.owned, now_ms)
+            self.callbacks.ask(CallbackKind.LOST, self.owned, now_ms)
         else:
             self._on_loss_acknowledged(now_ms)
 
@@ -319,7 +319,7 @@ class Member(ABC):
             return
         self._drop_everything(Step.REFUSED)
         if self.owned:
-            self.callbacks.ask(QuestionKind.LOST, self.owned, now_ms)
+            self.callbacks.ask(CallbackKind.LOST, self.owned, now_ms)
             self.owned.clear()
         self._host.on_trouble(error, is_fatal=True)
         self._finish_leave(now_ms)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.client.consumer.core.exchange import CallbackKind, Subscribed
 from kohort.client.events import Failure
-from kohort.client.exchange import QuestionKind, Subscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_subscription
@@ -15,7 +15,7 @@ from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from support.classic_dialogue import ClassicDialogue
 from support.consumer_dialogue import orders
 
-ASSIGNED, REVOKED, LOST = QuestionKind.ASSIGNED, QuestionKind.REVOKED, QuestionKind.LOST
+ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kohort.client.consumer.core.exchange import CallbackKind
 from kohort.client.events import Failure
-from kohort.client.exchange import QuestionKind
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import encode_assignment
 from kohort.wire.messages import consumer_group_describe, describe_groups
@@ -65,7 +65,7 @@ def test_partition_that_comes_soon_ends_it_unsaid(member: ConsumerDialogue) -> N
     idle_for(member, 2_000)
     member.advance(4_000)
     member.reply(epoch=2, assigned=[1])
-    member.acknowledge(QuestionKind.ASSIGNED, 1)
+    member.acknowledge(CallbackKind.ASSIGNED, 1)
     idle_for(member, 10_000)
     for _ in member.find(ConsumerGroupDescribeRequest):
         describe(member, 9)

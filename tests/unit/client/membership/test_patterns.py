@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from kohort.client.consumer.core.exchange import CallbackKind, Subscribed
+from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.events import Failure
-from kohort.client.exchange import QuestionKind, Subscribed
 from kohort.client.membership.states import MemberState
-from kohort.client.patterns import choose_pattern
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import decode_subscription
@@ -43,7 +43,7 @@ def test_partitions_of_topics_that_were_never_named_are_read() -> None:
     member.topics["refunds"] = (REFUNDS, 2)
     member.take(PATTERN)
     member.reply(epoch=1, assigned={REFUNDS: [0, 1]})
-    member.acknowledge(QuestionKind.ASSIGNED, 0, 1, topic="refunds")
+    member.acknowledge(CallbackKind.ASSIGNED, 0, 1, topic="refunds")
 
     member.settle()
     assert set(member.fetching()) == {TopicPartition("refunds", 0), TopicPartition("refunds", 1)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.exchange import QuestionKind
+from kohort.client.consumer.core.exchange import CallbackKind
 from kohort.client.membership.states import MemberState
 from kohort.errors import ConfigError, ErrorCode, FencedError
 from kohort.wire.embedded import encode_subscription
@@ -17,7 +17,7 @@ from kohort.wire.messages.sync_group import SyncGroupRequest
 from support.classic_dialogue import ClassicDialogue
 from support.consumer_dialogue import ConsumerDialogue
 
-REVOKED = QuestionKind.REVOKED
+REVOKED = CallbackKind.REVOKED
 
 
 @pytest.fixture

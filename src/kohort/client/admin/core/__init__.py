@@ -1,0 +1,1 @@
+"""The admin client's decisions: a machine without clock, loop or thread."""

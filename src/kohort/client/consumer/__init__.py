@@ -1,0 +1,1 @@
+"""The consumer: its door and the application's side of it."""

@@ -1,0 +1,1 @@
+"""The consumer's decisions: a machine without clock, loop or thread."""

@@ -1,0 +1,397 @@
+"""The consumer's machine: takes events of the application and of the network, returns what is to be done.
+
+Laws: all of the consumer's decisions about network, membership and offsets are made here and in the parts below, from
+events and the time alone; nothing here waits, sleeps or reads a clock.
+Source: architecture rules 1, 2 and 6; the consumer threading refactor (CTR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never
+
+from kohort.client.actions import Action, Stop
+from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.exchange import (
+    CallbackDone,
+    CallbackStarted,
+    ChunkTaken,
+    CloseAsked,
+    CommitAsked,
+    CommittedAsked,
+    ConsumerEvent,
+    OffsetsAsked,
+    PartitionsAsked,
+    PartitionsAssigned,
+    Paused,
+    Polled,
+    PositionAsked,
+    Recovered,
+    Sought,
+    Start,
+    Subscribed,
+    Trouble,
+    Unsubscribed,
+)
+from kohort.client.consumer.core.group import Group
+from kohort.client.consumer.core.readings import Readings
+from kohort.client.consumer.core.subscription import Subscription
+from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
+from kohort.client.fetch.fetch_sender import FetchSender
+from kohort.client.membership.classic_member import ClassicMember
+from kohort.client.membership.consumer_member import ConsumerMember
+from kohort.client.membership.member import Later, Member
+from kohort.client.membership.states import MemberState
+from kohort.client.offsets.lookups import Lookups
+from kohort.client.offsets.queries import OffsetQueries
+from kohort.client.options import ClientSettings, ConsumerSettings
+from kohort.client.requests import Requests
+from kohort.errors import BrokersUnreachableError, KohortError, StateError, UnknownTopicError
+from kohort.ids import TopicPartition
+
+
+class ConsumerMachine:
+    """Everything that a consumer does in the background.
+
+    Args:
+        client: addresses, pauses and timeouts.
+        settings: the consumer's own options.
+        member_id: made by the client for KIP-848, kept for its lifetime.
+    """
+
+    def __init__(self, client: ClientSettings, settings: ConsumerSettings, *, member_id: str) -> None:
+        self._client = client
+        self._settings = settings
+        self._member_id = member_id
+        self._requests = Requests(request_timeout_ms=client.request_timeout_ms)
+        self._cluster = Cluster(
+            self._requests,
+            bootstrap=client.bootstrap,
+            retry=client.retry,
+            max_age_ms=client.metadata_max_age_ms,
+            on_change=self._on_cluster_change,
+            on_unreachable=self._on_unreachable,
+        )
+        self._queries = OffsetQueries(
+            self._requests, self._cluster, is_read_committed=settings.is_read_committed, retry=client.retry
+        )
+        self._group: Group | None = None
+        if settings.group_id is not None:
+            self._group = Group(
+                self._requests,
+                self._cluster,
+                self,
+                settings,
+                retry=client.retry,
+                on_refused=self._on_group_refused,
+            )
+        committed = None if self._group is None else self._group.committed
+        self._readings = Readings(
+            self._queries,
+            committed=committed,
+            reset=settings.auto_offset_reset,
+            on_trouble=self._on_partition_trouble,
+            deliver=self._requests.deliver,
+            on_skipped=None if self._group is None or settings.is_reset_chosen else self._on_skipped,
+        )
+        self._sender = FetchSender(
+            self._requests,
+            self._cluster,
+            self._readings,
+            settings,
+            retry=client.retry,
+            on_trouble=self._on_partition_trouble,
+        )
+        self._lookups = Lookups(self._requests, self._cluster, self._queries, self._readings, committed)
+        self._member: Member | None = None
+        self._subscription = Subscription(self._requests, self._cluster, may_create=settings.allow_auto_create_topics)
+        self._is_unreachable = False
+        self._closing: CloseAsked | None = None
+        self._is_over = False
+
+    # -- the driver -------------------------------------------------------------------------------------------------
+
+    def handle(self, event: ConsumerEvent | DriverEvent, now_ms: int) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case ResponseReceived() | RequestFailed():
+                self._on_answer(event, now_ms)
+            case DeadlineReached():
+                pass
+            case Polled() | CallbackStarted() | CallbackDone() | CommitAsked() | ChunkTaken():
+                self._on_progress(event, now_ms)
+            case Subscribed() | Unsubscribed() | PartitionsAssigned() | Sought() | Paused() | CloseAsked():
+                self._on_change(event, now_ms)
+            case CommittedAsked():
+                self._lookups.on_committed(event, now_ms)
+            case OffsetsAsked():
+                self._lookups.on_offsets(event, now_ms)
+            case PositionAsked():
+                self._lookups.on_position(event)
+            case PartitionsAsked():
+                self._lookups.on_partitions(event, now_ms)
+            case _:
+                assert_never(event)
+        self._tick(now_ms)
+        return self._requests.drain()
+
+    def next_deadline(self) -> int | None:
+        """When something is due without an event."""
+        if self._is_over:
+            return None
+        deadlines = [
+            None if self._closing is None else self._closing.deadline_ms,
+            None if self._member is None else self._member.next_deadline(),
+            None if self._group is None else self._group.next_deadline(),
+            self._queries.next_deadline(),
+            self._lookups.next_deadline(),
+            self._sender.next_deadline(),
+            self._cluster.next_deadline(),
+        ]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _tick(self, now_ms: int) -> None:
+        if self._is_over:
+            return
+        if self._closing is not None and now_ms >= self._closing.deadline_ms:
+            self._finish(now_ms)
+            return
+        if self._member is not None:
+            if self._closing is not None and self._closing.is_forgotten:
+                self._member.answer_for_nobody(now_ms)
+            self._member.on_tick(now_ms)
+        self._readings.on_tick(now_ms)
+        self._follow_topics(now_ms)
+        self._queries.on_tick(now_ms)
+        self._sender.on_tick(now_ms)
+        self._lookups.on_tick(now_ms)
+        if self._group is not None:
+            self._group.on_tick(now_ms)
+        self._cluster.on_tick(now_ms)
+        if self._member is not None:
+            self._member.tell_identity()
+
+    def _on_answer(self, event: ResponseReceived | RequestFailed, now_ms: int) -> None:
+        self._requests.answer(event, now_ms)
+        is_refused = isinstance(event, RequestFailed) and event.failure in (Failure.UNREACHABLE, Failure.NO_BROKER)
+        if is_refused and self._closing is not None and not self._is_over:
+            # The broker is gone: nobody will take the last commit, and the session ends there without us.
+            self._finish(now_ms)
+
+    # -- events of the application ------------------------------------------------------------------------------------
+
+    def _on_progress(
+        self, event: Polled | CallbackStarted | CallbackDone | CommitAsked | ChunkTaken, now_ms: int
+    ) -> None:
+        match event:
+            case Polled(consumed=consumed):
+                self._note_consumed(consumed, now_ms)
+                if self._member is not None:
+                    self._member.on_polled(now_ms)
+            case ChunkTaken(sizes=sizes):
+                self._sender.buffer.release(sizes)
+            case CallbackStarted(number=number):
+                if self._member is not None:
+                    self._member.callbacks.on_started(number, now_ms)
+            case CallbackDone():
+                self._note_consumed(event.consumed, now_ms)
+                if self._member is not None:
+                    self._member.on_callback_done(event, now_ms)
+            case CommitAsked():
+                self._commit(event)
+            case _:
+                assert_never(event)
+
+    def _on_change(
+        self, event: Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | CloseAsked, now_ms: int
+    ) -> None:
+        match event:
+            case Subscribed(topics=topics, pattern=pattern):
+                self._subscribe(topics, pattern, now_ms)
+            case Unsubscribed(ticket=ticket):
+                self._leave(lambda _: self._requests.complete(ticket), now_ms)
+            case PartitionsAssigned(starts=starts):
+                self._assign(starts, now_ms)
+            case Sought(partition=partition, fence=fence, offset=offset):
+                self._readings.seek(partition, fence, offset)
+            case Paused(partitions=partitions, is_paused=is_paused):
+                for partition in partitions:
+                    reading = self._readings.get(partition)
+                    if reading is not None:
+                        reading.is_paused = is_paused
+                        reading.is_giving_way = False
+            case CloseAsked():
+                self._closing = event
+                self._leave(self._finish, now_ms)
+            case _:
+                assert_never(event)
+
+    def _subscribe(self, topics: tuple[str, ...], pattern: str | None, now_ms: int) -> None:
+        assert self._settings.group_id is not None, "the door refuses this"
+        self._subscription.replace(topics, pattern)
+        if self._member is None:
+            self._member = self._build_member(is_classic=self._settings.group_protocol == "classic")
+        self._member.subscribe(topics, now_ms, pattern=pattern)
+
+    def _build_member(self, *, is_classic: bool) -> Member:
+        assert self._group is not None
+        build = ClassicMember if is_classic else ConsumerMember
+        return build(
+            self,
+            self._requests,
+            self._cluster,
+            self._group.lookup,
+            self._settings,
+            member_id="" if is_classic else self._member_id,
+            retry=self._client.retry,
+        )
+
+    def _assign(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
+        gone = [reading.partition for reading in self._readings.all() if reading.partition not in starts]
+        if self._group is not None:
+            deadline_ms = now_ms + self._requests.request_timeout_ms
+            self._group.commits.commit_consumed(gone, lambda _: None, deadline_ms=deadline_ms, now_ms=now_ms)
+        self._subscription.replace(())
+        self._readings.stop(gone)
+        self._readings.start(starts)
+
+    def _leave(self, then: Later, now_ms: int) -> None:
+        """Commit, give everything up, be a member no more."""
+
+        def left(now_ms: int) -> None:
+            self._subscription.replace(())
+            self._readings.stop([reading.partition for reading in self._readings.all()])
+            then(now_ms)
+
+        if self._member is not None and self._member.state is not MemberState.UNSUBSCRIBED:
+            self._member.leave(left, now_ms)
+            return
+        self._member = None
+        partitions = [reading.partition for reading in self._readings.all()]
+        self._readings.stop(partitions)
+        self.commit_before_revocation(partitions, now_ms + self._requests.request_timeout_ms, left, now_ms)
+
+    def _finish(self, now_ms: int) -> None:
+        if self._is_over or self._closing is None:
+            return
+        self._is_over = True
+        self._fail_all(StateError("this consumer is closed"), now_ms)
+        self._requests.complete(self._closing.ticket)
+        self._requests.add(Stop())
+
+    def _commit(self, event: CommitAsked) -> None:
+        assert self._group is not None, "the door refuses this"
+
+        def then(error: KohortError | None, _: int) -> None:
+            if error is None:
+                self._requests.complete(event.ticket)
+            else:
+                self._requests.fail(event.ticket, error)
+
+        self._group.commits.commit(event.offsets, then, deadline_ms=event.deadline_ms)
+
+    def _note_consumed(self, consumed: Mapping[TopicPartition, int], now_ms: int) -> None:
+        if self._group is not None:
+            mine = {each: offset for each, offset in consumed.items() if self.holds(each)}
+            self._group.commits.on_consumed(mine, now_ms)
+
+    # -- the cluster --------------------------------------------------------------------------------------------------
+
+    def _follow_topics(self, now_ms: int) -> None:
+        wanted = {reading.partition.topic for reading in self._readings.all()} | self._lookups.topics()
+        if self._member is not None:
+            wanted |= self._member.followed_topics()
+        if wanted or self._group is not None:
+            self._subscription.follow(wanted, now_ms)
+
+    def _on_cluster_change(self, now_ms: int) -> None:
+        if self._is_unreachable and not self._cluster.is_cut_off:
+            self._is_unreachable = False
+            self._requests.deliver(Recovered())
+        readings = self._readings.all()
+        missing = self._subscription.find_missing((reading.partition.topic for reading in readings), now_ms)
+        for reading in readings:
+            if reading.partition.topic in missing and not reading.is_stuck:
+                reading.is_stuck = True
+                self._on_partition_trouble(reading.partition, UnknownTopicError(reading.partition.topic))
+
+    def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
+        self._is_unreachable = True
+        self._fail_all(error, now_ms)
+        self.on_trouble(error, is_fatal=False)
+        if self._closing is not None:
+            self._finish(now_ms)
+
+    def _on_group_refused(self, error: KohortError, now_ms: int) -> None:
+        self._fail_all(error, now_ms)
+        self.on_trouble(error, is_fatal=True)
+
+    def _fail_all(self, error: KohortError, now_ms: int) -> None:
+        """End everything that the application waits for."""
+        self._queries.fail_all(error, now_ms)
+        if self._group is not None:
+            self._group.fail_all(error, now_ms)
+        self._lookups.fail_all(error)
+
+    def _on_partition_trouble(self, partition: TopicPartition, error: KohortError) -> None:
+        reading = self._readings.get(partition)
+        fence = None if reading is None else reading.fence
+        self._requests.deliver(Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
+
+    def _on_skipped(self, count: int) -> None:
+        records = "1 older record is" if count == 1 else f"{count} older records are"
+        self._requests.warn(
+            f"group {self._settings.group_id} starts at the end of the log; "
+            f"{records} read with auto_offset_reset='earliest'"
+        )
+
+    # -- what the parts need: membership's Host, commits' Committer -------------------------------------------------
+
+    def identity(self) -> tuple[str, int] | None:
+        """Member id and epoch for commits."""
+        member = self._member
+        if member is None or member.state is MemberState.UNSUBSCRIBED:
+            return ("", -1)
+        is_member = member.epoch > 0 and member.state not in (MemberState.FENCED, MemberState.FATAL)
+        return (member.member_id, member.epoch) if is_member else None
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether offsets of that partition are ours to commit."""
+        if self._member is None or self._member.state is MemberState.UNSUBSCRIBED:
+            return True
+        return self.identity() is not None and partition in self._member.owned
+
+    def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
+        """Fetch these partitions from now on."""
+        self._readings.start(starts)
+
+    def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
+        """Fetch these partitions no more."""
+        self._readings.stop(partitions)
+
+    def commit_before_revocation(
+        self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
+    ) -> None:
+        """Commit what was consumed of these partitions; `then` follows in any case."""
+        if self._group is None:
+            then(now_ms)
+            return
+        self._group.commits.commit_consumed(partitions, then, deadline_ms=deadline_ms, now_ms=now_ms)
+
+    def forget_consumed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing of these is committed any more."""
+        if self._group is not None:
+            self._group.commits.forget(partitions)
+
+    def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
+        """Tell the application at its next poll."""
+        self._requests.deliver(Trouble(error=error, is_fatal=is_fatal))
+
+    def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
+        """Go on with the classic protocol."""
+        assert self._member is not None
+        lost = "; group.remote.assignor has no effect there" if self._settings.group_remote_assignor else ""
+        self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
+        topics, pattern = self._member.topics, self._member.pattern
+        self._member = self._build_member(is_classic=True)
+        self._member.subscribe(topics, now_ms, pattern=pattern)

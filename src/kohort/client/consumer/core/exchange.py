@@ -1,0 +1,264 @@
+"""What a consumer's two sides say to each other: the application's thread and the machine behind the I/O thread.
+
+Laws: values only; the application's side numbers its readings of a partition (`Fence`), so that data that was fetched
+for an earlier assignment or an earlier seek is recognised and dropped on both sides.
+Source: the consumer threading refactor (CTR): application events and background events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NewType
+
+from kohort.errors import KohortError
+from kohort.ids import TopicPartition
+
+#: Number of a reading: a new one with each assignment and each seek of a partition.
+Fence = NewType("Fence", int)
+
+# -- to the machine -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """How to read a partition; `offset` `None` means from the committed offset, or as `auto.offset.reset` says."""
+
+    fence: Fence
+    offset: int | None = None
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribed:
+    """The application wants these topics as a member of its group, in place of those before."""
+
+    topics: tuple[str, ...]
+    #: In place of names: what the names of topics have to match, as a whole.
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsubscribed:
+    """Commit, leave the group, read nothing; the ticket ends when that is done."""
+
+    ticket: object
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAssigned:
+    """The application has chosen its partitions by hand, in place of those before."""
+
+    starts: Mapping[TopicPartition, Start]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """Read on from another offset."""
+
+    partition: TopicPartition
+    fence: Fence
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """Fetch these partitions no more, or (`is_paused` false) again."""
+
+    partitions: tuple[TopicPartition, ...]
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """The application is in `poll`: it has returned from everything below these offsets.
+
+    Only partitions whose offset has changed since the last such event are named.
+    """
+
+    consumed: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkTaken:
+    """So many bytes of these partitions' fetched data are not held any more."""
+
+    sizes: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackStarted:
+    """The application's callback for with that number runs."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackDone:
+    """The application's side has dealt with the wanted callback of that number."""
+
+    number: int
+    #: Offsets below which the application has returned, of partitions that were given up.
+    consumed: Mapping[TopicPartition, int]
+    #: How to read the partitions that were gained.
+    starts: Mapping[TopicPartition, Start]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitAsked:
+    """Commit these offsets for the group."""
+
+    offsets: Mapping[TopicPartition, int]
+    ticket: object
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedAsked:
+    """Which offsets has the group committed? The answer maps each partition to an offset or `None`."""
+
+    partitions: tuple[TopicPartition, ...]
+    ticket: object
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsAsked:
+    """Which offset does each timestamp stand for (-2 the first, -1 the next to be written)?
+
+    The answer maps each partition to `(offset, timestamp)`, or to `None` where no record is that young.
+    """
+
+    timestamps: Mapping[TopicPartition, int]
+    ticket: object
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionAsked:
+    """From where will that partition be read? Asked while the application's side does not know."""
+
+    partition: TopicPartition
+    ticket: object
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAsked:
+    """Which partitions does a topic have? The answer is a list of numbers, empty if there is no such topic."""
+
+    topic: str
+    ticket: object
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseAsked:
+    """Commit, leave, end; the ticket ends when that is done, the driver stops at the deadline at the latest."""
+
+    ticket: object
+    deadline_ms: int
+    #: Nobody runs callbacks any more: those that are wanted are answered as if there were none.
+    is_forgotten: bool = False
+
+
+ConsumerEvent = (
+    Subscribed
+    | Unsubscribed
+    | PartitionsAssigned
+    | Sought
+    | Paused
+    | Polled
+    | ChunkTaken
+    | CallbackStarted
+    | CallbackDone
+    | CommitAsked
+    | CommittedAsked
+    | OffsetsAsked
+    | PositionAsked
+    | PartitionsAsked
+    | CloseAsked
+)
+
+# -- to the application ---------------------------------------------------------------------------------------------
+
+
+class CallbackKind(Enum):
+    """Which of the application's callbacks is wanted."""
+
+    REVOKED = "revoked"
+    ASSIGNED = "assigned"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackWanted:
+    """The machine waits for the application to deal with a change of its partitions."""
+
+    number: int
+    kind: CallbackKind
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who the member is now; epoch -1 means that it is no member."""
+
+    member_id: str
+    epoch: int
+    #: The coordinator has said what this member reads, be it nothing.
+    has_assignment: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Record batches of one partition, as they came; `records` refers to the response's own buffer."""
+
+    partition: TopicPartition
+    fence: Fence
+    #: First offset that is wanted: the first batch may begin before it.
+    offset: int
+    #: Offset after the last batch.
+    next_offset: int
+    records: memoryview
+    #: Bytes to report in `ChunkTaken`.
+    size_bytes: int
+    #: (producer id, first offset) of transactions that were aborted, for readers of committed records only.
+    aborted: Sequence[tuple[int, int]]
+
+
+def empty_chunk(partition: TopicPartition, fence: Fence, offset: int) -> Chunk:
+    """No data, but where it goes on: auto.offset.reset has sent this reading there."""
+    nothing = memoryview(b"")
+    return Chunk(
+        partition=partition, fence=fence, offset=offset, next_offset=offset, records=nothing, size_bytes=0, aborted=()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """An error for the next `poll`; a fatal one is raised by every `poll` until the subscription changes."""
+
+    error: KohortError
+    is_fatal: bool
+    #: The partition that cannot be read, if it is about one, and the reading that failed.
+    partition: TopicPartition | None = None
+    fence: Fence | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveWay:
+    """Data of a paused partition is in the way of others: drop it, it is read again when the partition goes on."""
+
+    partition: TopicPartition
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """A broker has answered: an earlier report that none can be reached is out of date."""
+
+
+Delivery = CallbackWanted | Identity | Chunk | Trouble | GiveWay | Recovered

@@ -1,0 +1,66 @@
+"""What a consumer with a group has, member or not: the coordinator, commits, and questions about commits.
+
+Source: Kafka's consumer API, in which group management is optional and offset management is too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kohort.client.cluster import Cluster
+from kohort.client.coordinator_lookup import CoordinatorLookup
+from kohort.client.offsets.commits import Commits, Committer
+from kohort.client.offsets.committed import CommittedOffsets
+from kohort.client.options import ConsumerSettings
+from kohort.client.requests import Requests
+from kohort.client.retry import Backoff
+from kohort.errors import KohortError
+
+
+class Group:
+    """The group's side of a consumer; membership comes on top.
+
+    Args:
+        committer: in whose name offsets are committed and asked for.
+        on_refused: called with the error and the time when the group may not be used at all.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        cluster: Cluster,
+        committer: Committer,
+        settings: ConsumerSettings,
+        *,
+        retry: Backoff,
+        on_refused: Callable[[KohortError, int], None],
+    ) -> None:
+        assert settings.group_id is not None
+        group_id = settings.group_id
+        self.lookup = CoordinatorLookup(requests, cluster, group_id=group_id, retry=retry, on_refused=on_refused)
+        self.commits = Commits(
+            requests,
+            self.lookup,
+            committer,
+            group_id=group_id,
+            instance_id=settings.group_instance_id,
+            auto_interval_ms=settings.auto_commit_interval_ms if settings.enable_auto_commit else None,
+            retry=retry,
+        )
+        self.committed = CommittedOffsets(requests, self.lookup, committer, group_id=group_id, retry=retry)
+
+    def next_deadline(self) -> int | None:
+        """When `on_tick` has something to do."""
+        parts = (self.commits, self.committed, self.lookup)
+        return min((deadline for part in parts if (deadline := part.next_deadline()) is not None), default=None)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Do what is due; the look-up comes last, since the others may ask for it."""
+        self.commits.on_tick(now_ms)
+        self.committed.on_tick(now_ms)
+        self.lookup.on_tick(now_ms)
+
+    def fail_all(self, error: KohortError, now_ms: int) -> None:
+        """End everything that somebody waits for."""
+        self.commits.fail_all(error, now_ms)
+        self.committed.fail_all(error, now_ms)

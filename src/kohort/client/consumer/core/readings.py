@@ -1,0 +1,243 @@
+"""From where each partition is read: the table of readings, and finding a first offset for those that have none.
+
+Laws: a reading has the fence that the application's side gave it; an answer that was asked under another fence changes
+nothing; a partition without a first offset is not fetched. A paused partition needs none, so none is looked for.
+Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.client.actions import Endpoint
+from kohort.client.consumer.core.exchange import Chunk, Fence, Start, empty_chunk
+from kohort.client.offsets.committed import CommittedOffsets
+from kohort.client.offsets.queries import EARLIEST, LATEST, OffsetQueries, Result
+from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.ids import TopicPartition
+
+#: A look-up without an answer for so long starts again; it has no other limit.
+_PATIENCE_MS: Final = 30_000
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reading:
+    """One partition that is being read."""
+
+    partition: TopicPartition
+    fence: Fence
+    #: Next offset to fetch; `None` while that is being found.
+    offset: int | None
+    is_paused: bool
+    #: The committed offset counts no more: start where `auto.offset.reset` says.
+    must_reset: bool = False
+    #: It was read already when it was reset: the application has to hear of its new offset.
+    is_sent_elsewhere: bool = False
+    #: It cannot be read until the application seeks.
+    is_stuck: bool = False
+    #: A look-up of its first offset is under way.
+    is_asked: bool = False
+    #: The application wants to know its offset, though it may be paused.
+    is_wanted: bool = False
+    #: No fetch before this instant: the last one failed.
+    not_before_ms: int = 0
+    attempts: int = 0
+    #: Replica to read from (KIP-392); -1 means the leader.
+    preferred_node: int = -1
+    #: Broker that a fetch of it is under way to.
+    asked_of: Endpoint | None = None
+    #: A fetch that did not wait found nothing: it waits for data together with its broker's other partitions.
+    is_waiting: bool = False
+    #: The application was told to drop what it holds of this paused partition.
+    is_giving_way: bool = False
+
+
+class Readings:
+    """The partitions that are being read.
+
+    Args:
+        committed: asked for committed offsets; `None` without a group.
+        reset: `earliest`, `latest` or `none`.
+        on_trouble: told of a partition for which no first offset can be found.
+        deliver: takes to the application's side where a reading goes on whose offset did not exist.
+        on_skipped: told how many records lie before the ends at which partitions without a committed offset start;
+            `None` if nobody wants to know.
+    """
+
+    def __init__(
+        self,
+        queries: OffsetQueries,
+        *,
+        committed: CommittedOffsets | None,
+        reset: str,
+        on_trouble: Callable[[TopicPartition, KohortError], None],
+        deliver: Callable[[Chunk], None],
+        on_skipped: Callable[[int], None] | None = None,
+    ) -> None:
+        self._queries = queries
+        self._committed = committed
+        self._reset: Final = reset
+        self._on_trouble = on_trouble
+        self._deliver = deliver
+        self._on_skipped = on_skipped
+        #: Partitions whose start at the end was told: each rebalance starts there anew until something is committed.
+        self._told: set[TopicPartition] = set()
+        self._table: dict[TopicPartition, Reading] = {}
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._table
+
+    def get(self, partition: TopicPartition) -> Reading | None:
+        """The reading of a partition, if there is one."""
+        return self._table.get(partition)
+
+    def current(self, partition: TopicPartition, fence: Fence) -> Reading | None:
+        """The reading of a partition if it still has that fence."""
+        reading = self._table.get(partition)
+        return reading if reading is not None and reading.fence == fence else None
+
+    def all(self) -> list[Reading]:
+        """Every reading, the one that has waited longest for data first."""
+        return list(self._table.values())
+
+    def to_back(self, reading: Reading) -> None:
+        """It just got data: others come first next time."""
+        self._table[reading.partition] = self._table.pop(reading.partition)
+
+    def start(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """Read these partitions; one that is read under the same fence already goes on as it is."""
+        for partition, start in starts.items():
+            old = self._table.get(partition)
+            if old is not None and old.fence == start.fence:
+                old.is_paused = start.is_paused
+                continue
+            self._table[partition] = Reading(
+                partition=partition, fence=start.fence, offset=start.offset, is_paused=start.is_paused
+            )
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these no more."""
+        for partition in partitions:
+            self._table.pop(partition, None)
+
+    def seek(self, partition: TopicPartition, fence: Fence, offset: int) -> None:
+        """Read on elsewhere; a partition that is not read is none of our business."""
+        old = self._table.get(partition)
+        if old is not None:
+            self._table[partition] = Reading(partition=partition, fence=fence, offset=offset, is_paused=old.is_paused)
+
+    def reset(self, reading: Reading, why: str) -> None:
+        """Its offset is out of range: start where the option says."""
+        if self._reset == "none":
+            self._give_up(reading, f"{why}, and auto.offset.reset is none: seek to an offset that exists")
+        else:
+            reading.is_sent_elsewhere = reading.is_sent_elsewhere or reading.offset is not None
+            reading.offset = None
+            reading.must_reset = True
+
+    def on_tick(self, now_ms: int) -> None:
+        """Find first offsets for readings that have none."""
+        idle = [
+            reading
+            for reading in self._table.values()
+            if reading.offset is None
+            and (reading.is_wanted or not reading.is_paused)
+            and not (reading.is_asked or reading.is_stuck)
+        ]
+        if not idle:
+            return
+        if self._committed is not None:
+            uncommitted = [reading for reading in idle if not reading.must_reset]
+            if uncommitted:
+                self._ask_committed(self._committed, uncommitted, now_ms)
+            idle = [reading for reading in idle if reading.must_reset]
+        if idle:
+            self._ask_reset(idle, now_ms)
+
+    def _ask_committed(self, committed: CommittedOffsets, readings: list[Reading], now_ms: int) -> None:
+        for reading in readings:
+            reading.is_asked = True
+
+        def then(result: Mapping[TopicPartition, int | None] | KohortError, _: int) -> None:
+            for reading in self._still_wanted(readings):
+                if isinstance(result, KohortError):
+                    self._on_error(reading, result)
+                elif result[reading.partition] is not None:
+                    reading.offset = result[reading.partition]
+                else:
+                    self.reset(reading, f"{reading.partition} has no committed offset")
+
+        committed.ask(
+            [reading.partition for reading in readings], then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms
+        )
+
+    def _ask_reset(self, readings: list[Reading], now_ms: int) -> None:
+        if self._reset == "none":
+            for reading in readings:
+                self._give_up(
+                    reading, f"{reading.partition} has no offset to start from, and auto.offset.reset is none"
+                )
+            return
+        for reading in readings:
+            reading.is_asked = True
+
+        def then(result: Result, now_ms: int) -> None:
+            begun: dict[TopicPartition, int] = {}
+            for reading in self._still_wanted(readings):
+                if isinstance(result, KohortError):
+                    self._on_error(reading, result)
+                    continue
+                found = result[reading.partition]
+                # Nothing is below 0; an answer without an offset can only mean an empty log.
+                reading.offset = 0 if found is None else found[0]
+                reading.must_reset = False
+                if reading.is_sent_elsewhere:
+                    reading.is_sent_elsewhere = False
+                    self._deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
+                else:
+                    begun[reading.partition] = reading.offset
+            if begun and timestamp == LATEST:
+                self._count_skipped(begun, now_ms)
+
+        timestamp = EARLIEST if self._reset == "earliest" else LATEST
+        wanted = {reading.partition: timestamp for reading in readings}
+        self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms)
+
+    def _count_skipped(self, begun: Mapping[TopicPartition, int], now_ms: int) -> None:
+        ends = {partition: end for partition, end in begun.items() if partition not in self._told}
+        if self._on_skipped is None or not ends:
+            return
+        self._told.update(ends)
+        tell = self._on_skipped
+
+        def then(result: Result, _: int) -> None:
+            if isinstance(result, KohortError):
+                return
+            firsts = {partition: 0 if found is None else found[0] for partition, found in result.items()}
+            count = sum(end - firsts[partition] for partition, end in ends.items())
+            if count > 0:
+                tell(count)
+
+        wanted = dict.fromkeys(ends, EARLIEST)
+        self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms)
+
+    def _still_wanted(self, readings: Iterable[Reading]) -> list[Reading]:
+        wanted = []
+        for reading in readings:
+            reading.is_asked = False
+            is_current = self._table.get(reading.partition) is reading and not reading.is_stuck
+            if is_current and reading.offset is None:
+                wanted.append(reading)
+        return wanted
+
+    def _on_error(self, reading: Reading, error: KohortError) -> None:
+        if not error.retriable:
+            reading.is_stuck = True
+            self._on_trouble(reading.partition, error)
+
+    def _give_up(self, reading: Reading, why: str) -> None:
+        reading.offset = None
+        reading.is_stuck = True
+        self._on_trouble(reading.partition, BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, why))

@@ -1,0 +1,97 @@
+"""Runs the application's rebalance callbacks, in the application's thread, and tells the machine when they are done.
+
+Laws: a partition is off the assignment when its callback has returned, and on it before the callback begins; the
+machine gets its answer even if the callback raises, and the exception goes on to whoever polled.
+Source: the consumer threading refactor (CTR): callbacks run in the polling thread, the background waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from kohort.client.consumer.core.exchange import (
+    CallbackDone,
+    CallbackKind,
+    CallbackStarted,
+    CallbackWanted,
+    ConsumerEvent,
+)
+from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.ids import TopicPartition
+
+C = TypeVar("C")
+
+
+class Callbacks(NamedTuple, Generic[C]):
+    """What the application gave to `subscribe`."""
+
+    on_assigned: Callable[[C, list[TopicPartition]], None] | None = None
+    on_revoked: Callable[[C, list[TopicPartition]], None] | None = None
+    on_lost: Callable[[C, list[TopicPartition]], None] | None = None
+
+
+class Rebalancing(Generic[C]):
+    """Answers the callbacks that the machine wants.
+
+    Args:
+        post: takes events for the machine.
+        commits: whether what was consumed of revoked partitions is committed automatically.
+    """
+
+    def __init__(
+        self, handler: FetchHandler, deliveries: Deliveries, post: Callable[[ConsumerEvent], None], *, commits: bool
+    ) -> None:
+        self._handler = handler
+        self._deliveries = deliveries
+        self._post = post
+        self._commits = commits
+        self.callbacks: Callbacks[C] = Callbacks()
+        #: The application's code is running below us.
+        self.is_in_callback = False
+
+    def answer(self, consumer: C, *, with_progress: bool) -> None:
+        """Run the callbacks that the machine waits for.
+
+        Args:
+            consumer: handed to the callbacks.
+            with_progress: whether the application has returned from all that it was handed.
+        """
+        while self._deliveries.asked:
+            wanted = self._deliveries.asked.popleft()
+            partitions = self._prepare(wanted)
+            is_final = wanted.kind is CallbackKind.REVOKED and with_progress and self._commits
+            consumed = self._handler.positions(partitions) if is_final else {}
+            try:
+                self._run(consumer, wanted, partitions)
+            finally:
+                if wanted.kind is not CallbackKind.ASSIGNED:
+                    self._handler.forget(partitions)
+                starts = self._handler.starts(partitions)
+                self._post(CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
+
+    def _prepare(self, wanted: CallbackWanted) -> list[TopicPartition]:
+        if wanted.kind is CallbackKind.ASSIGNED:
+            self._handler.hold(wanted.partitions)
+            return list(wanted.partitions)
+        partitions = sorted(self._handler.assignment.intersection(wanted.partitions))
+        self._handler.stop(partitions)
+        return partitions
+
+    def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> None:
+        match wanted.kind:
+            case CallbackKind.ASSIGNED:
+                callback = self.callbacks.on_assigned
+            case CallbackKind.REVOKED:
+                callback = self.callbacks.on_revoked
+            case CallbackKind.LOST:
+                callback = self.callbacks.on_lost
+        if callback is None or not partitions:
+            return
+        self._post(CallbackStarted(number=wanted.number))
+        self.is_in_callback = True
+        try:
+            callback(consumer, partitions)
+        finally:
+            self.is_in_callback = False

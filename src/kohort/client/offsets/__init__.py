@@ -1,0 +1,1 @@
+"""Offsets of a group and of partitions: committed, asked for, looked up."""

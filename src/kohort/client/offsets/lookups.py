@@ -1,0 +1,124 @@
+"""What the application asks without changing anything: offsets, positions, partitions of a topic.
+
+Laws: each ticket ends once; nothing that is asked here starts or stops reading.
+Source: Kafka's consumer API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.exchange import CommittedAsked, OffsetsAsked, PartitionsAsked, PositionAsked
+from kohort.client.consumer.core.readings import Readings
+from kohort.client.offsets.committed import CommittedOffsets
+from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries, Result
+from kohort.client.requests import Requests
+from kohort.errors import ErrorCode, KohortError, KohortTimeoutError, StateError
+from kohort.ids import TopicPartition
+
+_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+class Lookups:
+    """Keeps what cannot be answered at once."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        cluster: Cluster,
+        queries: OffsetQueries,
+        readings: Readings,
+        committed: CommittedOffsets | None,
+    ) -> None:
+        self._requests = requests
+        self._cluster = cluster
+        self._queries = queries
+        self._readings = readings
+        self._committed = committed
+        self._positions: list[PositionAsked] = []
+        #: With the instant at which it was asked.
+        self._partitions: list[tuple[PartitionsAsked, int]] = []
+
+    def topics(self) -> set[str]:
+        """The topics of which the cluster's picture is needed."""
+        return self._queries.topics() | {asked.topic for asked, _ in self._partitions}
+
+    def on_offsets(self, asked: OffsetsAsked, now_ms: int) -> None:
+        """Ask the leaders."""
+
+        def then(result: Result, _: int) -> None:
+            self._settle(asked.ticket, result)
+
+        self._queries.ask(asked.timestamps, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
+
+    def on_committed(self, asked: CommittedAsked, now_ms: int) -> None:
+        """Ask the coordinator."""
+        if self._committed is None:
+            self._requests.fail(asked.ticket, StateError("there are no committed offsets without group_id"))
+            return
+
+        def then(result: Mapping[TopicPartition, int | None] | KohortError, _: int) -> None:
+            self._settle(asked.ticket, result)
+
+        self._committed.ask(asked.partitions, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
+
+    def on_position(self, asked: PositionAsked) -> None:
+        """Wait until the first offset is found."""
+        self._positions.append(asked)
+
+    def on_partitions(self, asked: PartitionsAsked, now_ms: int) -> None:
+        """Wait until the cluster's picture shows the topic."""
+        self._partitions.append((asked, now_ms))
+
+    def fail_all(self, error: KohortError) -> None:
+        """No broker can be reached."""
+        for asked, _ in self._partitions:
+            self._requests.fail(asked.ticket, error)
+        for position in self._positions:
+            self._requests.fail(position.ticket, error)
+        self._partitions.clear()
+        self._positions.clear()
+
+    def next_deadline(self) -> int | None:
+        """When somebody's patience ends."""
+        deadlines = [asked.deadline_ms for asked in self._positions]
+        deadlines += [min(asked.deadline_ms, since + UNKNOWN_TOPIC_GRACE_MS) for asked, since in self._partitions]
+        return min(deadlines, default=None)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Answer what can be answered by now."""
+        self._positions = [asked for asked in self._positions if not self._try_position(asked, now_ms)]
+        self._partitions = [entry for entry in self._partitions if not self._try_partitions(*entry, now_ms)]
+
+    def _try_position(self, asked: PositionAsked, now_ms: int) -> bool:
+        reading = self._readings.get(asked.partition)
+        if reading is None:
+            self._requests.fail(asked.ticket, StateError(f"{asked.partition} is not assigned"))
+        elif reading.offset is not None:
+            self._requests.complete(asked.ticket, reading.offset)
+        elif now_ms >= asked.deadline_ms or reading.is_stuck:
+            error = KohortTimeoutError(f"the position of {asked.partition} was not found in time")
+            self._requests.fail(asked.ticket, error)
+        else:
+            reading.is_wanted = True
+            return False
+        return True
+
+    def _try_partitions(self, asked: PartitionsAsked, since_ms: int, now_ms: int) -> bool:
+        topic = self._cluster.topics.get(asked.topic)
+        if topic is not None and topic.error is ErrorCode.NONE:
+            self._requests.complete(asked.ticket, list(topic.partitions))
+        elif topic is not None and topic.error in _MISSING and now_ms >= since_ms + UNKNOWN_TOPIC_GRACE_MS:
+            self._requests.complete(asked.ticket, [])
+        elif now_ms >= asked.deadline_ms:
+            self._requests.fail(asked.ticket, KohortTimeoutError(f"no answer about topic {asked.topic} in time"))
+        else:
+            return False
+        return True
+
+    def _settle(self, ticket: object, result: object) -> None:
+        if isinstance(result, KohortError):
+            self._requests.fail(ticket, result)
+        else:
+            self._requests.complete(ticket, result)

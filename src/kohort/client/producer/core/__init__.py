@@ -1,0 +1,1 @@
+"""The producer's decisions: a machine without clock, loop or thread."""

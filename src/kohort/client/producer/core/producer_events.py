@@ -1,0 +1,30 @@
+"""What the application asks of a producer's machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsSubmitted:
+    """There are records among the submissions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushAsked:
+    """Send at once; the ticket ends when every record submitted so far has an end, good or bad."""
+
+    ticket: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerCloseAsked:
+    """Flush, then end; at the deadline what is left fails. The ticket ends in either case."""
+
+    ticket: object
+    deadline_ms: int
+    #: Nothing is logged of what was lost: whoever closes has heard of it, or of something worse.
+    is_quiet: bool = False
+
+
+ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked

@@ -1,0 +1,308 @@
+"""The producer's machine: from submissions over batches to acknowledgements.
+
+Laws: nothing here reads a clock or does I/O; a record that was taken from the submissions ends exactly
+once, in its future.
+Source: architecture rule 6; KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from kohort.client.actions import Action, Lane, Stop
+from kohort.client.cluster import Cluster
+from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
+from kohort.client.options import ClientSettings
+from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState
+from kohort.client.producer.core.idempotence import Identity
+from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
+from kohort.client.producer.core.sender import Sender, SenderSettings
+from kohort.client.producer.core.submissions import PendingRecord, Submissions
+from kohort.client.requests import Answer, Requests, message_of
+from kohort.errors import (
+    BrokerError,
+    BrokersUnreachableError,
+    ConfigError,
+    ErrorCode,
+    KohortError,
+    KohortTimeoutError,
+    UnknownTopicError,
+)
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+#: How long a topic that is asked for may take to appear: the broker may be creating it.
+_TOPIC_PATIENCE_MS: Final = 3_000
+#: What is said of a topic that is not there, or was made a moment ago.
+_MISSING: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+class ProducerMachine:
+    """Decides for one producer.
+
+    Args:
+        on_release: called with the bytes of records that have their end, so that the application may send more.
+    """
+
+    def __init__(
+        self,
+        client: ClientSettings,
+        settings: SenderSettings,
+        *,
+        submissions: Submissions,
+        batch_bytes: int,
+        linger_ms: int,
+        is_idempotent: bool,
+        on_release: Callable[[int], None],
+    ) -> None:
+        self._client = client
+        self._submissions = submissions
+        self._linger_ms = linger_ms
+        self._delivery_timeout_ms = settings.delivery_timeout_ms
+        self._on_release = on_release
+        self._requests = Requests(request_timeout_ms=client.request_timeout_ms)
+        self._cluster = Cluster(
+            self._requests,
+            bootstrap=client.bootstrap,
+            retry=client.retry,
+            max_age_ms=client.metadata_max_age_ms,
+            on_change=self._on_metadata,
+            on_unreachable=self._on_unreachable,
+        )
+        self._accumulator = Accumulator(batch_bytes=batch_bytes, linger_ms=linger_ms)
+        self._identity = Identity(is_wanted=is_idempotent)
+        self._sender = Sender(
+            self._requests,
+            self._cluster,
+            self._accumulator,
+            self._identity,
+            settings,
+            retry=client.retry,
+            on_end=self._on_batch_end,
+        )
+        #: topic -> (since when, records) while its partitions are not known.
+        self._homeless: dict[str, tuple[int, list[PendingRecord]]] = {}
+        #: Topics among these that the cluster has said it lacks: the next look at it creates them, if it does that.
+        self._missing: set[str] = set()
+        #: (ticket, batches that it waits for).
+        self._flushes: list[tuple[object, set[Batch]]] = []
+        self._closing: ProducerCloseAsked | None = None
+        #: When an identity may be asked for again; `None` while one is being asked for.
+        self._identity_due_ms: int | None = 0
+        self._identity_attempts = 0
+
+    def handle(self, event: ProducerEvent | DriverEvent, now_ms: int) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case ResponseReceived() | RequestFailed():
+                self._requests.answer(event, now_ms)
+            case DeadlineReached() | RecordsSubmitted():
+                pass
+            case FlushAsked():
+                self._take_records(now_ms)
+                self._flush(event.ticket)
+            case ProducerCloseAsked():
+                self._take_records(now_ms)
+                self._flush(None)
+                self._closing = event
+            case _:
+                assert_never(event)
+        self._on_tick(now_ms)
+        return self._requests.drain()
+
+    def next_deadline(self) -> int | None:
+        """When something is to be done without being asked."""
+        deadlines = [self._cluster.next_deadline(), self._accumulator.next_linger(), self._sender.next_deadline()]
+        deadlines += [since + _TOPIC_PATIENCE_MS for since, _ in self._homeless.values()]
+        if self._accumulator.queues and not self._identity.is_ready and self._identity_due_ms:
+            deadlines.append(self._identity_due_ms)
+        if self._closing is not None:
+            deadlines.append(self._closing.deadline_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _on_tick(self, now_ms: int) -> None:
+        self._take_records(now_ms)
+        self._accumulator.close_lingered(now_ms)
+        if self._flushes or self._closing is not None:
+            self._accumulator.close_all()
+        self._give_up_missing_topics(now_ms)
+        self._sender.expire(now_ms)
+        self._renew_identity(now_ms)
+        self._sender.send_ready(now_ms)
+        self._cluster.on_tick(now_ms)
+        self._finish(now_ms)
+
+    # -- records in ---------------------------------------------------------------------------------------------
+
+    def _take_records(self, now_ms: int) -> None:
+        self._place(self._submissions.take(), now_ms)
+        if self._accumulator.next_linger() is not None and self._linger_ms > 0:
+            # The end of that linger looks at the submissions; what came in between is taken at once.
+            self._submissions.is_watched = True
+            self._place(self._submissions.take(), now_ms)
+            self._submissions.is_watched = True
+
+    def _place(self, records: list[PendingRecord], now_ms: int) -> None:
+        topics = self._cluster.topics
+        for record in records:
+            topic = topics.get(record.topic)
+            if topic is not None and topic.partitions:
+                self._add(record, len(topic.partitions), now_ms)
+            else:
+                self._homeless.setdefault(record.topic, (now_ms, []))[1].append(record)
+                self._cluster.also_want([record.topic], now_ms)
+
+    def _add(self, record: PendingRecord, partition_count: int, now_ms: int) -> None:
+        if record.partition is not None and record.partition >= partition_count:
+            text = f"{record.topic} has partitions 0 to {partition_count - 1}, there is no {record.partition}"
+            self._end_record(record, ConfigError(text))
+            return
+        self._accumulator.add(record, partition_count, now_ms)
+
+    def _on_metadata(self, now_ms: int) -> None:
+        for name in list(self._homeless):
+            topic = self._cluster.topics.get(name)
+            if topic is None:
+                continue
+            if topic.partitions:
+                self._note_existence(name, len(topic.partitions))
+                for record in self._homeless.pop(name)[1]:
+                    self._add(record, len(topic.partitions), now_ms)
+                # A flush that was asked for meanwhile waits for these too.
+                for _, waiting in self._flushes:
+                    waiting.update(batch for batch in self._accumulator.batches() if batch.partition.topic == name)
+            elif topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._note_absence(name, now_ms)
+            elif topic.error is not ErrorCode.NONE:
+                self._note_error(name, topic.error)
+
+    def _note_absence(self, name: str, now_ms: int) -> None:
+        """Only a topic that was seen to be missing is created, so that it can be said that it was."""
+        if name not in self._missing:
+            self._missing.add(name)
+            self._cluster.may_create = True
+            self._cluster.refresh_now(now_ms)
+
+    def _note_existence(self, name: str, partition_count: int) -> None:
+        if name in self._missing:
+            self._forget_missing(name)
+            plural = "" if partition_count == 1 else "s"
+            self._requests.warn(f"created topic {name} ({partition_count} partition{plural})")
+        self._sender.complaints.on_done(f"looking up topic {name}")
+
+    def _note_error(self, name: str, code: ErrorCode) -> None:
+        doing = f"looking up topic {name}"
+        self._sender.complaints.on_refused(doing, code, None)
+        if not code.retriable:
+            self._drop_topic(name, BrokerError(code, during=doing))
+
+    def _forget_missing(self, name: str) -> None:
+        self._missing.discard(name)
+        self._cluster.may_create = bool(self._missing)
+
+    def _give_up_missing_topics(self, now_ms: int) -> None:
+        for name, (since_ms, _) in list(self._homeless.items()):
+            if self._cluster.generation == 0:
+                if now_ms - since_ms >= self._delivery_timeout_ms:
+                    self._drop_topic(name, KohortTimeoutError("no broker has answered in time"))
+            elif now_ms - since_ms >= _TOPIC_PATIENCE_MS:
+                topic = self._cluster.topics.get(name)
+                code = ErrorCode.NONE if topic is None else topic.error
+                during = f"looking up topic {name}"
+                self._drop_topic(
+                    name, UnknownTopicError(name) if code in _MISSING else BrokerError(code, during=during)
+                )
+
+    def _drop_topic(self, name: str, error: KohortError) -> None:
+        for record in self._homeless.pop(name)[1]:
+            self._end_record(record, error)
+        self._forget_missing(name)
+        self._cluster.topics.pop(name, None)
+
+    def _end_record(self, record: PendingRecord, error: KohortError) -> None:
+        self._sender.losses.fail(record.future, error)
+        self._on_release(record.size_bytes)
+
+    def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
+        for name in list(self._homeless):
+            self._drop_topic(name, error)
+        for batch in self._accumulator.batches():
+            # What is in flight hears of its own end.
+            if batch.state is not BatchState.IN_FLIGHT:
+                self._sender.fail(batch, error)
+
+    # -- identity -----------------------------------------------------------------------------------------------
+
+    def _renew_identity(self, now_ms: int) -> None:
+        due_ms = self._identity_due_ms
+        if self._identity.is_ready or not self._accumulator.queues or due_ms is None or due_ms > now_ms:
+            return
+        if self._identity.is_spoilt:
+            if not self._sender.is_idle:
+                return
+            for batch in self._accumulator.batches():
+                # Under the new identity every batch is a new one.
+                batch.sequence, batch.encoded = None, None
+        self._identity_due_ms = None
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        )
+        self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, self._on_identity)
+
+    def _on_identity(self, answer: Answer, now_ms: int) -> None:
+        response = message_of(answer, InitProducerIdResponse)
+        code = ErrorCode.of(response.error_code) if response is not None else ErrorCode.NETWORK_EXCEPTION
+        doing = "asking for a producer id"
+        if response is not None and code is ErrorCode.NONE:
+            self._sender.complaints.on_done(doing)
+            self._identity.renew(response.producer_id, response.producer_epoch)
+            self._identity_due_ms, self._identity_attempts = 0, 0
+            return
+        if response is None:
+            # Moves on to another broker, and reports if none answers.
+            self._cluster.refresh(now_ms)
+        error = BrokerError(code, during=doing)
+        self._sender.complaints.on_refused(doing, code, None)
+        for batch in self._accumulator.batches():
+            batch.last_error = error
+            if not code.retriable:
+                self._sender.fail(batch, error)
+        # Never 0, which stands for "at once".
+        self._identity_due_ms = max(1, now_ms + self._client.retry.delay_ms(self._identity_attempts))
+        self._identity_attempts += 1
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def _flush(self, ticket: object) -> None:
+        self._accumulator.close_all()
+        self._flushes.append((ticket, set(self._accumulator.batches())))
+
+    def _on_batch_end(self, batch: Batch) -> None:
+        self._on_release(batch.size_bytes - BATCH_OVERHEAD_BYTES)
+        for _, waiting in self._flushes:
+            waiting.discard(batch)
+
+    def _finish(self, now_ms: int) -> None:
+        """End flushes whose batches have ended, and the machine when it is closing and empty."""
+        if not self._homeless:
+            done = [entry for entry in self._flushes if not entry[1]]
+            self._flushes = [entry for entry in self._flushes if entry[1]]
+            for ticket, _ in done:
+                self._requests.complete(ticket)
+        if self._closing is None:
+            return
+        if now_ms >= self._closing.deadline_ms:
+            error = KohortTimeoutError("the producer was closed before this record was acknowledged")
+            for name in list(self._homeless):
+                self._drop_topic(name, error)
+            for batch in self._accumulator.batches():
+                self._sender.fail(batch, error)
+        if not self._accumulator.queues and not self._homeless:
+            for ticket, _ in self._flushes:
+                self._requests.complete(ticket)
+            lost = None if self._closing.is_quiet else self._sender.losses.summary()
+            if lost is not None:
+                self._requests.warn(lost)
+            self._requests.complete(self._closing.ticket)
+            self._requests.add(Stop())
+            self._closing = None

@@ -1,0 +1,291 @@
+"""Batches on the wire: which go into a request, and what an answer means for each.
+
+Laws: every batch ends exactly once, with an offset or an error; an answer that may come true later (a leader that
+moved, a broken connection) sends the batch again under its old sequence number until `delivery.timeout.ms`.
+Source: Kafka's Produce API and Sender; KIP-98 for what duplicates and gaps mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import InvalidStateError
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.client.actions import Endpoint, Lane
+from kohort.client.cluster import Cluster
+from kohort.client.events import Failure, RequestFailed
+from kohort.client.producer.core.accumulator import Accumulator, Batch, BatchState
+from kohort.client.producer.core.complaints import Complaints
+from kohort.client.producer.core.idempotence import Identity
+from kohort.client.producer.core.losses import Losses
+from kohort.client.records import RecordMetadata
+from kohort.client.requests import Answer, Requests, message_of
+from kohort.client.retry import Backoff
+from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, LocalProtocolError, UnknownTopicError
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
+from kohort.records.batch import build_batch
+from kohort.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+#: Refusals under idempotence that say: an earlier batch is missing.
+_GAPS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderSettings:
+    """`acks`: 0, 1 or -1 (all). Times in milliseconds, sizes in bytes."""
+
+    acks: int
+    compression: str
+    max_in_flight: int
+    max_request_bytes: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    retries: int
+
+
+class Sender:
+    """Sends what the accumulator has ready.
+
+    Args:
+        requests: the machine's outbox.
+        on_end: called with each batch that has its end, after its records' futures were settled.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        identity: Identity,
+        settings: SenderSettings,
+        *,
+        retry: Backoff,
+        on_end: Callable[[Batch], None],
+    ) -> None:
+        self._requests = requests
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._identity = identity
+        self._settings = settings
+        self._retry = retry
+        self._on_end = on_end
+        self.losses = Losses()
+        self.complaints = Complaints(requests, delivery_timeout_ms=settings.delivery_timeout_ms)
+        #: Requests without an answer, by broker.
+        self._in_flight: dict[Endpoint, int] = {}
+        #: Batches that wait before they are sent again.
+        self._pausing: list[Batch] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is without its answer."""
+        return not self._in_flight
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def send_ready(self, now_ms: int) -> None:
+        """Fill requests as long as brokers take them."""
+        self._pausing = [batch for batch in self._pausing if batch.not_before_ms > now_ms]
+        if not self._identity.is_ready:
+            return
+        while self._send_round(now_ms):
+            pass
+
+    def _send_round(self, now_ms: int) -> bool:
+        """At most one request to each leader; whether anything was sent."""
+        loads: dict[Endpoint, list[Batch]] = {}
+        sizes: dict[Endpoint, int] = {}
+        for partition in list(self._accumulator.queues):
+            batch = self._accumulator.ready(partition, now_ms)
+            if batch is None or not self._may_go(batch):
+                continue
+            leader = self._cluster.leader_of(partition)
+            if leader is None:
+                self._cluster.refresh_soon(now_ms)
+                continue
+            if self._in_flight.get(leader, 0) >= self._settings.max_in_flight:
+                continue
+            size = sizes.get(leader, 0) + batch.size_bytes
+            if leader in loads and size > self._settings.max_request_bytes:
+                continue
+            loads.setdefault(leader, []).append(batch)
+            sizes[leader] = size
+        for leader, batches in loads.items():
+            self._send(leader, batches)
+        return bool(loads)
+
+    def _may_go(self, batch: Batch) -> bool:
+        is_first = self._accumulator.queues[batch.partition][0] is batch
+        return is_first or self._identity.may_pipeline(batch.partition)
+
+    def _send(self, leader: Endpoint, batches: Sequence[Batch]) -> None:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            batch.state = BatchState.IN_FLIGHT
+            name, number = batch.partition
+            data = topics.get(name)
+            if data is None:
+                data = topics[name] = TopicProduceData(name=name, topic_id=self._cluster.topic_id(name))
+            data.partition_data.append(PartitionProduceData(index=number, records=self._encode(batch)))
+        # Version 13 on names topics by id only.
+        are_ids_known = all(data.topic_id != ZERO_TOPIC_ID for data in topics.values())
+        request = ProduceRequest(
+            acks=self._settings.acks, timeout_ms=self._settings.request_timeout_ms, topic_data=list(topics.values())
+        )
+        self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
+        self._requests.send(
+            leader,
+            Lane.PRODUCE,
+            request,
+            lambda answer, now_ms: self._on_answer(leader, batches, answer, now_ms),
+            max_version=None if are_ids_known else 12,
+            has_response=self._settings.acks != 0,
+        )
+
+    def _encode(self, batch: Batch) -> bytes:
+        if batch.encoded is None:
+            identity = self._identity
+            if identity.is_wanted:
+                batch.sequence = identity.number(batch.partition, len(batch.records))
+            batch.encoded = build_batch(
+                [record.body for record in batch.records],
+                compression=self._settings.compression,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=-1 if batch.sequence is None else batch.sequence,
+            )
+        return batch.encoded
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _on_answer(self, leader: Endpoint, batches: Sequence[Batch], answer: Answer, now_ms: int) -> None:
+        self._in_flight[leader] -= 1
+        if not self._in_flight[leader]:
+            del self._in_flight[leader]
+        if isinstance(answer, RequestFailed):
+            self._on_failure(batches, answer, now_ms)
+            return
+        if self._settings.acks == 0:
+            for batch in batches:
+                self.succeed(batch, -1, -1)
+            return
+        response = message_of(answer, ProduceResponse)
+        assert response is not None
+        outcomes = self._outcomes(response)
+        for batch in batches:
+            outcome = outcomes.get(batch.partition)
+            if outcome is None:
+                self._try_again(batch, KohortError(f"the broker's answer left out {batch.partition}"), now_ms)
+            else:
+                self._on_outcome(batch, outcome, now_ms)
+
+    def _outcomes(self, response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
+        found: dict[TopicPartition, PartitionProduceResponse] = {}
+        for topic in response.responses:
+            name = topic.name or self._cluster.topic_name(TopicId(topic.topic_id))
+            for partition in topic.partition_responses if name else ():
+                assert name is not None
+                found[TopicPartition(name, partition.index)] = partition
+        return found
+
+    def _on_failure(self, batches: Sequence[Batch], answer: RequestFailed, now_ms: int) -> None:
+        if answer.failure in (Failure.UNSUPPORTED, Failure.UNENCODABLE):
+            for batch in batches:
+                self.fail(batch, LocalProtocolError(answer.detail))
+            return
+        self._cluster.refresh(now_ms)
+        for batch in batches:
+            self._try_again(
+                batch, KohortTimeoutError(f"{batch.partition} was not acknowledged: {answer.detail}"), now_ms
+            )
+
+    def _on_outcome(self, batch: Batch, outcome: PartitionProduceResponse, now_ms: int) -> None:
+        code = ErrorCode.of(outcome.error_code)
+        doing = f"producing to {batch.partition}"
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self.complaints.on_done(doing)
+            self.succeed(batch, outcome.base_offset, outcome.log_append_time_ms)
+            return
+        error = BrokerError(code, outcome.error_message, during=doing)
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
+            self.fail(batch, UnknownTopicError(batch.partition.topic))
+        elif code in _GAPS and self._is_behind_another(batch):
+            self._try_again(batch, error, now_ms)
+        elif code.retriable and code is not ErrorCode.MESSAGE_TOO_LARGE:
+            if code.invalidates_metadata:
+                self._cluster.refresh(now_ms)
+            self.complaints.on_refused(doing, code, outcome.error_message)
+            self._try_again(batch, error, now_ms)
+        else:
+            self.fail(batch, error)
+
+    def _is_behind_another(self, batch: Batch) -> bool:
+        """Whether an earlier batch makes the gap: one that is to be sent again, or that has failed for good."""
+        return self._identity.is_spoilt or self._accumulator.queues[batch.partition][0] is not batch
+
+    def _try_again(self, batch: Batch, error: KohortError, now_ms: int) -> None:
+        is_late = now_ms - batch.created_ms >= self._settings.delivery_timeout_ms
+        if is_late or batch.attempts >= self._settings.retries:
+            self.fail(batch, error)
+            return
+        batch.state, batch.last_error = BatchState.CLOSED, error
+        batch.not_before_ms = now_ms + self._retry.delay_ms(batch.attempts)
+        batch.attempts += 1
+        self._pausing.append(batch)
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        """Give every record of a batch its offset; -1 where the broker was not asked."""
+        topic, number = batch.partition
+        self._identity.acknowledge(batch.partition)
+        for index, record in enumerate(batch.records):
+            offset = -1 if base_offset < 0 else base_offset + index
+            timestamp = record.body[2] if append_time_ms < 0 else append_time_ms
+            try:
+                record.future.set_result(RecordMetadata(topic, number, offset, timestamp))
+            except InvalidStateError:
+                continue  # The application has cancelled it; the record was sent all the same.
+        self._end(batch)
+
+    def fail(self, batch: Batch, error: KohortError) -> None:
+        """Every record of a batch ends in that error; a sequence number that it has used is lost."""
+        if batch.sequence is not None:
+            self._identity.spoil()
+        for record in batch.records:
+            self.losses.fail(record.future, error)
+        self._end(batch)
+
+    def _end(self, batch: Batch) -> None:
+        self._accumulator.remove(batch)
+        self._on_end(batch)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up the batches that wait for longer than `delivery.timeout.ms`."""
+        for queue in list(self._accumulator.queues.values()):
+            error: KohortError | None = None
+            for batch in list(queue):
+                age_ms = now_ms - batch.created_ms
+                if batch.state is BatchState.IN_FLIGHT or age_ms < self._settings.delivery_timeout_ms:
+                    break
+                text = f"{len(batch.records)} records for {batch.partition} were not sent within {age_ms} ms"
+                # One that was never sent waited for the one before it.
+                error = batch.last_error or error
+                self.fail(batch, KohortTimeoutError(text if error is None else f"{text}: {error}"))
+
+    def next_deadline(self) -> int | None:
+        """When a pause before a retry, or the time of a waiting batch, is over."""
+        deadlines = [batch.not_before_ms for batch in self._pausing]
+        deadlines += [
+            queue[0].created_ms + self._settings.delivery_timeout_ms
+            for queue in self._accumulator.queues.values()
+            if queue[0].state is not BatchState.IN_FLIGHT
+        ]
+        return min(deadlines, default=None)

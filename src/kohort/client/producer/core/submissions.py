@@ -1,0 +1,68 @@
+"""Records on their way from the application's thread to the machine.
+
+Laws: `append` is called by application threads, everything else by the machine; each step is a single operation on a
+deque or a flag, so neither side ever waits for the other. The application wakes the machine only when nothing else
+will: a machine whose linger is running looks here by itself when that ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kohort.client.records import RecordMetadata
+
+#: Headers as they travel: (name, value) pairs.
+Headers = tuple[tuple[str, bytes | None], ...]
+#: What a batch is built from: key, value, timestamp in milliseconds, headers.
+Body = tuple[bytes | None, bytes | None, int, Headers]
+
+
+class PendingRecord:
+    """One record that is not acknowledged yet; `partition` `None` leaves the choice to the partitioner."""
+
+    __slots__ = ("body", "future", "partition", "size_bytes", "topic")
+
+    def __init__(
+        self, topic: str, partition: int | None, body: Body, future: Future[RecordMetadata], size_bytes: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.body = body
+        self.future = future
+        self.size_bytes = size_bytes
+
+
+class Submissions:
+    """A queue that knows whether anybody will look into it soon."""
+
+    __slots__ = ("_queued_bytes", "_records", "_wake_bytes", "is_watched")
+
+    def __init__(self, *, wake_bytes: int) -> None:
+        """`wake_bytes`: so much waits at most for a linger to end."""
+        self._records: deque[PendingRecord] = deque()
+        self._queued_bytes = 0
+        self._wake_bytes = wake_bytes
+        #: The machine has been woken, or will look by itself in time.
+        self.is_watched = False
+
+    def append(self, record: PendingRecord) -> bool:
+        """Queue a record; whether the caller has to wake the machine."""
+        self._records.append(record)
+        self._queued_bytes += record.size_bytes
+        if self.is_watched and self._queued_bytes < self._wake_bytes:
+            return False
+        self.is_watched = True
+        self._queued_bytes = 0
+        return True
+
+    def take(self) -> list[PendingRecord]:
+        """Everything queued; records that come from now on wake the machine again, unless it says that it watches."""
+        self.is_watched = False
+        self._queued_bytes = 0
+        taken: list[PendingRecord] = []
+        while self._records:
+            taken.append(self._records.popleft())
+        return taken

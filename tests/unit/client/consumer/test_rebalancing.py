@@ -1,0 +1,227 @@
+"""The application's side of a rebalance: what callbacks see, what the machine is told, what exceptions do."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.client.consumer.core.exchange import (
+    CallbackDone,
+    CallbackKind,
+    CallbackStarted,
+    CallbackWanted,
+    Chunk,
+    ConsumerEvent,
+    Fence,
+    Identity,
+    Recovered,
+    Trouble,
+)
+from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.consumer.rebalancing import Callbacks, Rebalancing
+from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode
+from kohort.ids import TopicPartition
+from support.consumer_dialogue import batch, orders
+
+
+class Side:
+    """Handler, deliveries and callbacks of one consumer, without a thread."""
+
+    def __init__(self, *, commits: bool = True) -> None:
+        self.handler = FetchHandler()
+        self.deliveries = Deliveries(self.handler, member_id="m-1")
+        self.posted: list[ConsumerEvent] = []
+        self.rebalancing: Rebalancing[Side] = Rebalancing(
+            self.handler, self.deliveries, self.posted.append, commits=commits
+        )
+        self.called: list[tuple[str, list[TopicPartition], set[TopicPartition]]] = []
+        self.rebalancing.callbacks = Callbacks(
+            lambda side, gained: side.note("assigned", gained),
+            lambda side, given: side.note("revoked", given),
+            lambda side, lost: side.note("lost", lost),
+        )
+
+    def note(self, what: str, partitions: list[TopicPartition]) -> None:
+        self.called.append((what, partitions, self.handler.assignment))
+
+    def ask(self, kind: CallbackKind, *partitions: int, number: int = 1, with_progress: bool = True) -> CallbackDone:
+        self.deliveries.deliver(CallbackWanted(number=number, kind=kind, partitions=tuple(orders(*partitions))))
+        self.deliveries.drain()
+        self.rebalancing.answer(self, with_progress=with_progress)
+        done = self.posted[-1]
+        assert isinstance(done, CallbackDone)
+        return done
+
+    def read(self, index: int, count: int) -> None:
+        partition = orders(index)[0]
+        records = memoryview(batch(0, count))
+        fence = self.handler.starts([partition])[partition].fence
+        chunk = Chunk(
+            partition=partition,
+            fence=fence,
+            offset=0,
+            next_offset=count,
+            records=records,
+            size_bytes=len(records),
+            aborted=(),
+        )
+        self.deliveries.deliver(chunk)
+        self.deliveries.drain()
+        assert len(self.handler.take(count)) == count
+
+
+def test_gained_partitions_are_held_when_the_callback_begins() -> None:
+    """So that it can seek."""
+    side = Side()
+
+    done = side.ask(CallbackKind.ASSIGNED, 0, 1)
+
+    assert side.called == [("assigned", orders(0, 1), set(orders(0, 1)))]
+    assert set(done.starts) == set(orders(0, 1))
+    assert side.posted[0] == CallbackStarted(number=1)
+
+
+def test_seek_in_the_assigned_callback_decides_the_start() -> None:
+    """The background has not begun to read."""
+    side = Side()
+    side.rebalancing.callbacks = Callbacks(lambda side, gained: side.handler.seek(gained[0], 42))
+
+    done = side.ask(CallbackKind.ASSIGNED, 0)
+
+    assert done.starts[orders(0)[0]].offset == 42
+
+
+def test_revoked_partitions_are_held_until_the_callback_returns() -> None:
+    """It may commit their positions; nothing of them is handed out any more."""
+    side = Side()
+    side.ask(CallbackKind.ASSIGNED, 0, 1)
+    side.read(1, 3)
+
+    done = side.ask(CallbackKind.REVOKED, 1, number=2)
+
+    assert side.called[-1] == ("revoked", orders(1), set(orders(0, 1)))
+    assert side.handler.assignment == set(orders(0))
+    assert done.consumed == {orders(1)[0]: 3}
+
+
+def test_without_auto_commit_nothing_is_reported_as_consumed() -> None:
+    """The application commits itself."""
+    side = Side(commits=False)
+    side.ask(CallbackKind.ASSIGNED, 0)
+    side.read(0, 3)
+
+    assert side.ask(CallbackKind.REVOKED, 0, number=2).consumed == {}
+
+
+def test_half_processed_records_are_not_reported_as_consumed() -> None:
+    """Closing after an exception: they are read again."""
+    side = Side()
+    side.ask(CallbackKind.ASSIGNED, 0)
+    side.read(0, 3)
+
+    assert side.ask(CallbackKind.REVOKED, 0, number=2, with_progress=False).consumed == {}
+
+
+def test_lost_partitions_that_were_given_up_already_cause_no_callback() -> None:
+    """A member that is fenced in the middle of a revocation asks about both."""
+    side = Side()
+    side.ask(CallbackKind.ASSIGNED, 0, 1)
+    side.ask(CallbackKind.REVOKED, 1, number=2)
+
+    side.ask(CallbackKind.LOST, 0, 1, number=3)
+
+    assert side.called[-1] == ("lost", orders(0), set(orders(0)))
+    assert side.handler.assignment == set()
+
+
+def test_exception_of_a_callback_reaches_the_application_after_the_answer() -> None:
+    """The group does not wait for a bug of the application."""
+    side = Side()
+    side.ask(CallbackKind.ASSIGNED, 0)
+
+    def broken(_: Side, __: list[TopicPartition]) -> None:
+        raise RuntimeError("application bug")
+
+    side.rebalancing.callbacks = Callbacks(on_revoked=broken)
+    with pytest.raises(RuntimeError, match="application bug"):
+        side.ask(CallbackKind.REVOKED, 0, number=2)
+
+    assert isinstance(side.posted[-1], CallbackDone)
+    assert side.handler.assignment == set()
+    assert not side.rebalancing.is_in_callback
+
+
+def trouble(error: Exception, *, is_fatal: bool = False, index: int | None = None) -> Trouble:
+    partition = None if index is None else orders(index)[0]
+    return Trouble(error=error, is_fatal=is_fatal, partition=partition)  # type: ignore[arg-type]
+
+
+def test_fatal_error_is_raised_by_every_poll() -> None:
+    """Until the subscription changes."""
+    deliveries = Deliveries(FetchHandler(), member_id="m-1")
+    deliveries.deliver(trouble(BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED), is_fatal=True))
+    deliveries.drain()
+    for _ in range(2):
+        with pytest.raises(BrokerError):
+            deliveries.raise_trouble()
+
+    deliveries.forget_trouble()
+    deliveries.raise_trouble()
+
+
+def test_report_that_no_broker_can_be_reached_is_kept_once_and_withdrawn() -> None:
+    """Each round of addresses reports anew, while nobody polls."""
+    deliveries = Deliveries(FetchHandler(), member_id="m-1")
+    for _ in range(3):
+        deliveries.deliver(trouble(BrokersUnreachableError([("a:1", "refused")])))
+    deliveries.drain()
+    with pytest.raises(BrokersUnreachableError):
+        deliveries.raise_trouble()
+    deliveries.raise_trouble()
+
+    deliveries.deliver(trouble(BrokersUnreachableError([("a:1", "refused")])))
+    deliveries.deliver(Recovered())
+    deliveries.drain()
+    deliveries.raise_trouble()
+
+
+def test_error_of_a_partition_that_is_gone_is_dropped() -> None:
+    """It is somebody else's now."""
+    handler = FetchHandler()
+    handler.hold(orders(0))
+    deliveries = Deliveries(handler, member_id="m-1")
+    deliveries.deliver(trouble(BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE), index=1))
+    deliveries.drain()
+
+    deliveries.raise_trouble()
+
+
+def test_identity_is_known_at_once() -> None:
+    """Without a poll."""
+    deliveries = Deliveries(FetchHandler(), member_id="m-1")
+    assert deliveries.identity == Identity(member_id="m-1", epoch=-1, has_assignment=False)
+
+    deliveries.deliver(Identity(member_id="m-1", epoch=4, has_assignment=True))
+
+    assert deliveries.identity.epoch == 4
+
+
+def test_data_of_an_old_reading_gives_its_memory_back() -> None:
+    """Even if it arrives after the partition has gone."""
+    handler = FetchHandler()
+    deliveries = Deliveries(handler, member_id="m-1")
+    records = memoryview(batch(0, 2))
+    deliveries.deliver(
+        Chunk(
+            partition=orders(0)[0],
+            fence=Fence(1),
+            offset=0,
+            next_offset=2,
+            records=records,
+            size_bytes=len(records),
+            aborted=(),
+        )
+    )
+    deliveries.drain()
+
+    assert sum(handler.released_bytes().values()) == len(records)

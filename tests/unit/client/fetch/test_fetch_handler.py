@@ -1,0 +1,381 @@
+"""The application's half of fetching: positions, pauses, seeks, and what becomes of damaged data."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kohort.client.consumer.core.exchange import Chunk, Fence, empty_chunk
+from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.fetch.fetch_sender import end_of
+from kohort.errors import CorruptRecordError
+from kohort.ids import TopicPartition
+from kohort.records.batch import build_batch
+from support.consumer_dialogue import batch, orders
+
+
+def chunk(handler: FetchHandler, index: int, records: bytes, *, offset: int, fence: Fence | None = None) -> Chunk:
+    partition = orders(index)[0]
+    view = memoryview(records)
+    end = end_of(view)
+    assert end is not None
+    return Chunk(
+        partition=partition,
+        fence=handler.starts([partition])[partition].fence if fence is None else fence,
+        offset=offset,
+        next_offset=end.next_offset,
+        records=view,
+        size_bytes=len(view),
+        aborted=(),
+    )
+
+
+@pytest.fixture
+def handler() -> FetchHandler:
+    handler = FetchHandler()
+    handler.hold(orders(0, 1))
+    return handler
+
+
+def offsets(handler: FetchHandler, limit: int = 1_000) -> list[tuple[int, int]]:
+    return [(record.partition, record.offset) for record in handler.take(limit)]
+
+
+def test_records_come_with_everything(handler: FetchHandler) -> None:
+    """Keys, values, headers, times, leader epoch."""
+    records = build_batch([(b"k", None, 77, (("h", b"1"), ("h", None))), (None, b"v", 78, ())], base_offset=4)
+    handler.add(chunk(handler, 0, records, offset=4))
+
+    first, second = handler.take(10)
+
+    assert (first.topic, first.partition, first.offset, first.timestamp, first.timestamp_type) == (
+        "orders",
+        0,
+        4,
+        77,
+        0,
+    )
+    assert (first.key, first.value, first.headers) == (b"k", None, (("h", b"1"), ("h", None)))
+    assert (second.key, second.value, second.headers) == (None, b"v", ())
+
+
+def test_limit_of_a_poll_cuts_within_a_batch(handler: FetchHandler) -> None:
+    """max.poll.records; the position follows what was handed out."""
+    handler.add(chunk(handler, 0, batch(0, 5), offset=0))
+
+    assert offsets(handler, 3) == [(0, 0), (0, 1), (0, 2)]
+    assert handler.position(orders(0)[0]) == 3
+    assert offsets(handler, 3) == [(0, 3), (0, 4)]
+    assert handler.position(orders(0)[0]) == 5
+
+
+def test_batch_that_begins_before_the_position_is_cut(handler: FetchHandler) -> None:
+    """A broker answers with whole batches."""
+    partition = orders(0)[0]
+    handler.seek(partition, 7)
+    handler.add(chunk(handler, 0, batch(5, 5), offset=7))
+
+    assert offsets(handler) == [(0, 7), (0, 8), (0, 9)]
+
+
+def test_reading_that_was_sent_back_is_handed_out_from_there(handler: FetchHandler) -> None:
+    """auto.offset.reset after an offset that did not exist: what lies before the old position is new to nobody else."""
+    partition = orders(0)[0]
+    fence = handler.seek(partition, 100)
+    handler.add(empty_chunk(partition, fence, 0))
+
+    assert offsets(handler) == []
+    assert handler.position(partition) == 0
+    handler.add(chunk(handler, 0, batch(0, 2), offset=0))
+    assert offsets(handler) == [(0, 0), (0, 1)]
+    assert handler.position(partition) == 2
+
+
+def test_memory_is_reported_when_a_piece_is_used_up(handler: FetchHandler) -> None:
+    """C5: the buffer's room comes back."""
+    records = batch(0, 5)
+    handler.add(chunk(handler, 0, records, offset=0))
+    handler.take(5)
+    assert handler.take(5) == []
+
+    assert handler.released_bytes() == {orders(0)[0]: len(records)}
+    assert handler.released_bytes() == {}
+
+
+def test_data_of_a_partition_that_was_given_up_is_dropped(handler: FetchHandler) -> None:
+    """Nothing of it reaches the application any more, and its memory is free."""
+    records = batch(0, 5)
+    handler.add(chunk(handler, 0, records, offset=0))
+
+    handler.stop(orders(0))
+
+    assert offsets(handler) == []
+    assert handler.released_bytes() == {orders(0)[0]: len(records)}
+    assert handler.position(orders(0)[0]) is None
+
+
+def test_late_data_of_an_earlier_assignment_is_dropped(handler: FetchHandler) -> None:
+    """The partition went and came back; the background had more on its way."""
+    late = chunk(handler, 0, batch(0, 5), offset=0)
+    handler.forget(orders(0))
+    handler.hold(orders(0))
+
+    handler.add(late)
+
+    assert offsets(handler) == []
+    assert handler.released_bytes() == {orders(0)[0]: late.size_bytes}
+
+
+def test_paused_data_waits(handler: FetchHandler) -> None:
+    """It is neither lost nor in the way of others."""
+    handler.add(chunk(handler, 0, batch(0, 2), offset=0))
+    handler.add(chunk(handler, 1, batch(0, 2), offset=0))
+    handler.pause(orders(0), is_paused=True)
+    assert handler.has_data
+    assert offsets(handler) == [(1, 0), (1, 1)]
+    assert not handler.has_data
+
+    handler.pause(orders(0), is_paused=False)
+
+    assert offsets(handler) == [(0, 0), (0, 1)]
+
+
+def test_position_before_the_first_record_is_taken(handler: FetchHandler) -> None:
+    """Known from the data that waits; else only the background knows."""
+    assert handler.position(orders(0)[0]) is None
+
+    handler.add(chunk(handler, 0, batch(3, 2), offset=3))
+
+    assert handler.position(orders(0)[0]) == 3
+    assert handler.positions() == {}, "nothing was handed out: nothing to commit"
+
+
+def test_consumed_tells_what_has_moved_since(handler: FetchHandler) -> None:
+    """Auto-commit: at the start of the next poll."""
+    handler.add(chunk(handler, 0, batch(0, 4), offset=0))
+    handler.take(3)
+
+    assert handler.consumed() == {orders(0)[0]: 3}
+    assert handler.consumed() == {}
+
+
+def test_offsets_that_show_no_record_move_the_position(handler: FetchHandler) -> None:
+    """Compacted tails and control batches: a commit must not stay in front of them."""
+    partition = orders(0)[0]
+    records = bytearray(batch(0, 3))
+    control = bytearray(batch(3, 1))
+    control[22] |= 0x20
+    from crc32c import crc32c
+
+    control[17:21] = crc32c(bytes(control[21:])).to_bytes(4, "big")
+    handler.add(chunk(handler, 0, bytes(records + control), offset=0))
+
+    assert offsets(handler) == [(0, 0), (0, 1), (0, 2)]
+    assert handler.position(partition) == 4
+
+
+def test_damaged_data_is_an_error_that_says_where(handler: FetchHandler) -> None:
+    """check.crcs; the error stays until the application seeks, and what lay before it was handed out."""
+    good, bad = batch(0, 3), bytearray(batch(3, 3))
+    bad[-1] ^= 1
+    handler.add(chunk(handler, 0, good, offset=0))
+    handler.add(chunk(handler, 0, bytes(bad), offset=3))
+    assert offsets(handler) == [(0, 0), (0, 1), (0, 2)]
+
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match=r"orders-0 cannot be read at offset 3.*seek behind it"):
+            handler.take(10)
+
+    handler.seek(orders(0)[0], 6)
+    assert offsets(handler) == []
+
+
+def test_paused_data_that_gives_way_is_read_again_from_where_the_application_was(handler: FetchHandler) -> None:
+    """C5: it made room for others; nothing is skipped, nothing repeated."""
+    partition = orders(0)[0]
+    first = chunk(handler, 0, batch(0, 6), offset=0)
+    handler.add(first)
+    handler.take(2)
+    handler.pause([partition], is_paused=True)
+
+    handler.give_way(partition, first.fence)
+
+    assert handler.released_bytes() == {partition: first.size_bytes}
+    start = handler.given_way()[partition]
+    assert (start.offset, start.is_paused) == (2, True)
+    assert start.fence != first.fence
+    assert handler.given_way() == {}
+    handler.pause([partition], is_paused=False)
+    handler.add(chunk(handler, 0, batch(0, 6), offset=2))
+    assert offsets(handler) == [(0, 2), (0, 3), (0, 4), (0, 5)]
+
+
+def test_data_of_a_partition_that_goes_on_gives_no_way(handler: FetchHandler) -> None:
+    """The application was quicker than the order to drop it, or has read on elsewhere since."""
+    partition = orders(0)[0]
+    first = chunk(handler, 0, batch(0, 2), offset=0)
+    handler.add(first)
+
+    handler.give_way(partition, first.fence)
+    assert handler.given_way() == {}
+    assert offsets(handler) == [(0, 0), (0, 1)]
+
+    handler.pause([partition], is_paused=True)
+    handler.give_way(partition, first.fence)
+    handler.seek(partition, 40)
+    assert handler.given_way() == {}, "the seek has told the background already"
+
+
+def test_checksums_can_be_left_unchecked() -> None:
+    """check.crcs=false."""
+    handler = FetchHandler(check_crcs=False)
+    handler.hold(orders(0))
+    bad = bytearray(batch(0, 1))
+    bad[17] ^= 1
+
+    handler.add(chunk(handler, 0, bytes(bad), offset=0))
+
+    assert offsets(handler) == [(0, 0)]
+
+
+def test_columns_and_records_can_be_mixed(handler: FetchHandler) -> None:
+    """`poll_arrow` goes on where `poll` stopped, within the batch."""
+    handler.add(chunk(handler, 0, batch(0, 6), offset=0))
+    handler.take(2)
+
+    taken = list(handler.take_columns(with_keys=False, with_values=True, with_headers=False))
+
+    assert [(partition, columns.offsets.tolist()) for partition, columns in taken] == [(orders(0)[0], [2, 3, 4, 5])]
+    assert handler.position(orders(0)[0]) == 6
+
+
+class Reading(RuleBasedStateMachine):
+    """Random chunks, polls, pauses, seeks and hand-overs of two partitions.
+
+    The model: after each (re)start of a reading at offset s the application sees s, s+1, s+2, ... and nothing else.
+    """
+
+    @initialize()
+    def start(self) -> None:
+        self.handler = FetchHandler()
+        self.handler.hold(orders(0, 1))
+        #: What the background will fetch next.
+        self.fetched = dict.fromkeys(orders(0, 1), 0)
+        #: What the application must see next.
+        self.expected = dict.fromkeys(orders(0, 1), 0)
+        self.held_bytes = 0
+        self.late: list[Chunk] = []
+
+    def _chunk(self, partition: TopicPartition, sizes: list[int], overlap: int) -> Chunk:
+        start = self.fetched[partition]
+        first = max(0, start - overlap)
+        records, position = b"", first
+        for size in [max(sizes[0], start - first + 1), *sizes[1:]]:
+            records += batch(position, size)
+            position += size
+        made = chunk(self.handler, partition.partition, records, offset=start)
+        self.fetched[partition] = position
+        return made
+
+    @rule(
+        index=st.integers(0, 1),
+        sizes=st.lists(st.integers(1, 7), min_size=1, max_size=3),
+        overlap=st.integers(0, 3),
+        is_late=st.booleans(),
+    )
+    def fetch(self, index: int, sizes: list[int], overlap: int, is_late: bool) -> None:
+        partition = orders(index)[0]
+        if partition in self.handler.assignment and not any(each.partition == partition for each in self.late):
+            made = self._chunk(partition, sizes, overlap)
+            self.held_bytes += made.size_bytes
+            if is_late:
+                self.late.append(made)
+            else:
+                self.handler.add(made)
+
+    @rule()
+    def arrive(self) -> None:
+        while self.late:
+            self.handler.add(self.late.pop(0))
+
+    @rule(limit=st.integers(1, 9))
+    def poll(self, limit: int) -> None:
+        records = self.handler.take(limit)
+        assert len(records) <= limit
+        for record in records:
+            self._see(record.topic_partition, [record.offset])
+            assert record.value == b"%d" % record.offset
+
+    @rule()
+    def poll_columns(self) -> None:
+        for partition, columns in self.handler.take_columns(with_keys=True, with_values=True, with_headers=True):
+            self._see(partition, columns.offsets.tolist())
+
+    def _see(self, partition: TopicPartition, seen: list[int]) -> None:
+        assert partition in self.handler.assignment
+        assert partition not in self.handler.paused()
+        expected = self.expected[partition]
+        assert seen == list(range(expected, expected + len(seen)))
+        self.expected[partition] = expected + len(seen)
+
+    @rule(index=st.integers(0, 1), offset=st.integers(0, 50))
+    def seek(self, index: int, offset: int) -> None:
+        partition = orders(index)[0]
+        if partition in self.handler.assignment:
+            self.handler.seek(partition, offset)
+            self.expected[partition] = self.fetched[partition] = offset
+
+    @rule(index=st.integers(0, 1), is_paused=st.booleans())
+    def pause(self, index: int, is_paused: bool) -> None:
+        if orders(index)[0] in self.handler.assignment:
+            self.handler.pause(orders(index), is_paused=is_paused)
+
+    @rule(index=st.integers(0, 1))
+    def give_way(self, index: int) -> None:
+        partition = orders(index)[0]
+        if partition not in self.handler.assignment:
+            return
+        before = self.handler.starts([partition])[partition].fence
+        self.handler.give_way(partition, before)
+        for each, start in self.handler.given_way().items():
+            assert each in self.handler.paused()
+            assert start.fence != before
+            assert start.offset == self.expected[each]
+            self.fetched[each] = start.offset
+
+    @rule(index=st.integers(0, 1))
+    def hand_over_and_back(self, index: int) -> None:
+        partition = orders(index)[0]
+        self.handler.stop([partition])
+        self.handler.forget([partition])
+        self.handler.hold([partition])
+        # The group's committed offset is where the application was.
+        self.handler.seek(partition, self.expected[partition])
+        self.fetched[partition] = self.expected[partition]
+
+    @invariant()
+    def memory_is_accounted_for(self) -> None:
+        if hasattr(self, "handler"):
+            self.held_bytes -= sum(self.handler.released_bytes().values())
+            assert self.held_bytes >= 0
+
+    @invariant()
+    def positions_are_what_the_application_saw(self) -> None:
+        if hasattr(self, "handler"):
+            for partition, position in self.handler.positions().items():
+                assert position == self.expected[partition]
+
+    def teardown(self) -> None:
+        if hasattr(self, "handler"):
+            self.handler.pause(self.handler.assignment, is_paused=False)
+            self.arrive()
+            self.poll_columns()
+            self.memory_is_accounted_for()
+            assert self.held_bytes == 0
+            assert self.expected == self.fetched
+
+
+TestReading = Reading.TestCase
+TestReading.settings = settings(max_examples=60, stateful_step_count=40)

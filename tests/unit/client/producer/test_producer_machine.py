@@ -1,0 +1,567 @@
+"""Dialogues with the producer's machine: what it asks of brokers, and how each answer ends the records."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from kohort.client.actions import Action, Complete, Endpoint, Send, Stop, Warn
+from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
+from kohort.client.options import PRODUCER_OPTIONS, client_settings
+from kohort.client.producer.core.losses import Losses
+from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, RecordsSubmitted
+from kohort.client.producer.core.producer_machine import ProducerMachine
+from kohort.client.producer.core.sender import SenderSettings
+from kohort.client.producer.core.submissions import PendingRecord, Submissions
+from kohort.client.producer.record_future import RecordFuture
+from kohort.client.records import RecordMetadata
+from kohort.errors import (
+    AdvertisedAddressError,
+    BrokerError,
+    BrokersUnreachableError,
+    ErrorCode,
+    KohortTimeoutError,
+    UnknownTopicError,
+)
+from kohort.records.batch import iterate_records
+from kohort.records.header import parse_header
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kohort.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kohort.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+BROKER = Endpoint("127.0.0.1", 9092)
+TOPIC_ID = bytes(range(16))
+
+
+class Dialogue:
+    """A machine, its clock, and the requests that it has sent and that were not answered."""
+
+    def __init__(
+        self,
+        *,
+        linger_ms: int = 0,
+        batch_bytes: int = 16_384,
+        acks: int = -1,
+        idempotent: bool = True,
+        bootstrap: str = "127.0.0.1:9092",
+    ) -> None:
+        values = PRODUCER_OPTIONS.parse({"bootstrap.servers": bootstrap, "retry.backoff.ms": 100})
+        self.submissions = Submissions(wake_bytes=batch_bytes)
+        self.released = 0
+        self.machine = ProducerMachine(
+            client_settings(values),
+            SenderSettings(
+                acks=acks,
+                compression="none",
+                max_in_flight=5,
+                max_request_bytes=1 << 20,
+                request_timeout_ms=30_000,
+                delivery_timeout_ms=120_000,
+                retries=1_000,
+            ),
+            submissions=self.submissions,
+            batch_bytes=batch_bytes,
+            linger_ms=linger_ms,
+            is_idempotent=idempotent,
+            on_release=self._release,
+        )
+        self.now_ms = 1_000_000
+        #: What metadata says of every partition.
+        self.leaderless = False
+        self.sent: list[Send] = []
+        self.actions: list[Action] = []
+
+    def _release(self, size: int) -> None:
+        self.released += size
+
+    def take(self, event: Any) -> None:
+        for action in self.machine.handle(event, self.now_ms):
+            self.actions.append(action)
+            if isinstance(action, Send):
+                self.sent.append(action)
+
+    def advance(self, ms: int) -> None:
+        """Time passes; every deadline on the way is reached."""
+        until = self.now_ms + ms
+        for _ in range(1000):
+            deadline = self.machine.next_deadline()
+            if deadline is None or deadline > until:
+                break
+            self.now_ms = max(self.now_ms, deadline)
+            self.take(DeadlineReached())
+        else:
+            pytest.fail("the machine's deadline does not move")
+        self.now_ms = until
+
+    def submit(self, value: bytes, *, topic: str = "orders", partition: int | None = 0) -> Future[RecordMetadata]:
+        future: Future[RecordMetadata] = Future()
+        if self.submissions.append(PendingRecord(topic, partition, (None, value, 5, ()), future, len(value) + 24)):
+            self.take(RecordsSubmitted())
+        return future
+
+    def next(self, kind: type) -> Send:
+        """The oldest unanswered request of that kind."""
+        found = next(send for send in self.sent if isinstance(send.request, kind))
+        self.sent.remove(found)
+        return found
+
+    def unanswered(self, kind: type) -> int:
+        return sum(isinstance(send.request, kind) for send in self.sent)
+
+    def answer(self, send: Send, message: Any) -> None:
+        self.take(ResponseReceived(token=send.token, version=9, message=message))
+
+    def fail(self, send: Send, failure: Failure) -> None:
+        self.take(RequestFailed(token=send.token, failure=failure, detail="said the system"))
+
+    def answer_metadata(self, *, partitions: int = 1, topic: str = "orders", error: ErrorCode = ErrorCode.NONE) -> None:
+        rows = [
+            MetadataResponsePartition(partition_index=number, leader_id=-1 if self.leaderless else 1, leader_epoch=0)
+            for number in range(partitions)
+        ]
+        found = MetadataResponseTopic(error_code=int(error), name=topic, topic_id=TOPIC_ID, partitions=rows)
+        if error is not ErrorCode.NONE:
+            found = MetadataResponseTopic(error_code=int(error), name=topic)
+        broker = MetadataResponseBroker(node_id=1, host=BROKER.host, port=BROKER.port)
+        self.answer(self.next(MetadataRequest), MetadataResponse(brokers=[broker], topics=[found], controller_id=1))
+
+    def answer_pending_metadata(self) -> None:
+        """The cluster is as it was, whenever it is asked for."""
+        while self.unanswered(MetadataRequest):
+            self.answer_metadata(partitions=3)
+
+    def answer_identity(self, producer_id: int = 7, epoch: int = 0) -> None:
+        send = self.next(InitProducerIdRequest)
+        self.answer(send, InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch))
+
+    def ready(self) -> Dialogue:
+        """Past metadata and identity."""
+        self.submit(b"first")
+        self.answer_metadata(partitions=3)
+        self.answer_identity()
+        self.answer_produce(self.next(ProduceRequest), offset=0)
+        return self
+
+    def answer_produce(self, send: Send, *, offset: int = 0, error: ErrorCode = ErrorCode.NONE) -> None:
+        request = send.request
+        assert isinstance(request, ProduceRequest)
+        rows = [
+            PartitionProduceResponse(index=data.index, error_code=int(error), base_offset=offset)
+            for data in request.topic_data[0].partition_data
+        ]
+        self.answer(send, ProduceResponse(responses=[TopicProduceResponse(name="orders", partition_responses=rows)]))
+
+    def warnings(self) -> list[str]:
+        return [action.text for action in self.actions if isinstance(action, Warn)]
+
+
+def sequence_of(send: Send) -> int:
+    assert isinstance(send.request, ProduceRequest)
+    return parse_header(send.request.topic_data[0].partition_data[0].records).base_sequence  # type: ignore[arg-type]
+
+
+def values_of(send: Send) -> list[bytes | None]:
+    assert isinstance(send.request, ProduceRequest)
+    records = send.request.topic_data[0].partition_data[0].records
+    return [record.value for record in iterate_records(records)]  # type: ignore[arg-type]
+
+
+def test_first_record_waits_for_metadata_and_identity() -> None:
+    """Nothing can be sent before a leader and a producer id are known."""
+    dialogue = Dialogue()
+    future = dialogue.submit(b"one")
+    assert not dialogue.unanswered(ProduceRequest)
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    produce = dialogue.next(ProduceRequest)
+    assert (produce.to, values_of(produce), sequence_of(produce)) == (BROKER, [b"one"], 0)
+    dialogue.answer_produce(produce, offset=41)
+    assert future.result(0) == RecordMetadata("orders", 0, 41, 5)
+    assert dialogue.released == len(b"one") + 24
+
+
+def test_linger_gathers_records_into_one_batch() -> None:
+    """`linger.ms`: an open batch waits; the application does not wake the machine for each record."""
+    dialogue = Dialogue(linger_ms=10)
+    dialogue.submit(b"a")
+    dialogue.answer_metadata()
+    dialogue.advance(10)
+    dialogue.answer_identity()
+    dialogue.answer_produce(dialogue.next(ProduceRequest))
+    for value in (b"b", b"c", b"d"):
+        dialogue.submit(value)
+    assert not dialogue.unanswered(ProduceRequest)
+    dialogue.advance(10)
+    assert values_of(dialogue.next(ProduceRequest)) == [b"b", b"c", b"d"]
+
+
+def test_full_batch_does_not_linger() -> None:
+    """`batch.size` reached: sent at once."""
+    dialogue = Dialogue(linger_ms=60_000, batch_bytes=400)
+    futures = [dialogue.submit(bytes(100)) for _ in range(4)]
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    assert len(values_of(dialogue.next(ProduceRequest))) == 2
+    assert not any(future.done() for future in futures)
+
+
+def test_retry_keeps_order_and_sequence() -> None:
+    """KIP-98: a batch that is sent again carries its old sequence number; later ones that overtook it follow it."""
+    dialogue = Dialogue().ready()
+    first, second = dialogue.submit(b"1"), dialogue.submit(b"2")
+    one, two = dialogue.next(ProduceRequest), dialogue.next(ProduceRequest)
+    assert (sequence_of(one), sequence_of(two)) == (1, 2)
+    dialogue.fail(one, Failure.DISCONNECTED)
+    dialogue.answer_produce(two, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert not first.done() and not second.done()
+    dialogue.answer_metadata(partitions=3)
+    dialogue.advance(400)
+    again = dialogue.next(ProduceRequest)
+    then = dialogue.next(ProduceRequest)
+    assert [(values_of(send), sequence_of(send)) for send in (again, then)] == [([b"1"], 1), ([b"2"], 2)]
+    dialogue.answer_produce(again, offset=10)
+    dialogue.answer_produce(then, offset=11)
+    assert (first.result(0).offset, second.result(0).offset) == (10, 11)
+
+
+def test_duplicate_is_a_success() -> None:
+    """The first attempt had arrived, only its answer was lost."""
+    dialogue = Dialogue().ready()
+    future = dialogue.submit(b"1")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=-1, error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert future.result(0).offset == -1
+
+
+def test_refused_batch_fails_its_records_and_numbering_begins_anew() -> None:
+    """KIP-360: a sequence number that was used up in vain would block the partition; a new identity does not."""
+    dialogue = Dialogue().ready()
+    refused = dialogue.submit(b"1")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.MESSAGE_TOO_LARGE)
+    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        refused.result(0)
+    later = dialogue.submit(b"2")
+    assert not dialogue.unanswered(ProduceRequest)
+    dialogue.answer_identity(producer_id=8)
+    produce = dialogue.next(ProduceRequest)
+    assert sequence_of(produce) == 0
+    dialogue.answer_produce(produce, offset=5)
+    assert later.result(0).offset == 5
+
+
+def test_batches_behind_a_refused_one_are_not_refused_with_it() -> None:
+    """The gap that a refusal leaves is not theirs: they are sent again under the new identity."""
+    dialogue = Dialogue().ready()
+    refused, later = dialogue.submit(b"1"), dialogue.submit(b"2")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.MESSAGE_TOO_LARGE)
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert refused.done() and not later.done()
+    dialogue.answer_identity(producer_id=8)
+    dialogue.advance(400)
+    produce = dialogue.next(ProduceRequest)
+    assert (values_of(produce), sequence_of(produce)) == ([b"2"], 0)
+    dialogue.answer_produce(produce, offset=5)
+    assert later.result(0).offset == 5
+
+
+def test_first_batch_of_a_partition_goes_alone() -> None:
+    """A broker that has seen nothing of a producer would take its second batch without the first."""
+    dialogue = Dialogue(batch_bytes=100)
+    first, second = dialogue.submit(b"1"), dialogue.submit(b"2", partition=1)
+    third = dialogue.submit(b"3")
+    dialogue.answer_metadata(partitions=3)
+    dialogue.answer_identity()
+    one = dialogue.next(ProduceRequest)
+    assert not dialogue.unanswered(ProduceRequest), "the third waits for the first"
+    dialogue.answer_produce(one, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.answer_metadata(partitions=3)
+    dialogue.advance(400)
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=0)
+    assert first.done() and second.done() and not third.done()
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=1)
+    assert third.result(0).offset == 1
+
+
+def test_leader_that_moved_is_looked_up_again() -> None:
+    """NOT_LEADER_OR_FOLLOWER is nobody's error."""
+    dialogue = Dialogue().ready()
+    future = dialogue.submit(b"1")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.answer_metadata(partitions=3)
+    dialogue.advance(300)
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=3)
+    assert future.result(0).offset == 3
+
+
+def test_nothing_in_flight_beyond_the_limit() -> None:
+    """`max.in.flight.requests.per.connection`: the sixth waits."""
+    dialogue = Dialogue().ready()
+    for number in range(8):
+        dialogue.submit(b"%d" % number)
+    assert dialogue.unanswered(ProduceRequest) == 5
+    dialogue.answer_produce(dialogue.next(ProduceRequest))
+    assert dialogue.unanswered(ProduceRequest) == 5
+
+
+def test_flush_waits_for_every_record_before_it() -> None:
+    """Good or bad ends count alike; linger does not hold a flush up."""
+    dialogue = Dialogue(linger_ms=60_000)
+    dialogue.submit(b"1")
+    dialogue.take(FlushAsked(ticket="flush"))
+    assert Complete(ticket="flush", value=None) not in dialogue.actions
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    dialogue.answer_produce(dialogue.next(ProduceRequest))
+    assert Complete(ticket="flush", value=None) in dialogue.actions
+
+
+def test_record_not_sent_in_time_fails() -> None:
+    """`delivery.timeout.ms` counts from the send."""
+    dialogue = Dialogue().ready()
+    future = dialogue.submit(b"1")
+    for _ in range(200):
+        if future.done():
+            break
+        if dialogue.unanswered(ProduceRequest):
+            dialogue.fail(dialogue.next(ProduceRequest), Failure.TIMED_OUT)
+        if dialogue.unanswered(MetadataRequest):
+            dialogue.answer_metadata(partitions=3)
+        dialogue.advance(1_000)
+    with pytest.raises(KohortTimeoutError):
+        future.result(0)
+
+
+def test_refusal_that_somebody_has_to_mend_is_said_once_until_it_is_over() -> None:
+    """A disk is full for every partition, and for every attempt; the next time it is full is another one."""
+    dialogue = Dialogue().ready()
+    for _ in range(2):
+        for partition in (0, 1):
+            dialogue.submit(b"1", partition=partition)
+        for _ in range(6):
+            dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.KAFKA_STORAGE_ERROR)
+            dialogue.answer_pending_metadata()
+            dialogue.advance(700)
+        while dialogue.unanswered(ProduceRequest):
+            dialogue.answer_produce(dialogue.next(ProduceRequest), offset=1)
+
+    said = "producing to orders-0: KAFKA_STORAGE_ERROR, retrying for 120 s"
+    assert dialogue.warnings() == [said, "producing to orders-0: works again"] * 2
+
+
+def test_what_passes_by_itself_is_not_worth_a_line() -> None:
+    """A leader that moves."""
+    dialogue = Dialogue().ready()
+    dialogue.submit(b"1")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.answer_metadata(partitions=3)
+    dialogue.advance(200)
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=1)
+
+    assert dialogue.warnings() == []
+
+
+def test_refused_producer_id_is_said_and_named_in_the_end() -> None:
+    """The broker writes down which ids it has given out; InitProducerId has no room for more than the code."""
+    dialogue = Dialogue()
+    stored = dialogue.submit(b"1")
+    dialogue.answer_metadata()
+    for _ in range(3):
+        refusal = InitProducerIdResponse(error_code=int(ErrorCode.KAFKA_STORAGE_ERROR))
+        dialogue.answer(dialogue.next(InitProducerIdRequest), refusal)
+        dialogue.advance(1_000)
+    dialogue.advance(120_000)
+
+    assert dialogue.warnings() == ["asking for a producer id: KAFKA_STORAGE_ERROR, retrying for 120 s"]
+    with pytest.raises(KohortTimeoutError, match="KAFKA_STORAGE_ERROR while asking for a producer id"):
+        stored.result(0)
+
+
+def test_record_that_was_refused_until_its_time_was_over_says_why() -> None:
+    """And so do those that waited behind it."""
+    dialogue = Dialogue(batch_bytes=100).ready()
+    first, second = dialogue.submit(bytes(90)), dialogue.submit(bytes(90))
+    while dialogue.unanswered(ProduceRequest):
+        dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.leaderless = True
+    dialogue.answer_pending_metadata()
+    dialogue.advance(121_000)
+
+    for future in (first, second):
+        with pytest.raises(KohortTimeoutError, match="NOT_LEADER_OR_FOLLOWER while producing to orders-0"):
+            future.result(0)
+
+
+def test_advertised_address_that_nobody_reaches_fails_what_is_for_it() -> None:
+    """advertised.listeners: not after two minutes."""
+    dialogue = Dialogue(bootstrap="10.0.0.1:9092")
+    stored, more = dialogue.submit(b"1"), dialogue.submit(b"2", partition=1)
+    dialogue.answer_metadata(partitions=3)
+    while dialogue.unanswered(InitProducerIdRequest):
+        dialogue.fail(dialogue.next(InitProducerIdRequest), Failure.UNREACHABLE)
+
+    for future in (stored, more):
+        with pytest.raises(AdvertisedAddressError, match=r"10.0.0.1:9092 answers but names itself 127.0.0.1:9092"):
+            future.result(0)
+
+
+def test_identity_is_asked_of_another_broker_where_one_is_dead() -> None:
+    """The first of two addresses: records waited for it until their time was over."""
+    dialogue = Dialogue(bootstrap="10.0.0.1:9092,127.0.0.1:9092")
+    dialogue.submit(b"1")
+    dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+    dialogue.advance(1_000)
+    dialogue.answer_metadata()
+
+    assert dialogue.next(InitProducerIdRequest).to == BROKER
+
+
+def test_missing_topic_is_named() -> None:
+    """A topic that does not appear although the broker was asked to create it."""
+    dialogue = Dialogue()
+    future = dialogue.submit(b"1", topic="ordres")
+    for _ in range(20):
+        if dialogue.unanswered(MetadataRequest):
+            dialogue.answer_metadata(topic="ordres", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        dialogue.advance(250)
+    with pytest.raises(UnknownTopicError, match="ordres"):
+        future.result(0)
+
+
+def test_topic_that_was_missing_is_said_to_be_created() -> None:
+    """A misspelt name must not look like one that was meant; so the first look at it creates nothing."""
+    dialogue = Dialogue()
+    stored = dialogue.submit(b"1", topic="ordres")
+    allowed = []
+    for error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE):
+        request = next(send.request for send in dialogue.sent if isinstance(send.request, MetadataRequest))
+        allowed.append(request.allow_auto_topic_creation)
+        dialogue.answer_metadata(topic="ordres", error=error, partitions=3)
+        dialogue.advance(500)
+    assert allowed == [False, True, True]
+    dialogue.answer_identity()
+    assert dialogue.unanswered(ProduceRequest) == 1 and not stored.done()
+    assert dialogue.warnings() == ["created topic ordres (3 partitions)"]
+
+    dialogue.submit(b"2", topic="orders")
+    request = next(send.request for send in dialogue.sent if isinstance(send.request, MetadataRequest))
+    assert not request.allow_auto_topic_creation
+    dialogue.answer_metadata()
+    assert len(dialogue.warnings()) == 1
+
+
+def test_topic_that_the_broker_cannot_make_says_why() -> None:
+    """Not that it does not exist, which the person knows."""
+    dialogue = Dialogue()
+    stored = dialogue.submit(b"1")
+    dialogue.answer_metadata(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for _ in range(20):
+        if dialogue.unanswered(MetadataRequest):
+            dialogue.answer_metadata(error=ErrorCode.KAFKA_STORAGE_ERROR)
+        dialogue.advance(200)
+
+    with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR while looking up topic orders"):
+        stored.result(0)
+    assert dialogue.warnings() == ["looking up topic orders: KAFKA_STORAGE_ERROR, retrying for 120 s"]
+
+
+def test_nobody_listens() -> None:
+    """A wrong address fails what waits, with host and port."""
+    dialogue = Dialogue()
+    future = dialogue.submit(b"1")
+    dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+    with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:9092"):
+        future.result(0)
+
+
+def test_acks_0_ends_with_the_send() -> None:
+    """No answer is expected; the offset is not known."""
+    dialogue = Dialogue(acks=0, idempotent=False)
+    future = dialogue.submit(b"1")
+    dialogue.answer_metadata()
+    send = dialogue.next(ProduceRequest)
+    assert not send.has_response
+    dialogue.answer(send, send.request)
+    assert future.result(0).offset == -1
+
+
+def test_close_flushes_then_stops() -> None:
+    """The ticket ends before the driver does."""
+    dialogue = Dialogue(linger_ms=60_000)
+    future = dialogue.submit(b"1")
+    dialogue.take(ProducerCloseAsked(ticket="close", deadline_ms=dialogue.now_ms + 10_000))
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=0)
+    assert future.result(0).offset == 0
+    assert dialogue.actions[-2:] == [Complete(ticket="close", value=None), Stop()]
+
+
+def test_close_gives_up_at_its_deadline() -> None:
+    """What is not acknowledged by then fails; the application gets its thread back."""
+    dialogue = Dialogue()
+    future = dialogue.submit(b"1")
+    dialogue.take(ProducerCloseAsked(ticket="close", deadline_ms=dialogue.now_ms + 500))
+    dialogue.advance(500)
+    with pytest.raises(KohortTimeoutError):
+        future.result(0)
+    assert dialogue.actions[-1] == Stop()
+
+
+class TestLossesAtTheEnd:
+    """Records that were not stored are counted, unless somebody knows of them."""
+
+    LOST = "not stored, and nobody has asked what send returned for them: the producer was closed before this record"
+
+    def end(self, futures: list[Future[RecordMetadata]], **options: Any) -> list[str]:
+        dialogue = Dialogue()
+        for future in futures:
+            dialogue.submissions.append(PendingRecord("orders", 0, (None, b"1", 5, ()), future, 25))
+        dialogue.take(RecordsSubmitted())
+        dialogue.take(ProducerCloseAsked(ticket="bye", deadline_ms=dialogue.now_ms + 50, **options))
+        dialogue.advance(100)
+        assert any(isinstance(action, Stop) for action in dialogue.actions)
+        return dialogue.warnings()
+
+    def test_what_nobody_has_asked_for_is_counted(self) -> None:
+        (line,) = self.end([RecordFuture() for _ in range(3)])
+        assert line.startswith(f"3 records were {self.LOST}")
+        (line,) = self.end([RecordFuture()])
+        assert line.startswith(f"1 record was {self.LOST}")
+
+    def test_what_somebody_waits_for_is_theirs(self) -> None:
+        waited: RecordFuture[RecordMetadata] = RecordFuture()
+        waited.add_done_callback(lambda _: None)
+        (line,) = self.end([waited, RecordFuture()])
+        assert line.startswith("1 record was ")
+
+    def test_what_somebody_has_cancelled_is_not_lost(self) -> None:
+        cancelled: RecordFuture[RecordMetadata] = RecordFuture()
+        cancelled.cancel()
+        assert self.end([cancelled]) == []
+
+    def test_nothing_is_said_after_an_error_of_the_application(self) -> None:
+        assert self.end([RecordFuture()], is_quiet=True) == []
+
+    def test_counting_takes_no_more_memory_than_a_limit(self) -> None:
+        losses = Losses()
+        asked: RecordFuture[RecordMetadata] = RecordFuture()
+        losses.fail(asked, KohortTimeoutError("late"))
+        assert asked.exception() is not None
+        for _ in range(25_000):
+            losses.fail(RecordFuture(), KohortTimeoutError("late"))
+        assert losses.summary() == (
+            "25000 records were not stored, and nobody has asked what send returned for them: late"
+        )
+        assert len(losses._futures) <= 10_000
