@@ -23,6 +23,7 @@ from kohort.client.consumer.core.exchange import (
     Start,
     Subscribed,
     Trouble,
+    Watermarks,
 )
 from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.membership.states import MemberState
@@ -366,7 +367,11 @@ class ConsumerDialogue:
         }
 
     def serve(
-        self, records: Mapping[int, bytes] | None = None, *, errors: Mapping[int, ErrorCode] | None = None
+        self,
+        records: Mapping[int, bytes] | None = None,
+        *,
+        errors: Mapping[int, ErrorCode] | None = None,
+        watermarks: Mapping[int, Watermarks] | None = None,
     ) -> None:
         """Answer the open fetches with these bytes, or codes, per partition of orders; the others get nothing."""
         self.settle()
@@ -374,17 +379,23 @@ class ConsumerDialogue:
         assert requests, "nothing is being fetched"
         # What does not wait is answered first.
         for request in sorted(requests, key=lambda request: request.max_wait_ms):
-            self.serve_one(request, records or {}, errors)
+            self.serve_one(request, records or {}, errors, watermarks)
 
     def serve_one(
-        self, request: FetchRequest, records: Mapping[int, bytes], errors: Mapping[int, ErrorCode] | None = None
+        self,
+        request: FetchRequest,
+        records: Mapping[int, bytes],
+        errors: Mapping[int, ErrorCode] | None = None,
+        watermarks: Mapping[int, Watermarks] | None = None,
     ) -> None:
         """Answer one open fetch, as `serve`."""
+        unknown = Watermarks(-1, -1, -1)
         data = [
             PartitionData(
                 partition_index=entry.partition,
                 error_code=(errors or {}).get(entry.partition, ErrorCode.NONE),
                 records=memoryview(records.get(entry.partition, b"")),
+                **(watermarks or {}).get(entry.partition, unknown)._asdict(),
             )
             for topic in request.topics
             for entry in topic.partitions

@@ -10,7 +10,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from kohort.client.consumer.core.exchange import CallbackWanted, Chunk, Fence, GiveWay, Identity, Recovered, Trouble
+from kohort.client.consumer.core.exchange import (
+    CallbackWanted,
+    Chunk,
+    Fence,
+    GiveWay,
+    Identity,
+    Recovered,
+    Trouble,
+    WatermarksSeen,
+)
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition
@@ -59,6 +68,8 @@ class Deliveries:
             match item:
                 case Chunk():
                     self._handler.add(item)
+                case WatermarksSeen(seen=seen):
+                    self._handler.note_watermarks(seen)
                 case GiveWay(partition=partition, fence=fence):
                     self._handler.give_way(partition, fence)
                 case CallbackWanted():

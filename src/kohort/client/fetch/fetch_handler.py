@@ -17,7 +17,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final
 
-from kohort.client.consumer.core.exchange import Chunk, Fence, Start
+from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks
 from kohort.client.fetch.isolation import committed_parts
 from kohort.client.records import ConsumerRecord
 from kohort.errors import CorruptRecordError
@@ -34,6 +34,8 @@ class _Held:
     #: Next offset to hand out; `None` until the first data, unless the application chose it.
     position: int | None
     is_paused: bool = False
+    #: Beginning and end of its log; `None` before the first answer.
+    watermarks: Watermarks | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -161,6 +163,24 @@ class FetchHandler:
             for each in chosen
             if (held := self._held.get(each)) is not None and held.position is not None
         }
+
+    def note_watermarks(self, seen: Mapping[TopicPartition, Watermarks]) -> None:
+        """Where logs begin and end by now."""
+        for each, watermarks in seen.items():
+            if each in self._held:
+                self._held[each].watermarks = watermarks
+
+    def watermarks(self, partition: TopicPartition) -> Watermarks | None:
+        """Where the log begins and ends, as the last fetch has said; `None` before the first one."""
+        return self._held[partition].watermarks
+
+    def end_offset(self, partition: TopicPartition) -> int | None:
+        """Where this reader's log ends, as the last fetch has said; `None` if that is not known yet."""
+        watermarks = self._held[partition].watermarks
+        if watermarks is None:
+            return None
+        end = watermarks.last_stable_offset if self._is_read_committed else watermarks.high_watermark
+        return None if end < 0 else end
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Positions that have moved since the last call: the application has returned from what is below them."""

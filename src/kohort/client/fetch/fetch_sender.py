@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import Chunk, Fence, GiveWay
+from kohort.client.consumer.core.exchange import Chunk, Fence, GiveWay, Watermarks, WatermarksSeen
 from kohort.client.consumer.core.readings import Reading, Readings
 from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.options import ConsumerSettings
@@ -267,6 +267,7 @@ class FetchSender:
             self._cluster.refresh(now_ms)
             return
         self._attempts.pop(fetch.to, None)
+        self._note_watermarks(fetch, response)
         held: dict[TopicPartition, int] = {}
         for topic in response.responses:
             name = topic.topic or fetch.names.get(bytes(topic.topic_id), "")
@@ -276,6 +277,22 @@ class FetchSender:
                 if size_bytes:
                     held[partition] = held.get(partition, 0) + size_bytes
         self._end(fetch, held=held)
+
+    def _note_watermarks(self, fetch: _Fetch, response: FetchResponse) -> None:
+        seen: dict[TopicPartition, Watermarks] = {}
+        for topic in response.responses:
+            name = topic.topic or fetch.names.get(bytes(topic.topic_id), "")
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                fence = fetch.fences.get(partition)
+                reading = None if fence is None else self._readings.current(partition, fence)
+                if reading is None or data.error_code or data.high_watermark < 0:
+                    continue
+                now = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
+                if now != reading.watermarks:
+                    reading.watermarks = seen[partition] = now
+        if seen:
+            self._requests.deliver(WatermarksSeen(seen=seen))
 
     def _on_partition(self, fetch: _Fetch, partition: TopicPartition, data: PartitionData, now_ms: int) -> int:
         """Take in one partition's answer; returns the bytes that are held from now on."""

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kohort.client.consumer.core.exchange import Chunk, Fence, empty_chunk
+from kohort.client.consumer.core.exchange import Chunk, Fence, Watermarks, empty_chunk
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.fetch.fetch_sender import end_of
 from kohort.errors import CorruptRecordError
@@ -140,6 +140,31 @@ def test_paused_data_waits(handler: FetchHandler) -> None:
     handler.pause(orders(0), is_paused=False)
 
     assert offsets(handler) == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize(("is_read_committed", "end"), [(False, 9), (True, 7)])
+def test_end_of_a_log_is_known_from_what_was_fetched(is_read_committed: bool, end: int) -> None:
+    """No request is needed for a lag; readers of committed records stop at the last stable offset."""
+    handler = FetchHandler(is_read_committed=is_read_committed)
+    handler.hold(orders(0))
+    assert (handler.end_offset(orders(0)[0]), handler.watermarks(orders(0)[0])) == (None, None)
+
+    handler.note_watermarks({orders(0)[0]: Watermarks(3, 7, 9), orders(1)[0]: Watermarks(0, 1, 1)})
+
+    assert handler.end_offset(orders(0)[0]) == end
+    assert handler.watermarks(orders(0)[0]) == Watermarks(log_start_offset=3, last_stable_offset=7, high_watermark=9)
+
+
+def test_end_of_a_log_is_forgotten_with_the_partition(handler: FetchHandler) -> None:
+    """Who gets it back begins with nothing; and an end that was not said is none."""
+    handler.note_watermarks({orders(0)[0]: Watermarks(3, 7, 9)})
+    handler.forget(orders(0))
+    handler.hold(orders(0))
+    assert handler.end_offset(orders(0)[0]) is None
+
+    handler.note_watermarks({orders(0)[0]: Watermarks(-1, -1, -1)})
+
+    assert handler.end_offset(orders(0)[0]) is None
 
 
 def test_position_before_the_first_record_is_taken(handler: FetchHandler) -> None:

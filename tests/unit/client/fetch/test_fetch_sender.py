@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Disconnect, Endpoint, Lane
-from kohort.client.consumer.core.exchange import ChunkTaken, Fence, GiveWay, PartitionsAssigned, Paused, Sought, Start
+from kohort.client.consumer.core.exchange import (
+    Chunk,
+    ChunkTaken,
+    Fence,
+    GiveWay,
+    PartitionsAssigned,
+    Paused,
+    Sought,
+    Start,
+    Watermarks,
+    WatermarksSeen,
+)
 from kohort.client.events import Failure
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition
@@ -108,6 +119,34 @@ def test_partition_with_data_goes_to_the_back() -> None:
 
     request = consumer.expect(FetchRequest)
     assert [entry.partition for entry in request.topics[0].partitions] == [1, 2, 0]
+
+
+def test_ends_of_logs_are_told_when_they_move() -> None:
+    """With and without records, before these; what has not moved is not said again."""
+    consumer = reading(0, 0)
+    consumer.serve({0: batch(0, 10)}, watermarks={0: Watermarks(0, 10, 12), 1: Watermarks(2, 2, 2)})
+    consumer.serve({0: batch(10, 2)}, watermarks={0: Watermarks(0, 12, 12), 1: Watermarks(2, 2, 2)})
+    consumer.serve(watermarks={0: Watermarks(0, 12, 12), 1: Watermarks(2, 2, 2)})
+
+    assert consumer.delivered(WatermarksSeen) == [
+        WatermarksSeen(seen={partition(0): Watermarks(0, 10, 12), partition(1): Watermarks(2, 2, 2)}),
+        WatermarksSeen(seen={partition(0): Watermarks(0, 12, 12)}),
+    ]
+    kinds = [type(item) for item in consumer.delivered(object)]
+    assert kinds.index(WatermarksSeen) < kinds.index(Chunk)
+
+
+def test_ends_of_logs_of_an_earlier_reading_or_an_error_are_not_told() -> None:
+    """An error says nothing of them; a new reading is told anew."""
+    consumer = reading(0, 0)
+    consumer.serve(errors={0: ErrorCode.NOT_LEADER_OR_FOLLOWER}, watermarks={1: Watermarks(0, 5, 5)})
+    assert consumer.delivered(WatermarksSeen) == [WatermarksSeen(seen={partition(1): Watermarks(0, 5, 5)})]
+
+    consumer.advance(1_000)
+    consumer.take(Sought(partition=partition(1), fence=Fence(99), offset=3))
+    consumer.serve(watermarks={1: Watermarks(0, 5, 5)})
+
+    assert [seen.seen.get(partition(1)) for seen in consumer.delivered(WatermarksSeen)][1:] == [Watermarks(0, 5, 5)]
 
 
 # -- bounded ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
@@ -229,6 +229,24 @@ class Chunk:
     aborted: Sequence[tuple[int, int]]
 
 
+class Watermarks(NamedTuple):
+    """Where a partition's log begins and ends, as the last fetch has said; -1 where it has not."""
+
+    #: The first offset that there still is.
+    log_start_offset: int
+    #: Up to here every transaction has ended: where readers of committed records stop.
+    last_stable_offset: int
+    #: The offset after the last record that every replica in sync has: where other readers stop.
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarksSeen:
+    """One answer's news about ends of logs; comes before the answer's chunks, without partitions that stood still."""
+
+    seen: Mapping[TopicPartition, Watermarks]
+
+
 def empty_chunk(partition: TopicPartition, fence: Fence, offset: int) -> Chunk:
     """No data, but where it goes on: auto.offset.reset has sent this reading there."""
     nothing = memoryview(b"")
@@ -261,4 +279,4 @@ class Recovered:
     """A broker has answered: an earlier report that none can be reached is out of date."""
 
 
-Delivery = CallbackWanted | Identity | Chunk | Trouble | GiveWay | Recovered
+Delivery = CallbackWanted | Identity | Chunk | WatermarksSeen | Trouble | GiveWay | Recovered

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.client.actions import Endpoint
-from kohort.client.consumer.core.exchange import Chunk, Fence, Start, empty_chunk
+from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks, empty_chunk
 from kohort.client.offsets.committed import CommittedOffsets
 from kohort.client.offsets.queries import EARLIEST, LATEST, OffsetQueries, Result
 from kohort.errors import BrokerError, ErrorCode, KohortError
@@ -50,6 +50,8 @@ class Reading:
     asked_of: Endpoint | None = None
     #: A fetch that did not wait found nothing: it waits for data together with its broker's other partitions.
     is_waiting: bool = False
+    #: Beginning and end of the log as the application's side knows them; `None` before the first answer.
+    watermarks: Watermarks | None = None
     #: The application was told to drop what it holds of this paused partition.
     is_giving_way: bool = False
 
