@@ -9,8 +9,8 @@ Source: Kafka's protocol: text is UTF-8, partitions are int32, offsets and times
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
@@ -110,3 +110,10 @@ def to_seconds(value: object, name: str = "timeout") -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ConfigError(f"{name} cannot be {value!r}: seconds, 0 or more, are expected")
     return float(value)
+
+
+def to_callback(value: object, name: str) -> Callable[..., Any] | None:
+    """Something to call, or nothing."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} cannot be {value!r}: a function is expected")
+    return value

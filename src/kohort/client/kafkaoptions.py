@@ -78,7 +78,6 @@ _BOOTSTRAP: Final = (Unserved("bootstrap.timeout.ms", _CALLED, "default.api.time
 _CONSUMER: Final = (
     *_BOOTSTRAP,
     Unserved("key.deserializer value.deserializer", _NEEDLESS, "key and value are bytes; decode them where you read"),
-    Unserved("consumer.timeout.ms", _NEEDLESS, "poll(timeout) returns what has come by then"),
     Unserved("rebalance.timeout.ms", _CALLED, "max.poll.interval.ms"),
     Unserved("enable.partition.eof", _LATER, "compare position() with end_offsets()"),
     Unserved(

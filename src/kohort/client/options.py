@@ -163,6 +163,12 @@ _OFFSETS: Final = (
 
 _FETCH: Final = (
     _number("max.poll.records", 500, "Most records that one poll returns.", minimum=1),
+    _number(
+        "consumer.timeout.ms",
+        -1,
+        "Iterating a consumer ends after so long without a record (kafka-python's; -1: never).",
+        minimum=-1,
+    ),
     _number("fetch.min.bytes", 1, "Bytes that the broker waits for."),
     _number("fetch.max.bytes", 50 * 1024 * 1024, "Most bytes of one fetch.", minimum=1),
     _number("fetch.max.wait.ms", 500, "How long the broker waits for fetch.min.bytes."),
@@ -268,6 +274,8 @@ class ConsumerSettings:
     proposed_heartbeat_interval_ms: int
     max_poll_interval_ms: int
     max_poll_records: int
+    #: An iteration ends after so long without a record; -1 means never.
+    consumer_timeout_ms: int
     revocation_timeout_policy: str
     fetch_min_bytes: int
     fetch_max_bytes: int
@@ -335,6 +343,7 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
         proposed_heartbeat_interval_ms=-1 if proposed_ms is None else proposed_ms,
         max_poll_interval_ms=values["max.poll.interval.ms"],
         max_poll_records=values["max.poll.records"],
+        consumer_timeout_ms=values["consumer.timeout.ms"],
         revocation_timeout_policy=values["revocation.timeout.policy"],
         fetch_min_bytes=values["fetch.min.bytes"],
         fetch_max_bytes=values["fetch.max.bytes"],

@@ -7,8 +7,8 @@ Source: the consumer threading refactor (CTR): the background event queue.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
+from typing import Protocol
 
 from kohort.client.consumer.core.exchange import (
     CallbackWanted,
@@ -25,22 +25,37 @@ from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition
 
 
+class Signal(Protocol):
+    """What a wait for deliveries ends with: an event of threads, or of a loop."""
+
+    def set(self) -> None:
+        """Something has arrived."""
+        ...
+
+    def clear(self) -> None:
+        """What has arrived is known."""
+        ...
+
+
 class Deliveries:
-    """Between the I/O thread and the application's.
+    """Between the background and the application's side.
 
     Args:
         handler: takes the fetched data.
         member_id: who the consumer is before any group has said so.
+        signal: set with each delivery, cleared by each drain.
     """
 
-    def __init__(self, handler: FetchHandler, *, member_id: str) -> None:
+    def __init__(self, handler: FetchHandler, *, member_id: str, signal: Signal) -> None:
         self._handler = handler
         self._delivered: deque[object] = deque()
-        self._has_arrived = threading.Event()
+        self._signal = signal
         #: Callbacks that the machine waits for, in order.
         self.asked: deque[CallbackWanted] = deque()
         self._trouble: deque[Trouble] = deque()
         self._fatal: KohortError | None = None
+        #: To be raised by the next call: the one that met it had something to hand out.
+        self._put_off: Exception | None = None
         #: Who the member is; replaced as a whole by the I/O thread.
         self.identity = Identity(member_id=member_id, epoch=-1, has_assignment=False)
 
@@ -50,19 +65,20 @@ class Deliveries:
             self.identity = item
             return
         self._delivered.append(item)
-        self._has_arrived.set()
+        self._signal.set()
 
     def wake(self) -> None:
         """End a wait."""
-        self._has_arrived.set()
+        self._signal.set()
 
-    def wait(self, seconds: float) -> None:
-        """Wait for something to arrive behind the last `drain`."""
-        self._has_arrived.wait(seconds)
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has arrived that is not sorted, and nothing is to be answered or raised."""
+        return not (self._delivered or self.asked or self._trouble or self._fatal or self._put_off)
 
     def drain(self) -> None:
         """Sort what has been delivered; runs no callback."""
-        self._has_arrived.clear()
+        self._signal.clear()
         while self._delivered:
             item = self._delivered.popleft()
             match item:
@@ -83,15 +99,22 @@ class Deliveries:
 
     def raise_trouble(self) -> None:
         """Raise what the machine reported, oldest first; a fatal error again and again."""
+        if self._put_off is not None:
+            error, self._put_off = self._put_off, None
+            raise error
         if self._fatal is not None:
             raise self._fatal
         if self._trouble:
             raise self._trouble.popleft().error
 
+    def raise_next(self, error: Exception) -> None:
+        """Have the next call raise this."""
+        self._put_off = error
+
     def forget_trouble(self, partition: TopicPartition | None = None) -> None:
         """Errors of that partition, or all of them, are out of date."""
         if partition is None:
-            self._fatal = None
+            self._fatal = self._put_off = None
             self._trouble.clear()
         else:
             self._trouble = deque(each for each in self._trouble if each.partition != partition)

@@ -8,6 +8,7 @@ Source: the consumer threading refactor (CTR): callbacks run in the polling thre
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isawaitable
 from typing import Generic, NamedTuple, TypeVar
 
 from kohort.client.consumer.core.exchange import (
@@ -18,6 +19,7 @@ from kohort.client.consumer.core.exchange import (
     ConsumerEvent,
 )
 from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.consumer.steps import Steps
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.ids import TopicPartition
 
@@ -27,9 +29,9 @@ C = TypeVar("C")
 class Callbacks(NamedTuple, Generic[C]):
     """What the application gave to `subscribe`."""
 
-    on_assigned: Callable[[C, list[TopicPartition]], None] | None = None
-    on_revoked: Callable[[C, list[TopicPartition]], None] | None = None
-    on_lost: Callable[[C, list[TopicPartition]], None] | None = None
+    on_assigned: Callable[[C, list[TopicPartition]], object] | None = None
+    on_revoked: Callable[[C, list[TopicPartition]], object] | None = None
+    on_lost: Callable[[C, list[TopicPartition]], object] | None = None
 
 
 class Rebalancing(Generic[C]):
@@ -51,8 +53,8 @@ class Rebalancing(Generic[C]):
         #: The application's code is running below us.
         self.is_in_callback = False
 
-    def answer(self, consumer: C, *, with_progress: bool) -> None:
-        """Run the callbacks that the machine waits for.
+    def answer(self, consumer: C, *, with_progress: bool) -> Steps[None]:
+        """Run the callbacks that the machine waits for; what an asyncio application's return is awaited.
 
         Args:
             consumer: handed to the callbacks.
@@ -64,7 +66,7 @@ class Rebalancing(Generic[C]):
             is_final = wanted.kind is CallbackKind.REVOKED and with_progress and self._commits
             consumed = self._handler.positions(partitions) if is_final else {}
             try:
-                self._run(consumer, wanted, partitions)
+                yield from self._run(consumer, wanted, partitions)
             finally:
                 if wanted.kind is not CallbackKind.ASSIGNED:
                     self._handler.forget(partitions)
@@ -79,7 +81,7 @@ class Rebalancing(Generic[C]):
         self._handler.stop(partitions)
         return partitions
 
-    def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> None:
+    def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> Steps[None]:
         match wanted.kind:
             case CallbackKind.ASSIGNED:
                 callback = self.callbacks.on_assigned
@@ -92,6 +94,8 @@ class Rebalancing(Generic[C]):
         self._post(CallbackStarted(number=wanted.number))
         self.is_in_callback = True
         try:
-            callback(consumer, partitions)
+            awaitable = callback(consumer, partitions)
+            if isawaitable(awaitable):
+                yield awaitable
         finally:
             self.is_in_callback = False

@@ -182,6 +182,11 @@ class FetchHandler:
         end = watermarks.last_stable_offset if self._is_read_committed else watermarks.high_watermark
         return None if end < 0 else end
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether `consumed` has something to tell."""
+        return bool(self._moved)
+
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Positions that have moved since the last call: the application has returned from what is below them."""
         moved, self._moved = self._moved, {}
@@ -232,6 +237,11 @@ class FetchHandler:
             if len(records) >= max_records:
                 break
         return records
+
+    def take_one(self) -> ConsumerRecord | None:
+        """The next record that has arrived."""
+        records = self.take(1)
+        return records[0] if records else None
 
     def take_columns(
         self, *, with_keys: bool, with_values: bool, with_headers: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from kohort.client.consumer.core.exchange import (
@@ -29,7 +31,7 @@ class Side:
 
     def __init__(self, *, commits: bool = True) -> None:
         self.handler = FetchHandler()
-        self.deliveries = Deliveries(self.handler, member_id="m-1")
+        self.deliveries = Deliveries(self.handler, member_id="m-1", signal=threading.Event())
         self.posted: list[ConsumerEvent] = []
         self.rebalancing: Rebalancing[Side] = Rebalancing(
             self.handler, self.deliveries, self.posted.append, commits=commits
@@ -47,7 +49,8 @@ class Side:
     def ask(self, kind: CallbackKind, *partitions: int, number: int = 1, with_progress: bool = True) -> CallbackDone:
         self.deliveries.deliver(CallbackWanted(number=number, kind=kind, partitions=tuple(orders(*partitions))))
         self.deliveries.drain()
-        self.rebalancing.answer(self, with_progress=with_progress)
+        for _ in self.rebalancing.answer(self, with_progress=with_progress):
+            raise AssertionError("nothing here is to be awaited")
         done = self.posted[-1]
         assert isinstance(done, CallbackDone)
         return done
@@ -158,7 +161,7 @@ def trouble(error: Exception, *, is_fatal: bool = False, index: int | None = Non
 
 def test_fatal_error_is_raised_by_every_poll() -> None:
     """Until the subscription changes."""
-    deliveries = Deliveries(FetchHandler(), member_id="m-1")
+    deliveries = Deliveries(FetchHandler(), member_id="m-1", signal=threading.Event())
     deliveries.deliver(trouble(BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED), is_fatal=True))
     deliveries.drain()
     for _ in range(2):
@@ -171,7 +174,7 @@ def test_fatal_error_is_raised_by_every_poll() -> None:
 
 def test_report_that_no_broker_can_be_reached_is_kept_once_and_withdrawn() -> None:
     """Each round of addresses reports anew, while nobody polls."""
-    deliveries = Deliveries(FetchHandler(), member_id="m-1")
+    deliveries = Deliveries(FetchHandler(), member_id="m-1", signal=threading.Event())
     for _ in range(3):
         deliveries.deliver(trouble(BrokersUnreachableError([("a:1", "refused")])))
     deliveries.drain()
@@ -189,7 +192,7 @@ def test_error_of_a_partition_that_is_gone_is_dropped() -> None:
     """It is somebody else's now."""
     handler = FetchHandler()
     handler.hold(orders(0))
-    deliveries = Deliveries(handler, member_id="m-1")
+    deliveries = Deliveries(handler, member_id="m-1", signal=threading.Event())
     deliveries.deliver(trouble(BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE), index=1))
     deliveries.drain()
 
@@ -198,7 +201,7 @@ def test_error_of_a_partition_that_is_gone_is_dropped() -> None:
 
 def test_identity_is_known_at_once() -> None:
     """Without a poll."""
-    deliveries = Deliveries(FetchHandler(), member_id="m-1")
+    deliveries = Deliveries(FetchHandler(), member_id="m-1", signal=threading.Event())
     assert deliveries.identity == Identity(member_id="m-1", epoch=-1, has_assignment=False)
 
     deliveries.deliver(Identity(member_id="m-1", epoch=4, has_assignment=True))
@@ -209,7 +212,7 @@ def test_identity_is_known_at_once() -> None:
 def test_data_of_an_old_reading_gives_its_memory_back() -> None:
     """Even if it arrives after the partition has gone."""
     handler = FetchHandler()
-    deliveries = Deliveries(handler, member_id="m-1")
+    deliveries = Deliveries(handler, member_id="m-1", signal=threading.Event())
     records = memoryview(batch(0, 2))
     deliveries.deliver(
         Chunk(

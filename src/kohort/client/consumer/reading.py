@@ -1,0 +1,116 @@
+"""Handing out what was fetched: lists, single records, columns.
+
+Laws: a record counts as returned when it is handed out, and as processed when the application is back for more;
+what cannot be handed out now, since something is raised first or the call is broken off, is handed out by the next.
+Source: Kafka's consumer API.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kohort.client.arguments import INT32_MAX, to_seconds, whole_number
+from kohort.client.consumer.arrow_batches import choose_columns, take_batches
+from kohort.client.consumer.steps import Pause, Steps
+from kohort.client.consumer.subscribing import SubscribingSide
+from kohort.client.records import ConsumerRecord
+from kohort.errors import StateError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+T = TypeVar("T")
+#: A poll that waits says so once in a while, for max.poll.interval.ms.
+_NOTE_S: Final = 1.0
+
+
+class ReadingSide(SubscribingSide):
+    """Every way to get records."""
+
+    def _poll_steps(self, timeout: float, max_records: int | None) -> Steps[list[ConsumerRecord]]:
+        limit = self._settings.max_poll_records if max_records is None else to_count(max_records, "max_records")
+        return self._read_steps("poll", timeout, lambda: self._handler.take(limit))
+
+    def _arrow_steps(
+        self, timeout: float, columns: Sequence[str] | None, include_headers: bool
+    ) -> Steps[list[pyarrow.RecordBatch]]:
+        include = choose_columns(columns, include_headers=include_headers)
+        return self._read_steps(
+            "poll_arrow", timeout, lambda: take_batches(self._handler, include, self._report_released)
+        )
+
+    def _consume_steps(self, count: int, timeout: float) -> Steps[list[ConsumerRecord]]:
+        count = to_count(count, "num_messages")
+        until_s = time.monotonic() + to_seconds(timeout)
+        found: list[ConsumerRecord] = []
+        while True:
+            remaining = max(0.0, until_s - time.monotonic())
+            take = partial(self._handler.take, count - len(found))
+            try:
+                more = yield from self._read_steps("consume", remaining, take)
+            except Exception as error:
+                if not found:
+                    raise
+                # What was taken is handed out first; the next call meets the error.
+                self._deliveries.raise_next(error)
+                return found
+            found += more
+            if not more or len(found) >= count:
+                return found
+
+    def _read_steps(self, what: str, timeout: float, take: Callable[[], list[T]]) -> Steps[list[T]]:
+        until_s = time.monotonic() + to_seconds(timeout)
+        self._begin_long(what)
+        found: list[T] = []
+        try:
+            if not self._is_subscribed and not self._is_assigned_by_hand:
+                raise StateError("nothing to read: subscribe to topics or assign partitions first")
+            found = yield from self._await_steps(until_s, take)
+        finally:
+            yield from self._give_turn_back(with_progress=not found)
+        return found
+
+    def _await_steps(self, until_s: float, take: Callable[[], list[T]]) -> Steps[list[T]]:
+        now_s = time.monotonic()
+        self._poller = self._turn.owner
+        self._note_poll(now_s)
+        while True:
+            self._deliveries.drain()
+            if self._is_closed:
+                return []
+            yield from self._rebalancing.answer(self, with_progress=True)
+            self._deliveries.raise_trouble()
+            found = take() if self._handler.has_data else []
+            self._report_released()
+            if found or self._is_woken or now_s >= until_s or self._is_closed:
+                self._is_woken = False
+                return found
+            self._host.check()
+            if self._has_news:
+                self._note_progress()
+            yield Pause(min(until_s - now_s, _NOTE_S))
+            now_s = time.monotonic()
+            self._note_poll(now_s)
+
+    def _take_one(self, what: str) -> ConsumerRecord | None:
+        """A record that is there, if nothing else is to be done first; the quick way of `poll_one` and iteration."""
+        if self._deliveries.is_quiet and self._handler.has_data and not self._is_woken:
+            self._begin_long(what)
+            try:
+                self._note_poll(time.monotonic())
+                return self._handler.take_one()
+            finally:
+                self._turn.give_back()
+        return None
+
+    def _one_steps(self, what: str, timeout: float) -> Steps[ConsumerRecord | None]:
+        found = yield from self._read_steps(what, timeout, lambda: self._handler.take(1))
+        return found[0] if found else None
+
+
+def to_count(value: object, name: str) -> int:
+    """How many records: 1 or more."""
+    return whole_number(value, name, "a number of records, 1 or more,", INT32_MAX, minimum=1)

@@ -1,0 +1,252 @@
+"""The application's side of a consumer: what its doors share, blocking or on an event loop.
+
+Laws: nothing here talks to the network; what the application calls becomes an event, what it gets has been fetched and
+is decoded in its own thread; rebalance callbacks run inside `poll`, `unsubscribe` and `close`, never elsewhere; one
+call at a time, but for `wakeup`, `close` and what only asks the background.
+Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading refactor (CTR).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+from uuid import uuid4
+
+from kohort.client.arguments import to_seconds, to_topics
+from kohort.client.consumer.core.consumer_machine import ConsumerMachine
+from kohort.client.consumer.core.exchange import ChunkTaken, CloseAsked, ConsumerEvent, Polled, Sought
+from kohort.client.consumer.deliveries import Deliveries, Signal
+from kohort.client.consumer.rebalancing import Rebalancing
+from kohort.client.consumer.steps import Pause, Steps
+from kohort.client.consumer.turn import Turn
+from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
+from kohort.errors import ConfigError, KohortTimeoutError, StateError
+from kohort.ids import TopicPartition
+
+#: A poll that waits says so once in a while, for max.poll.interval.ms.
+_NOTE_S: Final = 1.0
+#: What was returned is told to the background no more often: each time costs as much as a dozen records.
+_PROGRESS_S: Final = 0.1
+#: What `close` may take beyond its timeout, to end the thread.
+_GRACE_S: Final = 2.0
+#: What a consumer that nobody closed has to leave its group in the background.
+_FORGOTTEN_S: Final = 30.0
+
+
+class ConsumerSide:
+    """What every call goes through."""
+
+    def _set_up(self, first: tuple[object, ...], options: Mapping[str, object], host: Any, signal: Signal) -> None:
+        """Nothing is connected here.
+
+        Args:
+            first: positional arguments: a mapping of options by Kafka's dotted names, or topics.
+            host: what runs the machine: its class, or anything that makes one.
+            signal: ends the waits for deliveries.
+        """
+        config, self._first_topics = _divide(first)
+        given = CONSUMER_OPTIONS.gather(config, options)
+        values = CONSUMER_OPTIONS.parse(given)
+        identity = uuid4()
+        client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
+        self._settings = consumer_settings(values, given)
+        self._default_timeout_s = values["default.api.timeout.ms"] / 1000
+        self._handler = FetchHandler(
+            check_crcs=self._settings.check_crcs, is_read_committed=self._settings.is_read_committed
+        )
+        self._deliveries = Deliveries(self._handler, member_id=str(identity), signal=signal)
+        self._host = host(
+            ConsumerMachine(client, self._settings, member_id=str(identity)),
+            client,
+            deliver=self._deliveries.deliver,
+            what="consumer",
+            on_crash=self._deliveries.wake,
+            farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
+        )
+        self._rebalancing = Rebalancing[Any](
+            self._handler, self._deliveries, self._host.post, commits=self._settings.enable_auto_commit
+        )
+        self._topics: tuple[str, ...] = ()
+        self._pattern: str | None = None
+        self._is_assigned_by_hand = False
+        self._turn = Turn()
+        self._is_closed = False
+        self._is_woken = False
+        #: Asked for below a call of the same thread, by a signal handler: it is carried out when that call ends.
+        self._late_close_s: float | None = None
+        #: The thread that polled last.
+        self._poller: int | None = None
+        self._noted_s = 0.0
+        self._note_every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)
+        self._progress_every_s = min(_PROGRESS_S, self._settings.auto_commit_interval_ms / 10_000)
+
+    def __del__(self) -> None:
+        # Also called for one whose options were refused.
+        host = getattr(self, "_host", None)
+        if host is not None and not self._is_closed:
+            host.retire(_FORGOTTEN_S)
+            host.warn_unclosed()
+
+    def wakeup(self) -> None:
+        """End a `poll` that waits, or the next one, at once; it returns what there is, be it nothing.
+
+        May be called from any thread and from a signal handler.
+        """
+        self._is_woken = True
+        self._deliveries.wake()
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    def _serve_steps(self, ticket: Future[object], until_s: float, *, with_progress: bool) -> Steps[None]:
+        """Run callbacks until a ticket has ended or time is up."""
+        ticket.add_done_callback(lambda _: self._deliveries.wake())
+        while not ticket.done() and time.monotonic() < until_s:
+            self._deliveries.drain()
+            yield from self._rebalancing.answer(self, with_progress=with_progress)
+            self._report_released()
+            if not ticket.done():
+                self._host.check()
+                yield Pause(max(0.0, min(until_s - time.monotonic(), 0.5)))
+        if ticket.done():
+            ticket.result()
+
+    def _ask_steps(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> Steps[object]:
+        """Post the event that `build` makes of a ticket and a deadline; ends with what the ticket ends with."""
+        self._check_open()
+        seconds = self._default_timeout_s if timeout is None else to_seconds(timeout)
+        ticket: Future[object] = Future()
+        self._host.post(build(ticket, self._host.deadline_ms(seconds)))
+        # The machine ends every ticket at its deadline; a moment more lets its own, better error arrive.
+        return (yield Pause(seconds + 0.5, ticket))
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _close_steps(self, timeout: float, *, with_progress: bool) -> Steps[None]:
+        timeout = to_seconds(timeout)
+        if self._is_closed:
+            return
+        if self._rebalancing.is_in_callback and self._turn.is_mine:
+            raise StateError("close cannot be called inside a rebalance callback")
+        self._is_closed = True
+        until_s = time.monotonic() + timeout
+        while not self._turn.try_take():
+            self._deliveries.wake()
+            if self._turn.is_mine and self._is_below_a_call():
+                self._late_close_s = timeout
+                return
+            free = self._turn.wait()
+            if self._turn.try_take():
+                break
+            try:
+                yield Pause(max(0.0, until_s - time.monotonic()), free)
+            except KohortTimeoutError:
+                # The application is somewhere else, in a callback perhaps, and may stay there.
+                self._host.retire(_GRACE_S)
+                return
+        try:
+            # Another thread may still be at work on what it was handed last.
+            is_done = self._poller in (None, threading.get_ident())
+            yield from self._finish_steps(max(0.0, until_s - time.monotonic()), with_progress and is_done)
+        finally:
+            self._turn.give_back()
+
+    def _finish_steps(self, timeout: float, with_progress: bool) -> Steps[None]:
+        if not self._host.is_running:
+            self._host.stop()
+            return
+        try:
+            if with_progress:
+                self._note_progress()
+            ticket: Future[object] = Future()
+            self._host.post(CloseAsked(ticket=ticket, deadline_ms=self._host.deadline_ms(timeout)))
+            yield from self._serve_steps(ticket, time.monotonic() + timeout + _GRACE_S, with_progress=with_progress)
+        finally:
+            self._handler.forget(self._handler.assignment)
+            self._host.stop(_GRACE_S)
+
+    def _is_below_a_call(self) -> bool:
+        """Whether a call of this thread waits for this one to return: a signal handler runs."""
+        return True
+
+    def _give_turn_back(self, *, with_progress: bool) -> Steps[None]:
+        """The call is over; a close that a signal handler asked for meanwhile follows."""
+        self._turn.give_back()
+        if self._late_close_s is not None and self._turn.try_take():
+            seconds, self._late_close_s = self._late_close_s, None
+            try:
+                yield from self._finish_steps(seconds, with_progress)
+            finally:
+                self._turn.give_back()
+
+    # -- telling the background -------------------------------------------------------------------------------------
+
+    def _note_poll(self, now_s: float) -> None:
+        """The application has returned from everything that it was handed, and is back."""
+        since_s = now_s - self._noted_s
+        if since_s >= self._progress_every_s and (self._has_news or since_s >= self._note_every_s):
+            self._noted_s = now_s
+            self._note_progress()
+
+    @property
+    def _has_news(self) -> bool:
+        return self._settings.enable_auto_commit and self._handler.has_moved
+
+    def _note_progress(self) -> None:
+        self._host.post(Polled(consumed=self._handler.consumed() if self._settings.enable_auto_commit else {}))
+
+    def _report_released(self) -> None:
+        for partition, start in self._handler.given_way().items():
+            assert start.offset is not None, "what gives way has a position"
+            self._host.post(Sought(partition=partition, fence=start.fence, offset=start.offset))
+        released = self._handler.released_bytes()
+        if released:
+            self._host.post(ChunkTaken(sizes=released))
+
+    # -- what may be called when ------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StateError("this consumer is closed; create a new one")
+
+    def _begin(self, what: str) -> bool:
+        """Begin a short call; whether it has taken the turn, which `_end` wants to know."""
+        self._check_open()
+        if self._rebalancing.is_in_callback and self._turn.is_mine:
+            return False
+        self._turn.take(what)
+        return True
+
+    def _end(self, is_taken: bool = True) -> None:
+        """The short call is over; a close that a signal handler asked for meanwhile happens in the background."""
+        if is_taken:
+            self._turn.give_back()
+            if self._late_close_s is not None:
+                self._host.retire(self._late_close_s)
+
+    def _begin_long(self, what: str) -> None:
+        """Begin a call that may run callbacks itself."""
+        self._check_open()
+        if self._rebalancing.is_in_callback and self._turn.is_mine:
+            raise StateError(f"{what} cannot be called inside a rebalance callback")
+        self._turn.take(what)
+
+    def _check_held(self, partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            if each not in self._handler.assignment:
+                raise StateError(f"{each} is not assigned to this consumer")
+
+
+def _divide(first: tuple[Any, ...]) -> tuple[Mapping[str, object] | None, tuple[str, ...]]:
+    """Options in a mapping, or topics to subscribe to; an address is neither, and refused as no mapping."""
+    if first and all(isinstance(each, str) and ":" not in each for each in first):
+        return None, to_topics(first)
+    if len(first) > 1:
+        raise ConfigError(
+            "options are given as keywords or as one mapping, topics as texts: "
+            "Consumer({'bootstrap.servers': '127.0.0.1:9092'}), Consumer('orders', group_id='billing')"
+        )
+    return (first[0] if first else None), ()

@@ -1,0 +1,173 @@
+"""What a consumer reads: topics as a member of a group, or partitions chosen by hand.
+
+Source: Kafka's consumer API; users@kafka, "New Consumer Design" (July 2014).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+from kohort.client.arguments import to_callback, to_partitions, to_seconds, to_topics
+from kohort.client.consumer.core.exchange import PartitionsAssigned, Paused, Subscribed, Unsubscribed
+from kohort.client.consumer.patterns import choose_pattern
+from kohort.client.consumer.rebalancing import Callbacks
+from kohort.client.consumer.side import ConsumerSide
+from kohort.client.consumer.steps import Steps
+from kohort.errors import ConfigError, StateError
+from kohort.ids import TopicPartition
+
+#: Called with the consumer and the partitions that it is about, in order. With `kohort.aio` it may be a coroutine
+#: function.
+Callback: TypeAlias = Callable[[Any, list[TopicPartition]], Awaitable[None] | None]
+
+
+class SubscribingSide(ConsumerSide):
+    """Subscriptions and assignments."""
+
+    def subscribe(
+        self,
+        topics: Sequence[str] | str = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Read topics as a member of the group, in place of those before.
+
+        Args:
+            topics: names; none at all means `unsubscribe`. One that does not exist is read once it does. Texts that
+                begin with ^ are patterns of how names begin, as librdkafka has them.
+            pattern: in place of names, a regular expression that whole names have to match; topics that are made
+                later count, too. KIP-848: the coordinator matches, by RE2; classic: this client does.
+            on_assigned: called with partitions that were gained, before they are read.
+            on_revoked: called with partitions that have to go; the group waits for it, for max.poll.interval.ms.
+            on_lost: called with partitions that belong to others already; left out, `on_revoked` is called.
+
+        Raises:
+            ConfigError: there is no group_id, or the pattern is none.
+            StateError: partitions were assigned by hand.
+        """
+        names = to_topics(topics)
+        chosen = choose_pattern(names, pattern)
+        callbacks = Callbacks[Any](
+            to_callback(on_assigned, "on_assigned"),
+            to_callback(on_revoked, "on_revoked"),
+            to_callback(on_lost, "on_lost") or on_revoked,
+        )
+        if self._settings.group_id is None:
+            raise ConfigError("subscribe needs the option group_id; assign reads partitions without a group")
+        if not names and chosen is None:
+            self._subscribe_to_nothing()
+            return
+        self._begin_long("subscribe")
+        try:
+            if self._is_assigned_by_hand:
+                raise StateError("partitions are assigned by hand; unsubscribe before subscribing to topics")
+            self._rebalancing.callbacks = callbacks
+            self._topics = () if chosen is not None else tuple(sorted(set(names)))
+            self._pattern = chosen
+            self._deliveries.forget_trouble()
+            self._host.post(Subscribed(topics=self._topics, pattern=chosen))
+        finally:
+            self._end()
+
+    @abstractmethod
+    def _subscribe_to_nothing(self) -> None:
+        """Unsubscribe, if the door can wait for that here."""
+
+    def _unsubscribe_steps(self, timeout: float) -> Steps[None]:
+        timeout = to_seconds(timeout)
+        self._begin_long("unsubscribe")
+        try:
+            if self._is_subscribed or self._is_assigned_by_hand:
+                self._note_progress()
+                ticket: Future[object] = Future()
+                self._host.post(Unsubscribed(ticket=ticket, deadline_ms=self._host.deadline_ms(timeout)))
+                yield from self._serve_steps(ticket, time.monotonic() + timeout, with_progress=True)
+            self._handler.forget(self._handler.assignment)
+            self._topics, self._pattern, self._is_assigned_by_hand = (), None, False
+            self._deliveries.forget_trouble()
+            self._report_released()
+        finally:
+            yield from self._give_turn_back(with_progress=True)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without membership; those that are read already go on where they are.
+
+        A partition whose topic does not exist makes the next `poll` raise `UnknownTopicError`.
+
+        Raises:
+            StateError: topics are subscribed to.
+        """
+        chosen = set(to_partitions(partitions))
+        self._begin_long("assign")
+        try:
+            if self._is_subscribed:
+                raise StateError("topics are subscribed to; unsubscribe before assigning partitions by hand")
+            self._deliveries.drain()
+            self._note_progress()
+            self._handler.forget(self._handler.assignment - chosen)
+            self._handler.hold(sorted(chosen))
+            self._is_assigned_by_hand = bool(chosen)
+            self._deliveries.forget_trouble()
+            self._host.post(PartitionsAssigned(starts=self._handler.starts(sorted(chosen))))
+            self._report_released()
+        finally:
+            self._end()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are being read."""
+        return self._handler.assignment
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to; with a pattern, those of which something is assigned."""
+        if self._pattern is not None:
+            return {partition.topic for partition in self._handler.assignment}
+        return set(self._topics)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stay the owner of partitions but hand out nothing of them."""
+        self._pause(partitions, is_paused=True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out paused partitions again."""
+        self._pause(partitions, is_paused=False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._handler.paused()
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member; empty before a classic group has given one."""
+        return self._deliveries.identity.member_id
+
+    @property
+    def group_epoch(self) -> int:
+        """The epoch (classic: generation) of this member; -1 while it is none."""
+        return self._deliveries.identity.epoch
+
+    @property
+    def has_assignment(self) -> bool:
+        """Whether the group has said what this member reads, be it nothing."""
+        return self._deliveries.identity.has_assignment or self._is_assigned_by_hand
+
+    @property
+    def _is_subscribed(self) -> bool:
+        return bool(self._topics) or self._pattern is not None
+
+    def _pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
+        chosen = to_partitions(partitions)
+        is_taken = self._begin("pause" if is_paused else "resume")
+        try:
+            self._check_held(chosen)
+            self._handler.pause(chosen, is_paused=is_paused)
+            self._host.post(Paused(partitions=chosen, is_paused=is_paused))
+        finally:
+            self._end(is_taken)
