@@ -18,12 +18,22 @@ if TYPE_CHECKING:
     from kohort.client.admin.admin import Admin
     from kohort.client.consumer.consumer import Consumer
     from kohort.client.producer.producer import Producer
-    from kohort.client.records import ConsumerRecord, RecordMetadata
+    from kohort.client.records import ConsumerRecord, OffsetAndMetadata, RecordMetadata
     from kohort.ids import TopicPartition
 
 __version__ = "0.1.0"
 
-__all__ = ["Broker", "Consumer", "Producer", "Admin", "ConsumerRecord", "RecordMetadata", "TopicPartition", "errors"]
+__all__ = [
+    "Broker",
+    "Consumer",
+    "Producer",
+    "Admin",
+    "ConsumerRecord",
+    "OffsetAndMetadata",
+    "RecordMetadata",
+    "TopicPartition",
+    "errors",
+]
 
 _HOMES = {
     "Broker": "kohort.broker.embedded",
@@ -31,6 +41,7 @@ _HOMES = {
     "Producer": "kohort.client.producer.producer",
     "Admin": "kohort.client.admin.admin",
     "ConsumerRecord": "kohort.client.records",
+    "OffsetAndMetadata": "kohort.client.records",
     "RecordMetadata": "kohort.client.records",
     "TopicPartition": "kohort.ids",
 }

@@ -1,4 +1,4 @@
-"""What applications get: records that were read, and where records that were sent ended up."""
+"""What applications get: records that were read, where records that were sent ended up, and what groups remember."""
 
 from __future__ import annotations
 
@@ -33,6 +33,24 @@ class ConsumerRecord(NamedTuple):
     def topic_partition(self) -> TopicPartition:
         """The partition that it was read from."""
         return TopicPartition(self.topic, self.partition)
+
+
+class OffsetAndMetadata(NamedTuple):
+    """What a group remembers of a partition: the next offset to read, and what the committer wants to keep beside it.
+
+    >>> OffsetAndMetadata(8, "by worker 3")
+    OffsetAndMetadata(offset=8, metadata='by worker 3', leader_epoch=-1)
+    """
+
+    offset: int
+    #: The committer's own text; a broker takes 4096 bytes of it (offset.metadata.max.bytes).
+    metadata: str = ""
+    #: Epoch of the leader that appended the record before `offset`; -1 means unknown.
+    leader_epoch: int = -1
+
+
+#: What can be committed of a partition; a number stands for an offset with nothing beside it.
+Committable = int | OffsetAndMetadata
 
 
 class RecordMetadata(NamedTuple):

@@ -21,6 +21,7 @@ from kohort.client.consumer.core.exchange import (
 from kohort.client.consumer.reading import ReadingSide
 from kohort.client.consumer.steps import Steps
 from kohort.client.offsets.queries import EARLIEST, LATEST
+from kohort.client.records import OffsetAndMetadata
 from kohort.errors import StateError
 from kohort.ids import TopicPartition
 
@@ -94,7 +95,8 @@ class OffsetSide(ReadingSide):
         found = yield from self._ask_steps(
             lambda ticket, deadline: CommittedAsked(partitions=chosen, ticket=ticket, deadline_ms=deadline), timeout
         )
-        return dict(cast("Mapping[TopicPartition, int | None]", found))
+        offsets = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", found)
+        return {each: None if entry is None else entry.offset for each, entry in offsets.items()}
 
     def _beginning_steps(
         self, partitions: Iterable[TopicPartition], timeout: float | None

@@ -1,20 +1,22 @@
 """Committing the group's offsets, when asked and automatically.
 
-Laws: one commit is under way at a time, so a later one is never overtaken by an earlier one; automatic commits contain
-only what the application has returned from; a commit that is tried again leaves out partitions that were given up
-meanwhile, since they may belong to others, and never takes an offset back behind a later commit.
+Laws: one commit is under way at a time, so a later one is never overtaken by an earlier one; asynchronous ones that
+wait go out together, with the latest offset of each partition, and partitions are given up behind them; automatic
+commits contain only what the application has returned from; a commit that is tried again leaves out partitions that
+were given up meanwhile, since they may belong to others, and never takes an offset back behind a later commit.
 Source: Kafka's OffsetCommit API; KIP-848, offsets.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import MOVED, CoordinatorLookup
+from kohort.client.records import Committable, OffsetAndMetadata
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, FencedError, KohortError, KohortTimeoutError
@@ -38,7 +40,10 @@ NO_MEMBER: Final = frozenset(
     }
 )
 
-Offsets = Mapping[TopicPartition, int]
+#: Asynchronous commits that were asked for within this time may go out as one.
+_JOIN_WITHIN_MS: Final = 1_000
+
+Offsets = Mapping[TopicPartition, Committable]
 #: The end of a commit; `None` is a good one.
 CommitThen = Callable[[KohortError | None, int], None]
 
@@ -58,9 +63,14 @@ class Committer(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Commit:
-    offsets: dict[TopicPartition, int]
-    then: CommitThen
+    #: What is still to be committed.
+    offsets: dict[TopicPartition, Committable]
+    #: Who waits for it, each for some of the partitions, in the order in which they asked.
+    waiting: list[tuple[Collection[TopicPartition], CommitThen]]
     deadline_ms: int
+    is_asynchronous: bool = False
+    #: Somebody asked for it who is not told: a failure is a line in the log.
+    is_logged: bool = False
     #: Epoch with which it was tried; `None` before the first time.
     epoch: int | None = None
 
@@ -92,7 +102,7 @@ class Commits:
         self._auto_interval_ms = auto_interval_ms
         self._retry = retry
         #: partition -> offset below which the application has returned, where that is not committed yet.
-        self._consumed: dict[TopicPartition, int] = {}
+        self._consumed: dict[TopicPartition, Committable] = {}
         self._auto_due_ms: int | None = None
         self._is_auto_open = False
         #: partition -> number of the last commit that contained it.
@@ -123,24 +133,45 @@ class Commits:
 
     def commit(self, offsets: Offsets, then: CommitThen, *, deadline_ms: int) -> None:
         """Commit these offsets after those that were asked for before."""
+        self._number(offsets)
+        self._queue.append(_Commit(offsets=dict(offsets), waiting=[(offsets.keys(), then)], deadline_ms=deadline_ms))
+
+    def commit_asynchronously(self, offsets: Offsets, then: CommitThen | None, *, deadline_ms: int) -> None:
+        """The same for somebody who goes on meanwhile: what has not gone out yet may go out together.
+
+        `then` `None` leaves a failure to the log.
+        """
+        self._number(offsets)
+        last = self._queue[-1] if self._queue else None
+        can_join = last is not None and last.is_asynchronous and last.epoch is None
+        if last is None or not can_join or deadline_ms > last.deadline_ms + _JOIN_WITHIN_MS:
+            last = _Commit(offsets={}, waiting=[], deadline_ms=deadline_ms, is_asynchronous=True)
+            self._queue.append(last)
+        last.offsets.update(offsets)
+        if then is None:
+            last.is_logged = True
+        else:
+            last.waiting.append((offsets.keys(), then))
+
+    def _number(self, offsets: Offsets) -> None:
         self._count += 1
         self._newest.update(dict.fromkeys(offsets, self._count))
-        self._queue.append(_Commit(offsets=dict(offsets), then=then, deadline_ms=deadline_ms))
 
     def commit_consumed(
         self, partitions: Iterable[TopicPartition], then: Callable[[int], None], *, deadline_ms: int, now_ms: int
     ) -> None:
         """Commit automatically what was consumed of these partitions, e.g. before they are given up."""
         offsets = {each: self._consumed.pop(each) for each in sorted(partitions) if each in self._consumed}
-        if not offsets:
+        if not offsets and not any(commit.is_asynchronous for commit in self._queue):
             then(now_ms)
             return
 
         def ended(error: KohortError | None, now_ms: int) -> None:
-            if error is not None:
+            if error is not None and offsets:
                 self._requests.warn(f"what was consumed before a hand-over could not be committed: {error}")
             then(now_ms)
 
+        # Without offsets it is a place in the queue: what the application asked for goes before what it gives up.
         self.commit(offsets, ended, deadline_ms=deadline_ms)
 
     def _commit_automatically(self, now_ms: int) -> None:
@@ -202,19 +233,19 @@ class Commits:
         head = self._queue[0] if self._is_sent else None
         self._queue = deque() if head is None else deque([head])
         for commit in failed:
-            then, commit.then = commit.then, _nobody
-            then(error, now_ms)
+            self._tell(commit, error, now_ms)
 
     def _drop_late(self, now_ms: int) -> None:
         head = self._queue[0] if self._is_sent and self._queue else None
-        late = [commit for commit in self._queue if now_ms >= commit.deadline_ms and commit is not head]
-        for commit in late:
-            self._queue.remove(commit)
-            commit.then(KohortTimeoutError(f"offsets of group {self._group_id} were not committed in time"), now_ms)
         if head is not None and now_ms >= head.deadline_ms:
             # Its answer may still come, and the next commit waits for that; whoever waits for this one need not.
-            then, head.then, head.deadline_ms = head.then, _nobody, now_ms + self._requests.request_timeout_ms
-            then(KohortTimeoutError(f"the commit of group {self._group_id} was not answered in time"), now_ms)
+            head.deadline_ms = now_ms + self._requests.request_timeout_ms
+            silence = KohortTimeoutError(f"the commit of group {self._group_id} was not answered in time")
+            self._tell(head, silence, now_ms)
+        for commit in [each for each in self._queue if now_ms >= each.deadline_ms and each is not head]:
+            self._queue.remove(commit)
+            too_late = KohortTimeoutError(f"offsets of group {self._group_id} were not committed in time")
+            self._tell(commit, too_late, now_ms)
 
     # -- commits on the wire ----------------------------------------------------------------------------------------
 
@@ -233,9 +264,13 @@ class Commits:
             return
         commit.epoch = epoch
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), offset in commit.offsets.items():
+        for (topic, partition), chosen in commit.offsets.items():
+            offset, metadata, leader_epoch = OffsetAndMetadata(chosen) if isinstance(chosen, int) else chosen
             entry = OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=""
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                committed_metadata=metadata,
             )
             topics.setdefault(topic, []).append(entry)
         request = OffsetCommitRequest(
@@ -280,8 +315,11 @@ class Commits:
             commit.offsets = {each: commit.offsets[each] for each in bad if each in commit.offsets}
             self._pause(now_ms)
         else:
-            during = f"committing the offset of {partition} for group {self._group_id}"
-            self._end_commit(BrokerError(code, during=during), now_ms)
+            refused = {each: self._refusal(each, why) for each, why in bad.items()}
+            self._end_commit(refused[partition], now_ms, refused=refused)
+
+    def _refusal(self, partition: TopicPartition, code: ErrorCode) -> BrokerError:
+        return BrokerError(code, during=f"committing the offset of {partition} for group {self._group_id}")
 
     def _fenced(self, code: ErrorCode) -> FencedError:
         member_id, epoch = self._committer.identity() or ("", -1)
@@ -291,10 +329,32 @@ class Commits:
         self._due_ms = now_ms + max(1, self._retry.delay_ms(self._attempts))
         self._attempts += 1
 
-    def _end_commit(self, error: KohortError | None, now_ms: int) -> None:
+    def _end_commit(
+        self,
+        error: KohortError | None,
+        now_ms: int,
+        *,
+        refused: Mapping[TopicPartition, KohortError] | None = None,
+    ) -> None:
+        """The head of the queue has ended; `refused` says of which partitions, where it was not all of them."""
         self._attempts, self._due_ms = 0, now_ms
-        self._queue.popleft().then(error, now_ms)
+        self._tell(self._queue.popleft(), error, now_ms, refused=refused)
 
-
-def _nobody(_: KohortError | None, __: int) -> None:
-    """Nobody waits for that commit any more."""
+    def _tell(
+        self,
+        commit: _Commit,
+        error: KohortError | None,
+        now_ms: int,
+        *,
+        refused: Mapping[TopicPartition, KohortError] | None = None,
+    ) -> None:
+        """Tell everybody who waits for it, each of his own partitions; nobody waits from then on."""
+        waiting, commit.waiting = commit.waiting, []
+        is_logged, commit.is_logged = commit.is_logged, False
+        if error is not None and is_logged:
+            self._requests.warn(f"asynchronous commit of group {self._group_id} failed: {error}")
+        for partitions, then in waiting:
+            if refused is None:
+                then(error, now_ms)
+            else:
+                then(next((refused[each] for each in partitions if each in refused), None), now_ms)

@@ -14,6 +14,7 @@ from typing import Final
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import MOVED, CoordinatorLookup
 from kohort.client.offsets.commits import NO_MEMBER, Committer
+from kohort.client.records import OffsetAndMetadata
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError
@@ -24,12 +25,16 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
 )
 
 #: The request goes by topic name up to this version.
 _BY_NAME: Final = 9
 
-FetchThen = Callable[[Mapping[TopicPartition, int | None] | KohortError, int], None]
+#: What is committed of each partition, `None` where nothing is; or why nobody knows.
+Committed = Mapping[TopicPartition, OffsetAndMetadata | None] | KohortError
+FetchThen = Callable[[Committed, int], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -136,30 +141,31 @@ class CommittedOffsets:
         query.due_ms = now_ms + max(1, self._retry.delay_ms(query.attempts))
         query.attempts += 1
 
-    def _end_query(self, query: _Query, result: Mapping[TopicPartition, int | None] | KohortError, now_ms: int) -> None:
+    def _end_query(self, query: _Query, result: Committed, now_ms: int) -> None:
         query.is_over = True
         self._queries.remove(query)
         query.then(result, now_ms)
 
 
-def _read_offsets(response: OffsetFetchResponse) -> tuple[ErrorCode, dict[TopicPartition, int | None]]:
-    """The first error, or the offsets; -1 on the wire means that there is none."""
-    found: dict[TopicPartition, int | None] = {}
+def _read_offsets(response: OffsetFetchResponse) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMetadata | None]]:
+    """The first error, or what is committed."""
+    entries: list[tuple[str, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]
     if response.groups:
         group = response.groups[0]
-        entries = [(topic.name, each) for topic in group.topics for each in topic.partitions]
         code = ErrorCode.of(group.error_code)
-        for name, each in entries:
-            code = code if code is not ErrorCode.NONE else ErrorCode.of(each.error_code)
-            found[TopicPartition(name, each.partition_index)] = (
-                each.committed_offset if each.committed_offset >= 0 else None
-            )
-        return code, found
-    code = ErrorCode.of(response.error_code)
-    for topic in response.topics:
-        for old in topic.partitions:
-            code = code if code is not ErrorCode.NONE else ErrorCode.of(old.error_code)
-            found[TopicPartition(topic.name, old.partition_index)] = (
-                old.committed_offset if old.committed_offset >= 0 else None
-            )
-    return code, found
+        entries = [(topic.name, each) for topic in group.topics for each in topic.partitions]
+    else:
+        code = ErrorCode.of(response.error_code)
+        entries = [(topic.name, each) for topic in response.topics for each in topic.partitions]
+    for _, each in entries:
+        code = code if code is not ErrorCode.NONE else ErrorCode.of(each.error_code)
+    return code, {TopicPartition(name, each.partition_index): _read_offset(each) for name, each in entries}
+
+
+def _read_offset(
+    entry: OffsetFetchResponsePartition | OffsetFetchResponsePartitions,
+) -> OffsetAndMetadata | None:
+    """-1 on the wire means that nothing is committed."""
+    if entry.committed_offset < 0:
+        return None
+    return OffsetAndMetadata(entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch)

@@ -6,16 +6,13 @@ Source: Kafka's consumer API.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from kohort.client.cluster import Cluster
 from kohort.client.consumer.core.exchange import CommittedAsked, OffsetsAsked, PartitionsAsked, PositionAsked
 from kohort.client.consumer.core.readings import Readings
-from kohort.client.offsets.committed import CommittedOffsets
+from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries, Result
 from kohort.client.requests import Requests
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError, StateError
-from kohort.ids import TopicPartition
 
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
@@ -58,7 +55,7 @@ class Lookups:
             self._requests.fail(asked.ticket, StateError("there are no committed offsets without group_id"))
             return
 
-        def then(result: Mapping[TopicPartition, int | None] | KohortError, _: int) -> None:
+        def then(result: Committed, _: int) -> None:
             self._settle(asked.ticket, result)
 
         self._committed.ask(asked.partitions, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)

@@ -7,6 +7,7 @@ import pytest
 from kohort.client.actions import Complete, Fail
 from kohort.client.consumer.core.exchange import CallbackKind, CommitAsked, CommittedAsked, PartitionsAssigned, Start
 from kohort.client.events import Failure
+from kohort.client.records import OffsetAndMetadata
 from kohort.errors import BrokerError, ErrorCode, FencedError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -59,6 +60,33 @@ def test_commits_are_sent_one_after_the_other(member: ConsumerDialogue) -> None:
 
     assert member.commits() == {partition(0): 6}
     assert member.ended("second") is None
+
+
+def test_metadata_and_leader_epoch_are_committed(member: ConsumerDialogue) -> None:
+    """KIP-320: with the epoch, whoever starts there sees whether the log was cut off since."""
+    chosen = {partition(0): OffsetAndMetadata(5, "half of it", 3), partition(1): 6}
+    member.take(CommitAsked(offsets=chosen, ticket="commit", deadline_ms=member.now_ms + 30_000))
+
+    first, second = member.accept_commit().topics[0].partitions
+
+    assert (first.committed_offset, first.committed_metadata, first.committed_leader_epoch) == (5, "half of it", 3)
+    assert (second.committed_offset, second.committed_metadata, second.committed_leader_epoch) == (6, "", -1)
+
+
+def test_metadata_that_is_too_large_is_a_typed_error(member: ConsumerDialogue) -> None:
+    """The broker's offset.metadata.max.bytes; the next commit goes well."""
+    chosen = {partition(0): OffsetAndMetadata(5, "x" * 5_000)}
+    member.take(CommitAsked(offsets=chosen, ticket="long", deadline_ms=member.now_ms + 30_000))
+    member.settle()
+    member.accept_commit(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+    commit(member, "short", p0=5)
+    member.accept_commit()
+
+    error = error_of(member, "long")
+    assert isinstance(error, BrokerError)
+    assert error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert not error.retriable
+    assert isinstance(member.ended("short"), Complete)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
@@ -243,7 +271,9 @@ def test_committed_offsets_are_found(member: ConsumerDialogue) -> None:
     member.committed[partition(0)] = 12
     ask(member, 0, 1)
 
-    assert member.ended("ask") == Complete(ticket="ask", value={partition(0): 12, partition(1): None})
+    assert member.ended("ask") == Complete(
+        ticket="ask", value={partition(0): OffsetAndMetadata(12), partition(1): None}
+    )
 
 
 def test_question_about_offsets_ends_in_time(member: ConsumerDialogue) -> None:
@@ -277,10 +307,11 @@ def test_old_broker_answers_without_groups(member: ConsumerDialogue) -> None:
     member.by_hand.add(OffsetFetchRequest)
     ask(member, 0, 1)
     found = [
-        OffsetFetchResponsePartition(partition_index=0, committed_offset=4),
+        OffsetFetchResponsePartition(partition_index=0, committed_offset=4, committed_leader_epoch=2, metadata="kept"),
         OffsetFetchResponsePartition(partition_index=1, committed_offset=-1),
     ]
     answer = OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="orders", partitions=found)])
     member.answer(member.expect(OffsetFetchRequest), answer, version=5)
 
-    assert member.ended("ask") == Complete(ticket="ask", value={partition(0): 4, partition(1): None})
+    expected = {partition(0): OffsetAndMetadata(4, "kept", 2), partition(1): None}
+    assert member.ended("ask") == Complete(ticket="ask", value=expected)

@@ -45,6 +45,7 @@ from kohort.client.membership.states import MemberState
 from kohort.client.offsets.lookups import Lookups
 from kohort.client.offsets.queries import OffsetQueries
 from kohort.client.options import ClientSettings, ConsumerSettings
+from kohort.client.records import Committable
 from kohort.client.requests import Requests
 from kohort.errors import BrokersUnreachableError, KohortError, StateError, UnknownTopicError
 from kohort.ids import TopicPartition
@@ -198,7 +199,8 @@ class ConsumerMachine:
                 if self._member is not None:
                     self._member.on_callback_done(event, now_ms)
             case CommitAsked():
-                self._commit(event)
+                assert self._group is not None, "the door refuses this"
+                self._group.on_commit_asked(event)
             case _:
                 assert_never(event)
 
@@ -279,18 +281,7 @@ class ConsumerMachine:
         self._requests.complete(self._closing.ticket)
         self._requests.add(Stop())
 
-    def _commit(self, event: CommitAsked) -> None:
-        assert self._group is not None, "the door refuses this"
-
-        def then(error: KohortError | None, _: int) -> None:
-            if error is None:
-                self._requests.complete(event.ticket)
-            else:
-                self._requests.fail(event.ticket, error)
-
-        self._group.commits.commit(event.offsets, then, deadline_ms=event.deadline_ms)
-
-    def _note_consumed(self, consumed: Mapping[TopicPartition, int], now_ms: int) -> None:
+    def _note_consumed(self, consumed: Mapping[TopicPartition, Committable], now_ms: int) -> None:
         if self._group is not None:
             mine = {each: offset for each, offset in consumed.items() if self.holds(each)}
             self._group.commits.on_consumed(mine, now_ms)

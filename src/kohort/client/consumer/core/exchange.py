@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, NewType
 
+from kohort.client.records import Committable
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
@@ -78,7 +79,7 @@ class Polled:
     Only partitions whose offset has changed since the last such event are named.
     """
 
-    consumed: Mapping[TopicPartition, int]
+    consumed: Mapping[TopicPartition, Committable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class CallbackDone:
 
     number: int
     #: Offsets below which the application has returned, of partitions that were given up.
-    consumed: Mapping[TopicPartition, int]
+    consumed: Mapping[TopicPartition, Committable]
     #: How to read the partitions that were gained.
     starts: Mapping[TopicPartition, Start]
 
@@ -110,14 +111,17 @@ class CallbackDone:
 class CommitAsked:
     """Commit these offsets for the group."""
 
-    offsets: Mapping[TopicPartition, int]
+    offsets: Mapping[TopicPartition, Committable]
+    #: Ends with the commit; of an asynchronous one it comes back in `CommitEnded`, but for `None`.
     ticket: object
     deadline_ms: int
+    #: Nobody waits for it.
+    is_asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedAsked:
-    """Which offsets has the group committed? The answer maps each partition to an offset or `None`."""
+    """Which offsets has the group committed? The answer maps each partition to what was committed, or `None`."""
 
     partitions: tuple[TopicPartition, ...]
     ticket: object
@@ -279,4 +283,13 @@ class Recovered:
     """A broker has answered: an earlier report that none can be reached is out of date."""
 
 
-Delivery = CallbackWanted | Identity | Chunk | WatermarksSeen | Trouble | GiveWay | Recovered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEnded:
+    """An asynchronous commit has ended; `error` `None` means well."""
+
+    ticket: object
+    offsets: Mapping[TopicPartition, Committable]
+    error: KohortError | None
+
+
+Delivery = CallbackWanted | Identity | Chunk | WatermarksSeen | Trouble | GiveWay | Recovered | CommitEnded

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.exchange import CommitAsked, CommitEnded
 from kohort.client.coordinator_lookup import CoordinatorLookup
 from kohort.client.offsets.commits import Commits, Committer
 from kohort.client.offsets.committed import CommittedOffsets
@@ -37,6 +38,7 @@ class Group:
     ) -> None:
         assert settings.group_id is not None
         group_id = settings.group_id
+        self._requests = requests
         self.lookup = CoordinatorLookup(requests, cluster, group_id=group_id, retry=retry, on_refused=on_refused)
         self.commits = Commits(
             requests,
@@ -48,6 +50,23 @@ class Group:
             retry=retry,
         )
         self.committed = CommittedOffsets(requests, self.lookup, committer, group_id=group_id, retry=retry)
+
+    def on_commit_asked(self, asked: CommitAsked) -> None:
+        """Commit for the application."""
+
+        def then(error: KohortError | None, _: int) -> None:
+            if asked.is_asynchronous:
+                self._requests.deliver(CommitEnded(ticket=asked.ticket, offsets=asked.offsets, error=error))
+            elif error is None:
+                self._requests.complete(asked.ticket)
+            else:
+                self._requests.fail(asked.ticket, error)
+
+        if asked.is_asynchronous:
+            told = None if asked.ticket is None else then
+            self.commits.commit_asynchronously(asked.offsets, told, deadline_ms=asked.deadline_ms)
+        else:
+            self.commits.commit(asked.offsets, then, deadline_ms=asked.deadline_ms)
 
     def next_deadline(self) -> int | None:
         """When `on_tick` has something to do."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from kohort.client.actions import Endpoint
 from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks, empty_chunk
-from kohort.client.offsets.committed import CommittedOffsets
+from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import EARLIEST, LATEST, OffsetQueries, Result
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from kohort.ids import TopicPartition
@@ -162,12 +162,12 @@ class Readings:
         for reading in readings:
             reading.is_asked = True
 
-        def then(result: Mapping[TopicPartition, int | None] | KohortError, _: int) -> None:
+        def then(result: Committed, _: int) -> None:
             for reading in self._still_wanted(readings):
                 if isinstance(result, KohortError):
                     self._on_error(reading, result)
-                elif result[reading.partition] is not None:
-                    reading.offset = result[reading.partition]
+                elif (found := result[reading.partition]) is not None:
+                    reading.offset = found.offset
                 else:
                     self.reset(reading, f"{reading.partition} has no committed offset")
 
