@@ -1,7 +1,8 @@
 """The consumer's machine under anything a cluster and an application may do, in any order.
 
 Laws checked: it never takes a step that is not in its table, never spins, never fetches a partition that the
-application does not hold or is being asked to give up, ends every ticket once, and always closes.
+application does not hold or is being asked to give up, ends every ticket once, and always closes. What it commits was
+done, and no commit takes an offset back behind a later one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kohort.client.consumer.core.exchange import (
     Chunk,
     ChunkTaken,
     CommitAsked,
+    CommitEnded,
     Fence,
     GiveWay,
     Paused,
@@ -49,7 +51,7 @@ from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders
+from support.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders, read_commit
 
 COORDINATOR_ERRORS = [
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -97,6 +99,12 @@ class Walk(ConsumerDialogue):
         #: partition -> fence, as the application holds it.
         self.held: dict[TopicPartition, Fence] = {}
         self.tickets: list[str] = []
+        self.asynchronous: list[str] = []
+        #: Offsets that the application commits itself, ever higher, far above those that it returns from.
+        self.next_commit = 1_000
+        #: What it has returned from, and the highest offset of its own commits that was stored.
+        self.done: dict[TopicPartition, set[int]] = {each: set() for each in orders(*range(4))}
+        self.stored = dict.fromkeys(orders(*range(4)), 0)
         self.generation = 0
         self.checked = 0
 
@@ -130,8 +138,14 @@ class Walk(ConsumerDialogue):
         getattr(self, f"act_{name}")()
 
     def act_poll(self) -> None:
-        consumed = {each: self.draw.randrange(100) for each in self.held if self.draw.random() < 0.3}
+        consumed = {each: self.do_something(each) for each in self.held if self.draw.random() < 0.3}
         self.take(Polled(consumed=consumed))
+
+    def do_something(self, partition: TopicPartition) -> int:
+        """The offset below which the application has returned."""
+        offset = self.draw.randrange(100)
+        self.done.setdefault(partition, set()).add(offset)
+        return offset
 
     def act_answer_question(self) -> None:
         if not self.questions:
@@ -145,7 +159,7 @@ class Walk(ConsumerDialogue):
                 starts[each] = Start(fence=self.held[each])
             else:
                 self.held.pop(each, None)
-                consumed[each] = self.draw.randrange(100)
+                consumed[each] = self.do_something(each)
         del self.questions[0]
         self.take(CallbackDone(number=question.number, consumed=consumed, starts=starts))
 
@@ -182,11 +196,23 @@ class Walk(ConsumerDialogue):
         self.forget_delivered(GiveWay)
 
     def act_commit(self) -> None:
-        ticket = f"commit-{len(self.tickets)}"
-        self.tickets.append(ticket)
-        offsets = {each: self.draw.randrange(100) for each in orders(*self.draw.sample(range(4), 2))}
+        is_asynchronous = self.draw.random() < 0.5
+        tickets = self.asynchronous if is_asynchronous else self.tickets
+        ticket = f"commit-{is_asynchronous}-{len(tickets)}"
+        tickets.append(ticket)
+        self.next_commit += 1
+        offsets = dict.fromkeys(orders(*self.draw.sample(range(4), 2)), self.next_commit)
         deadline = self.now_ms + self.draw.choice([50, 5_000])
-        self.take(CommitAsked(offsets=offsets, ticket=ticket, deadline_ms=deadline))
+        self.take(CommitAsked(offsets=offsets, ticket=ticket, deadline_ms=deadline, is_asynchronous=is_asynchronous))
+
+    def check_commit(self, request: OffsetCommitRequest) -> None:
+        """What is stored was done, or is newer than all that the application committed before."""
+        for partition, offset in read_commit(request).items():
+            if offset < 1_000:
+                assert offset in self.done[partition], f"{partition} was not read up to {offset}"
+            else:
+                assert offset >= self.stored[partition], f"{partition} goes back from {self.stored[partition]}"
+                self.stored[partition] = offset
 
     def act_resubscribe(self) -> None:
         self.take(Subscribed(topics=self.draw.choice([("orders",), ("orders", "nosuch")])))
@@ -237,6 +263,8 @@ class Walk(ConsumerDialogue):
                 self.respond_fetch(request, is_good=is_good)
             case OffsetCommitRequest():
                 errors = [*COORDINATOR_ERRORS, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
+                if is_good:
+                    self.check_commit(request)
                 self.accept_commit(ErrorCode.NONE if is_good else self.draw.choice(errors))
             case ConsumerGroupHeartbeatRequest():
                 self.respond_heartbeat(request, is_good=is_good)
@@ -335,6 +363,10 @@ class Walk(ConsumerDialogue):
         assert self.machine.next_deadline() is None
         for ticket in self.tickets:
             assert isinstance(self.ended(ticket), Complete | Fail), f"{ticket} never ended"
+        ends = self.delivered(CommitEnded)
+        assert sorted(each.ticket for each in ends) == sorted(self.asynchronous), "each asynchronous commit ends once"
+        good = [self.asynchronous.index(each.ticket) for each in ends if each.error is None]
+        assert good == sorted(good), "in order"
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
