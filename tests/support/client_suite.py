@@ -10,7 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
-from support import admin_scenarios, client_data_scenarios, client_scenarios, pattern_scenarios, static_scenarios
+from support import (
+    admin_scenarios,
+    callback_scenarios,
+    client_data_scenarios,
+    client_scenarios,
+    pattern_scenarios,
+    static_scenarios,
+)
 from support.apache_broker import free_port
 from support.client_scenarios import MODES, PROTOCOLS
 from support.lossy_proxy import LossyProxy
@@ -36,6 +43,26 @@ class ClientSuite:
     def test_callbacks_follow_the_assignment(self, address: str, protocol: str) -> None:
         """assigned, revoked: in that order, with what moves."""
         client_scenarios.callbacks_follow_the_assignment(address, protocol)
+
+    @all_modes
+    def test_callbacks_may_ask_and_commit(self, address: str, protocol: str) -> None:
+        """position, committed, end_offsets, seek, pause and commit in on_assigned and on_revoked."""
+        callback_scenarios.callbacks_may_ask_and_commit(address, protocol)
+
+    @both_protocols
+    def test_callbacks_refuse_what_would_turn_in_a_circle(self, address: str, protocol: str) -> None:
+        """poll, subscribe, assign, unsubscribe and close in a callback."""
+        callback_scenarios.callbacks_refuse_what_would_turn_in_a_circle(address, protocol)
+
+    @both_protocols
+    def test_revoked_partitions_that_were_never_read_have_a_position(self, address: str, protocol: str) -> None:
+        """What was fetched ahead was not handed out."""
+        callback_scenarios.revoked_partitions_that_were_never_read_have_a_position(address, protocol)
+
+    @both_protocols
+    def test_exception_of_a_callback_is_raised_and_forgotten(self, address: str, protocol: str) -> None:
+        """By the poll that ran it, once."""
+        callback_scenarios.exception_of_a_callback_is_raised_and_forgotten(address, protocol)
 
     @both_protocols
     def test_slow_application_is_left_behind(self, address: str, protocol: str) -> None:

@@ -95,6 +95,7 @@ class ConsumerDialogue:
         self.actions: list[Action] = []
         self.questions: list[CallbackWanted] = []
         self._fence = 0
+        self._starts: dict[int, dict[TopicPartition, Start]] = {}
 
     # -- the machine ----------------------------------------------------------------------------------------------
 
@@ -293,17 +294,27 @@ class ConsumerDialogue:
         """The application answers the oldest question, which has to be this one."""
         question = self.questions.pop(0)
         assert (question.kind, question.partitions) == (kind, tuple(TopicPartition(topic, p) for p in partitions))
-        starts = {}
-        if kind is CallbackKind.ASSIGNED:
-            starts = {partition: Start(fence=self.new_fence()) for partition in question.partitions}
+        starts = self._starts_for(question)
         done = {TopicPartition(topic, partition): offset for partition, offset in (consumed or {}).items()}
         self.take(CallbackDone(number=question.number, consumed=done, starts=starts))
         self.settle()
 
     def start_callback(self) -> CallbackWanted:
         question = self.questions[0]
-        self.take(CallbackStarted(number=question.number))
+        self.take(CallbackStarted(number=question.number, starts=self._starts_for(question)))
         return question
+
+    def start_with(self, partition: TopicPartition, start: Start) -> None:
+        """The application has sought in the callback that is open."""
+        self._starts_for(self.questions[0])[partition] = start
+
+    def _starts_for(self, question: CallbackWanted) -> dict[TopicPartition, Start]:
+        """Made once for each question, as the application's side holds partitions from the callback's beginning on."""
+        if question.kind is not CallbackKind.ASSIGNED:
+            return {}
+        if question.number not in self._starts:
+            self._starts[question.number] = {each: Start(fence=self.new_fence()) for each in question.partitions}
+        return self._starts[question.number]
 
     def stable(self, *partitions: int, epoch: int = 1) -> None:
         """Join and come to rest with these partitions."""

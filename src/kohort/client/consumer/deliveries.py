@@ -11,6 +11,7 @@ from collections import deque
 from typing import Protocol
 
 from kohort.client.consumer.core.exchange import (
+    CallbackKind,
     CallbackWanted,
     Chunk,
     Fence,
@@ -89,6 +90,9 @@ class Deliveries:
                 case GiveWay(partition=partition, fence=fence):
                     self._handler.give_way(partition, fence)
                 case CallbackWanted():
+                    if item.kind is CallbackKind.LOST:
+                        # It names all that was held: what was asked before it is out of date.
+                        self.asked.clear()
                     self.asked.append(item)
                 case Trouble():
                     self._note(item)

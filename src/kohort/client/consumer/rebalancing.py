@@ -77,9 +77,8 @@ class Rebalancing(Generic[C]):
         if wanted.kind is CallbackKind.ASSIGNED:
             self._handler.hold(wanted.partitions)
             return list(wanted.partitions)
-        partitions = sorted(self._handler.assignment.intersection(wanted.partitions))
-        self._handler.stop(partitions)
-        return partitions
+        # Their data stays until the callback has returned, for what it asks of positions; nobody polls meanwhile.
+        return sorted(self._handler.assignment.intersection(wanted.partitions))
 
     def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> Steps[None]:
         match wanted.kind:
@@ -91,7 +90,8 @@ class Rebalancing(Generic[C]):
                 callback = self.callbacks.on_lost
         if callback is None or not partitions:
             return
-        self._post(CallbackStarted(number=wanted.number))
+        gained = partitions if wanted.kind is CallbackKind.ASSIGNED else ()
+        self._post(CallbackStarted(number=wanted.number, starts=self._handler.starts(gained)))
         self.is_in_callback = True
         try:
             awaitable = callback(consumer, partitions)

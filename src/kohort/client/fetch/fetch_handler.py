@@ -98,14 +98,6 @@ class FetchHandler:
             if (held := self._held.get(each)) is not None
         }
 
-    def stop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions are being given up: their data is dropped, their positions stay known until `forget`."""
-        for each in partitions:
-            held = self._held.get(each)
-            if held is not None:
-                held.fence = self._new_fence()
-        self._drop_outdated()
-
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions are given up."""
         for each in partitions:

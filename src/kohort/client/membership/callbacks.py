@@ -56,11 +56,13 @@ class Callbacks:
         self._open = _Open(wanted=wanted, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
         self._requests.deliver(wanted)
 
-    def on_started(self, number: int, now_ms: int) -> None:
-        """The application has begun; its time counts from here."""
-        if self._open is not None and self._open.wanted.number == number:
-            self._open.is_running = True
-            self._open.deadline_ms = now_ms + self._timeout_ms
+    def on_started(self, number: int, now_ms: int) -> CallbackWanted | None:
+        """The application has begun, its time counts from here; `None` if nobody waits for that callback any more."""
+        if self._open is None or self._open.wanted.number != number:
+            return None
+        self._open.is_running = True
+        self._open.deadline_ms = now_ms + self._timeout_ms
+        return self._open.wanted
 
     def on_done(self, number: int) -> CallbackWanted | None:
         """The callback that is answered by this; `None` if nobody waits for that answer any more."""

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
+from kohort.client.membership.host import Later
 from kohort.client.membership.leading import Leading
-from kohort.client.membership.member import Later, Member
+from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState, Step
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode, ProtocolError

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
-from kohort.client.membership.member import Later, Member
+from kohort.client.membership.host import Later
+from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode

@@ -1,61 +1,29 @@
 """What both protocols of membership share: giving up partitions, gaining them, losing them, leaving.
 
-Laws: fetching of a partition stops before its owner is asked to give it up; the coordinator hears of it only after the
-application's callback has returned and its offsets are committed; whatever was under way for an earlier assignment has
-no effect on a later one.
+Laws: a partition is paused before its owner is asked to give it up, and read no more when the callback has returned;
+the coordinator hears of it only when its offsets are committed, too; whatever was under way for an earlier assignment
+has no effect on a later one.
 Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from dataclasses import replace
+from typing import ClassVar
 
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import CallbackDone, CallbackKind, Identity, Start
+from kohort.client.consumer.core.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity
 from kohort.client.coordinator_lookup import CoordinatorLookup
 from kohort.client.membership.callbacks import Callbacks
+from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
 from kohort.client.options import ConsumerSettings
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
-from kohort.errors import BrokerError, ErrorCode, FencedError, InvariantViolation, KohortError
+from kohort.errors import BrokerError, ErrorCode, FencedError, InvariantViolation
 from kohort.ids import TopicPartition
-
-#: Continues something at that time.
-Later = Callable[[int], None]
-
-
-class Host(Protocol):
-    """What a member needs of the machine around it."""
-
-    def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
-        """Fetch these partitions from now on."""
-        ...
-
-    def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Fetch these partitions no more; what is under way is dropped."""
-        ...
-
-    def commit_before_revocation(
-        self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
-    ) -> None:
-        """Commit what was consumed of partitions that are given up, if that is wanted; `then` follows in any case."""
-        ...
-
-    def forget_consumed(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions belong to others: nothing of them is committed any more."""
-        ...
-
-    def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
-        """Tell the application at its next poll."""
-        ...
-
-    def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
-        """The broker lacks KIP-848: go on with the classic protocol."""
-        ...
 
 
 class Member(ABC):
@@ -166,6 +134,17 @@ class Member(ABC):
         self._polled_ms = now_ms
         self._is_waiting_for_poll = False
 
+    def on_callback_started(self, started: CallbackStarted, now_ms: int) -> None:
+        """The application has taken a callback; the positions of what it gains can be asked for in there."""
+        wanted = self.callbacks.on_started(started.number, now_ms)
+        if wanted is None:
+            return
+        if wanted.kind is CallbackKind.ASSIGNED:
+            starts = {each: replace(start, is_paused=True) for each, start in started.starts.items()}
+            self._host.start_reading(starts, now_ms)
+        elif self.state is MemberState.PREPARE_REVOCATION:
+            self._move(Step.CALLED)
+
     def on_callback_done(self, done: CallbackDone, now_ms: int) -> None:
         """The application has dealt with a callback."""
         self._polled_ms = now_ms
@@ -173,6 +152,9 @@ class Member(ABC):
         if wanted is None:
             return
         if wanted.kind is CallbackKind.REVOKED:
+            if self.state is MemberState.PREPARE_REVOCATION:
+                # The application has no callback for it, so none has begun.
+                self._move(Step.CALLED)
             self._on_revoked(set(wanted.partitions), now_ms)
         elif wanted.kind is CallbackKind.ASSIGNED:
             self.owned.update(wanted.partitions)
@@ -205,17 +187,24 @@ class Member(ABC):
             self._go(now_ms)
         # Otherwise a revocation, a loss or the leaving itself is under way and ends in the same place.
 
+    @property
+    def moving(self) -> tuple[TopicPartition, ...]:
+        """What the application is being asked about: paused until it has answered."""
+        return () if self.callbacks.open is None else self.callbacks.open.partitions
+
     # -- giving up ------------------------------------------------------------------------------------------------
 
     def _begin_revocation(self, partitions: set[TopicPartition], now_ms: int) -> None:
         self._round += 1
         self._move(Step.MUST_REVOKE)
-        self._host.stop_reading(sorted(partitions))
-        self._move(Step.FETCH_STOPPED)
+        # Not dropped: a callback that asks for positions has to find them. Nor given back, should the coordinator want
+        # that meanwhile: the application may be on its way into the callback already.
+        self._host.pause_reading(sorted(partitions))
         self.callbacks.ask(CallbackKind.REVOKED, partitions, now_ms)
 
     def _on_revoked(self, partitions: set[TopicPartition], now_ms: int) -> None:
         self._move(Step.ACKNOWLEDGED)
+        self._host.stop_reading(sorted(partitions))
         this_round = self._round
 
         def committed(now_ms: int) -> None:

@@ -18,15 +18,15 @@ class MemberState(Enum):
     UNSUBSCRIBED = "unsubscribed"
     #: The coordinator is being asked for membership.
     JOINING = "joining"
-    #: Partitions have to go: fetching of them is stopped.
+    #: Partitions have to go: they are paused, until the application comes to take the callback for them.
     PREPARE_REVOCATION = "prepare revocation"
-    #: The application's callback for them is awaited.
+    #: The application is in the callback for them; its end is awaited.
     REVOKING_PARTITION = "revoking partition"
     #: They are off the subscription; their offsets are being committed.
     PARTITION_REVOKED = "partition revoked"
     #: The coordinator is told what was given up; its answer is awaited (classic: JoinGroup and SyncGroup).
     PREPARING_REBALANCE = "preparing rebalance"
-    #: The application's callback for new partitions is awaited.
+    #: The end of the application's callback for new partitions is awaited; they are paused until then.
     ASSIGNING_PARTITIONS = "assigning partitions"
     #: What the member reads is what the coordinator says.
     STABLE = "stable"
@@ -43,7 +43,7 @@ class Step(Enum):
 
     SUBSCRIBED = "subscribed"
     MUST_REVOKE = "must revoke"
-    FETCH_STOPPED = "fetch stopped"
+    CALLED = "called"
     ACKNOWLEDGED = "acknowledged"
     COMMITTED = "committed"
     GAINED = "gained"
@@ -83,7 +83,7 @@ TRANSITIONS: Final[dict[tuple[MemberState, Step], MemberState]] = {
     (_S.STABLE, Step.MUST_REVOKE): _S.PREPARE_REVOCATION,
     (_S.STABLE, Step.MUST_REJOIN): _S.PREPARING_REBALANCE,
     # The revocation, step by step.
-    (_S.PREPARE_REVOCATION, Step.FETCH_STOPPED): _S.REVOKING_PARTITION,
+    (_S.PREPARE_REVOCATION, Step.CALLED): _S.REVOKING_PARTITION,
     (_S.REVOKING_PARTITION, Step.ACKNOWLEDGED): _S.PARTITION_REVOKED,
     (_S.PARTITION_REVOKED, Step.COMMITTED): _S.PREPARING_REBALANCE,
     (_S.PARTITION_REVOKED, Step.MUST_LEAVE): _S.LEAVING,

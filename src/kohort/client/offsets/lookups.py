@@ -63,6 +63,9 @@ class Lookups:
     def on_position(self, asked: PositionAsked) -> None:
         """Wait until the first offset is found."""
         self._positions.append(asked)
+        reading = self._readings.get(asked.partition)
+        if reading is not None:
+            reading.is_wanted = True
 
     def on_partitions(self, asked: PartitionsAsked, now_ms: int) -> None:
         """Wait until the cluster's picture shows the topic."""
@@ -98,7 +101,6 @@ class Lookups:
             error = KohortTimeoutError(f"the position of {asked.partition} was not found in time")
             self._requests.fail(asked.ticket, error)
         else:
-            reading.is_wanted = True
             return False
         return True
 

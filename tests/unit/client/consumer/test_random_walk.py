@@ -8,6 +8,7 @@ done, and no commit takes an offset back behind a later one.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from kohort.client.actions import Complete, Fail, Send
 from kohort.client.consumer.core.exchange import (
     CallbackDone,
     CallbackKind,
-    CallbackStarted,
     Chunk,
     ChunkTaken,
     CommitAsked,
@@ -151,12 +151,12 @@ class Walk(ConsumerDialogue):
         if not self.questions:
             return
         question = self.questions[0]
-        starts = {}
+        starts: Mapping[TopicPartition, Start] = {}
         consumed = {}
         for each in question.partitions:
             if question.kind is CallbackKind.ASSIGNED:
-                self.held[each] = self.new_fence()
-                starts[each] = Start(fence=self.held[each])
+                starts = self._starts_for(question)
+                self.held[each] = starts[each].fence
             else:
                 self.held.pop(each, None)
                 consumed[each] = self.do_something(each)
@@ -165,7 +165,7 @@ class Walk(ConsumerDialogue):
 
     def act_start_callback(self) -> None:
         if self.questions:
-            self.take(CallbackStarted(number=self.questions[0].number))
+            self.start_callback()
 
     def act_take(self) -> None:
         for chunk in self.delivered(Chunk):

@@ -81,7 +81,7 @@ def test_gained_partitions_are_held_when_the_callback_begins() -> None:
 
     assert side.called == [("assigned", orders(0, 1), set(orders(0, 1)))]
     assert set(done.starts) == set(orders(0, 1))
-    assert side.posted[0] == CallbackStarted(number=1)
+    assert side.posted[0] == CallbackStarted(number=1, starts=done.starts)
 
 
 def test_seek_in_the_assigned_callback_decides_the_start() -> None:
@@ -135,6 +135,36 @@ def test_lost_partitions_that_were_given_up_already_cause_no_callback() -> None:
 
     assert side.called[-1] == ("lost", orders(0), set(orders(0)))
     assert side.handler.assignment == set()
+
+
+def test_loss_takes_the_place_of_callbacks_that_have_not_begun() -> None:
+    """What was to be given up is gone: `on_revoked` would commit what belongs to others."""
+    side = Side()
+    side.ask(CallbackKind.ASSIGNED, 0, 1)
+    side.deliveries.deliver(CallbackWanted(number=2, kind=CallbackKind.REVOKED, partitions=tuple(orders(1))))
+
+    side.ask(CallbackKind.LOST, 0, 1, number=3)
+
+    assert [what for what, _, _ in side.called] == ["assigned", "lost"]
+    assert side.called[-1][1] == orders(0, 1)
+
+
+def test_data_of_revoked_partitions_waits_for_the_callback() -> None:
+    """What was not handed out is where the next owner begins, and the callback can ask for it."""
+    side = Side()
+    side.ask(CallbackKind.ASSIGNED, 0)
+    partition, records = orders(0)[0], memoryview(batch(5, 2))
+    fence = side.handler.starts([partition])[partition].fence
+    side.deliveries.deliver(
+        Chunk(partition=partition, fence=fence, offset=5, next_offset=7, records=records, size_bytes=7, aborted=())
+    )
+    seen: list[int | None] = []
+    side.rebalancing.callbacks = Callbacks(on_revoked=lambda side, _: seen.append(side.handler.position(partition)))
+
+    side.ask(CallbackKind.REVOKED, 0, number=2)
+
+    assert seen == [5]
+    assert side.handler.released_bytes() == {partition: 7}
 
 
 def test_exception_of_a_callback_reaches_the_application_after_the_answer() -> None:

@@ -109,11 +109,10 @@ def test_data_of_a_partition_that_was_given_up_is_dropped(handler: FetchHandler)
     records = batch(0, 5)
     handler.add(chunk(handler, 0, records, offset=0))
 
-    handler.stop(orders(0))
+    handler.forget(orders(0))
 
     assert offsets(handler) == []
     assert handler.released_bytes() == {orders(0)[0]: len(records)}
-    assert handler.position(orders(0)[0]) is None
 
 
 def test_late_data_of_an_earlier_assignment_is_dropped(handler: FetchHandler) -> None:
@@ -373,7 +372,6 @@ class Reading(RuleBasedStateMachine):
     @rule(index=st.integers(0, 1))
     def hand_over_and_back(self, index: int) -> None:
         partition = orders(index)[0]
-        self.handler.stop([partition])
         self.handler.forget([partition])
         self.handler.hold([partition])
         # The group's committed offset is where the application was.

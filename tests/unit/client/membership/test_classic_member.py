@@ -121,7 +121,8 @@ def test_rebalance_gives_up_everything_first(member: ClassicDialogue) -> None:
     member.at_rest(0, 1)
     member.advance(3_000)
     member.beaten(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert member.state is MemberState.REVOKING_PARTITION
+    assert member.state is MemberState.PREPARE_REVOCATION
+    member.serve()
     assert member.fetching() == {}
 
     member.acknowledge(REVOKED, 0, 1, consumed={0: 5})
@@ -142,6 +143,12 @@ def test_heartbeats_go_on_while_the_callback_runs(member: ClassicDialogue) -> No
     member.advance(3_000)
     member.beaten(ErrorCode.REBALANCE_IN_PROGRESS)
 
+    for _ in range(3):
+        member.advance(3_000)
+        member.beaten(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    assert member.state is MemberState.PREPARE_REVOCATION
+    member.start_callback()
     for _ in range(3):
         member.advance(3_000)
         member.beaten(ErrorCode.REBALANCE_IN_PROGRESS)

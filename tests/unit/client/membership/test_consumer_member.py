@@ -146,7 +146,7 @@ def test_changed_subscription_goes_out_at_once(member: ConsumerDialogue) -> None
 
 
 def test_revocation_step_by_step(member: ConsumerDialogue) -> None:
-    """CTR: stop fetching, callback, commit, and only then the coordinator hears that the partition is free."""
+    """CTR: pause, callback, commit, and only then the coordinator hears that the partition is free."""
     member.stable(0, 1)
     assert set(member.fetching()) == set(orders(0, 1))
     member.poll(p1=7)
@@ -156,9 +156,12 @@ def test_revocation_step_by_step(member: ConsumerDialogue) -> None:
     member.accept_commit()
 
     member.reply(epoch=1, assigned=[0])
-    assert member.state is MemberState.REVOKING_PARTITION
+    assert member.state is MemberState.PREPARE_REVOCATION
     member.serve()
     assert set(member.fetching()) == set(orders(0)), "fetching stops before the callback"
+
+    member.start_callback()
+    assert member.state is MemberState.REVOKING_PARTITION
 
     member.acknowledge(REVOKED, 1, consumed={1: 9})
     assert member.state is MemberState.PARTITION_REVOKED
@@ -608,6 +611,7 @@ def test_close_revokes_commits_and_leaves(member: ConsumerDialogue) -> None:
     member.stable(0, 1)
     member.poll(p0=3)
     member.close()
+    member.serve()
     assert member.fetching() == {}
     member.acknowledge(REVOKED, 0, 1, consumed={0: 3, 1: 8})
     assert member.commits() == {orders(0)[0]: 3, orders(1)[0]: 8}

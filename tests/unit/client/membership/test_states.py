@@ -42,4 +42,4 @@ def test_step_that_is_not_in_the_table_is_a_bug() -> None:
     member.subscribe()
 
     with pytest.raises(InvariantViolation, match="cannot take the step"):
-        member.member._move(Step.FETCH_STOPPED)
+        member.member._move(Step.CALLED)

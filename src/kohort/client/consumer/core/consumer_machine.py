@@ -40,7 +40,8 @@ from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestF
 from kohort.client.fetch.fetch_sender import FetchSender
 from kohort.client.membership.classic_member import ClassicMember
 from kohort.client.membership.consumer_member import ConsumerMember
-from kohort.client.membership.member import Later, Member
+from kohort.client.membership.host import Later
+from kohort.client.membership.member import Member
 from kohort.client.membership.states import MemberState
 from kohort.client.offsets.lookups import Lookups
 from kohort.client.offsets.queries import OffsetQueries
@@ -191,9 +192,9 @@ class ConsumerMachine:
                     self._member.on_polled(now_ms)
             case ChunkTaken(sizes=sizes):
                 self._sender.buffer.release(sizes)
-            case CallbackStarted(number=number):
+            case CallbackStarted():
                 if self._member is not None:
-                    self._member.callbacks.on_started(number, now_ms)
+                    self._member.on_callback_started(event, now_ms)
             case CallbackDone():
                 self._note_consumed(event.consumed, now_ms)
                 if self._member is not None:
@@ -217,11 +218,9 @@ class ConsumerMachine:
             case Sought(partition=partition, fence=fence, offset=offset):
                 self._readings.seek(partition, fence, offset)
             case Paused(partitions=partitions, is_paused=is_paused):
-                for partition in partitions:
-                    reading = self._readings.get(partition)
-                    if reading is not None:
-                        reading.is_paused = is_paused
-                        reading.is_giving_way = False
+                # What is paused because it moves is not the application's to resume.
+                moving = () if is_paused or self._member is None else self._member.moving
+                self._readings.pause([each for each in partitions if each not in moving], is_paused=is_paused)
             case CloseAsked():
                 self._closing = event
                 self._leave(self._finish, now_ms)
@@ -356,6 +355,10 @@ class ConsumerMachine:
         """Fetch these partitions from now on."""
         self._readings.start(starts)
 
+    def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
+        """Fetch nothing of these partitions; where they stand stays known."""
+        self._readings.pause(partitions, is_paused=True)
+
     def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
         """Fetch these partitions no more."""
         self._readings.stop(partitions)
@@ -383,6 +386,6 @@ class ConsumerMachine:
         assert self._member is not None
         lost = "; group.remote.assignor has no effect there" if self._settings.group_remote_assignor else ""
         self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
-        topics, pattern = self._member.topics, self._member.pattern
-        self._member = self._build_member(is_classic=True)
-        self._member.subscribe(topics, now_ms, pattern=pattern)
+        before, self._member = self._member, self._build_member(is_classic=True)
+        self._member.callbacks = before.callbacks  # Their numbers go on.
+        self._member.subscribe(before.topics, now_ms, pattern=before.pattern)

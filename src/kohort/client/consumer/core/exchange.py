@@ -91,9 +91,11 @@ class ChunkTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackStarted:
-    """The application's callback for with that number runs."""
+    """The application's callback of that number runs."""
 
     number: int
+    #: The partitions that are gained, so that it can ask where they begin.
+    starts: Mapping[TopicPartition, Start]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,14 @@ class Readings:
         for partition in partitions:
             self._table.pop(partition, None)
 
+    def pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
+        """Fetch nothing of these, or again; a partition that is not read is none of our business."""
+        for partition in partitions:
+            reading = self._table.get(partition)
+            if reading is not None:
+                reading.is_paused = is_paused
+                reading.is_giving_way = False
+
     def seek(self, partition: TopicPartition, fence: Fence, offset: int) -> None:
         """Read on elsewhere; a partition that is not read is none of our business."""
         old = self._table.get(partition)
