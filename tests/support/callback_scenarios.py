@@ -40,7 +40,6 @@ def callbacks_may_ask_and_commit(bootstrap: str, protocol: str) -> None:
             consumer.commit({first: 1})
             consumer.subscribe([topic], on_assigned=begun, on_revoked=given_up)
             records = poll_until(consumer, 4)
-            consumer.unsubscribe()
         assert sorted((record.partition, record.offset) for record in records) == [(0, 2), (1, 0), (1, 1), (1, 2)]
         assert seen == {
             "assigned": {first: 1, second: 0},
@@ -71,7 +70,6 @@ def revoked_partitions_that_were_never_read_have_a_position(bootstrap: str, prot
             wait_until(lambda: consumer.assignment() == {partition}, "the assignment", consumer)
             consumer.resume([partition])
             consumer.position(partition)
-            consumer.unsubscribe()
         assert seen == [{partition: 0}]
 
 

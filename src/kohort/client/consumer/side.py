@@ -209,7 +209,8 @@ class ConsumerSide:
     # -- what may be called when ------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        # `close` runs callbacks, too, and those may commit and ask.
+        if self._is_closed and not (self._rebalancing.is_in_callback and self._turn.is_mine):
             raise StateError("this consumer is closed; create a new one")
 
     def _begin(self, what: str) -> bool:
