@@ -54,6 +54,7 @@ class AdminDoor:
         if self._io.is_running:
             self._io.post(AdminCloseAsked())
             self._io.join(5.0)
+        self._io.raise_failure()
 
     def __enter__(self) -> Self:
         return self

@@ -77,6 +77,10 @@ class Deliveries:
         """Whether nothing has arrived that is not sorted, and nothing is to be answered or raised."""
         return not (self._delivered or self.asked or self._trouble or self._fatal or self._put_off)
 
+    def fail(self, error: KohortError) -> None:
+        """The machine has failed: every `poll` raises that from now on."""
+        self.deliver(Trouble(error=error, is_fatal=True))
+
     def drain(self) -> None:
         """Sort what has been delivered; runs no callback."""
         self._signal.clear()

@@ -64,7 +64,7 @@ class ConsumerSide:
             client,
             deliver=self._deliveries.deliver,
             what="consumer",
-            on_crash=self._deliveries.wake,
+            on_crash=self._deliveries.fail,
             farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
         )
         self._rebalancing = Rebalancing[Any](
@@ -157,6 +157,7 @@ class ConsumerSide:
     def _finish_steps(self, timeout: float, with_progress: bool) -> Steps[None]:
         if not self._host.is_running:
             self._host.stop()
+            self._host.raise_failure()
             return
         try:
             if with_progress:

@@ -37,7 +37,7 @@ A machine is any object with `handle(event, now_ms) -> list[Action]` and `next_d
 5. When the last thing is done the machine returns `Stop()`; the driver closes what is open and the thread ends.
 
 Laws: a machine sees one event at a time; actions are carried out in order; a request ends in exactly one event; what
-the machine raises is a bug: it is logged, every ticket fails, the driver stops.
+the machine raises is a bug: it is logged and the driver stops. With the driver every ticket ends that it was given.
 Source: architecture rules 1, 2 and 6.
 """
 
@@ -49,7 +49,6 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import InvalidStateError
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
@@ -57,9 +56,10 @@ from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoin
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
 from kohort.client.io.connection import Connection, UnsupportedError, connect
 from kohort.client.io.reach import Reach
+from kohort.client.io.tickets import Tickets
 from kohort.client.options import ClientSettings
 from kohort.clock import Clock
-from kohort.errors import LocalProtocolError
+from kohort.errors import LocalProtocolError, StateError
 from kohort.wire.schema import Message
 
 _LOG: Final = logging.getLogger("kohort.client")
@@ -80,18 +80,6 @@ class Machine(Protocol[E_contra]):
 
     def next_deadline(self) -> int | None:
         """When `DeadlineReached` is wanted, in milliseconds of the driver's clock; `None` means never."""
-        ...
-
-
-class Ticket(Protocol):
-    """Where the end of a call goes."""
-
-    def set_result(self, result: object, /) -> None:
-        """The call is done."""
-        ...
-
-    def set_exception(self, exception: BaseException | None, /) -> None:
-        """The call has failed."""
         ...
 
 
@@ -122,6 +110,7 @@ class Driver(Generic[E]):
         clock: tells milliseconds.
         deliver: takes the item of each `Deliver`.
         on_stopped: called once at the end, with the bug that ended it or `None`.
+        refusal: makes the error for each ticket that is open at the end or comes later; asked after `on_stopped`.
     """
 
     def __init__(
@@ -132,12 +121,15 @@ class Driver(Generic[E]):
         clock: Clock,
         deliver: Callable[[object], None],
         on_stopped: Callable[[BaseException | None], None],
+        refusal: Callable[[], StateError],
     ) -> None:
         self._machine = machine
         self._settings = settings
         self._clock = clock
         self._deliver = deliver
         self._on_stopped = on_stopped
+        self._refusal = refusal
+        self._tickets = Tickets()
         self._links: dict[tuple[Endpoint, Lane], _Link] = {}
         self._reach = Reach(settings)
         #: Events that have happened and were not handled yet.
@@ -151,6 +143,10 @@ class Driver(Generic[E]):
 
     def handle(self, event: E | DriverEvent) -> None:
         """Let the machine take an event, and all that follow from it."""
+        self._tickets.note(event)
+        if self._is_stopped:
+            self._tickets.refuse(self._refusal)
+            return
         self._events.append(event)
         if not self._is_handling:
             self._run()
@@ -168,7 +164,14 @@ class Driver(Generic[E]):
                 link.opening.cancel()
             if link.connection is not None:
                 link.connection.close("the client is closing")
-        self._on_stopped(bug)
+        try:
+            self._on_stopped(bug)
+        finally:
+            self._tickets.refuse(self._refusal)
+
+    def _on_bug(self, bug: BaseException) -> None:
+        _LOG.error("the client stops: its machine failed", exc_info=bug)
+        self.stop(bug)
 
     def _run(self) -> None:
         self._is_handling = True
@@ -176,9 +179,11 @@ class Driver(Generic[E]):
             while self._events and not self._is_stopped:
                 for action in self._machine.handle(self._events.popleft(), self._clock.now_ms()):
                     self._execute(action)
-        except Exception as bug:
-            _LOG.exception("the client stops: its machine failed")
-            self.stop(bug)
+        except BaseException as bug:
+            self._on_bug(bug)
+            if not isinstance(bug, Exception):
+                # A callback of a future has called sys.exit: the thread ends by it, and nobody waits for its work.
+                raise
         finally:
             self._is_handling = False
         self._rearm()
@@ -190,9 +195,9 @@ class Driver(Generic[E]):
             case Deliver():
                 self._deliver(action.item)
             case Complete():
-                _settle(action.ticket, action.value, None)
+                self._tickets.end(action.ticket, action.value, None)
             case Fail():
-                _settle(action.ticket, None, action.error)
+                self._tickets.end(action.ticket, None, action.error)
             case Warn():
                 _LOG.warning("%s", action.text)
             case Disconnect():
@@ -208,9 +213,10 @@ class Driver(Generic[E]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        due_ms = self._next_deadline()
         if self._is_stopped:
             return
-        deadlines = [self._machine.next_deadline()]
+        deadlines = [due_ms]
         for link in self._links.values():
             if link.connection is not None:
                 deadlines.append(link.connection.next_deadline())
@@ -220,6 +226,13 @@ class Driver(Generic[E]):
             # At least a millisecond: a machine that forgets to move a deadline must not take the whole processor.
             delay_ms = max(1, earliest - self._clock.now_ms())
             self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _next_deadline(self) -> int | None:
+        try:
+            return None if self._is_stopped else self._machine.next_deadline()
+        except Exception as bug:
+            self._on_bug(bug)
+            return None
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -235,7 +248,7 @@ class Driver(Generic[E]):
             if overdue:
                 link.queue = deque(entry for entry in link.queue if entry[1] > now_ms)
                 self._fail(overdue, Failure.TIMED_OUT, f"{link.to} did not accept the request in time")
-        deadline = self._machine.next_deadline()
+        deadline = self._next_deadline()
         if deadline is not None and deadline <= now_ms:
             self.handle(DeadlineReached())
         else:
@@ -287,10 +300,15 @@ class Driver(Generic[E]):
         try:
             async with asyncio.timeout(self._reach.connect_timeout_ms(link.to, link.failures) / 1000):
                 transport = await connect(lambda: connection, link.to)
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:
+            # What is no name or no port at all is a ValueError or an OverflowError; brokers name addresses, too.
             link.opening = None
             self._on_unopened(link, Failure.UNREACHABLE, _reason(error))
             return
+        except asyncio.CancelledError:
+            # By the end of a loop that is not ours alone: what is queued is sent all the same, if there is time.
+            link.opening = None if self._is_stopped else self._loop.create_task(self._open(link))
+            raise
         link.opening = None
         link.connection = connection
         self._size_buffers(transport)
@@ -349,19 +367,10 @@ class Driver(Generic[E]):
         link.failures += 1
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer to the attempt to connect"
+    if not isinstance(error, OSError):
+        return f"no address: {error}"
     # asyncio words its own errors around the address, which the caller names anyway.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
-
-
-def _settle(ticket: object, value: object, error: Exception | None) -> None:
-    target: Ticket = ticket  # type: ignore[assignment]  # machines carry tickets without knowing what they are
-    try:
-        if error is None:
-            target.set_result(value)
-        else:
-            target.set_exception(error)
-    except InvalidStateError:
-        _LOG.debug("the end of a call came after its caller had given up")

@@ -1,7 +1,8 @@
 """The background thread on which a client's driver lives, and the queue by which the application talks to it.
 
 Laws: the application thread never touches the loop, the machine or a socket; it posts events and waits for tickets.
-A call after `stop`, or in a forked child, is a `StateError`; a call never waits for a thread that has ended.
+A call after `stop`, or in a forked child, is a `StateError`; a call never waits for a thread that has ended, nor a
+thread for itself: what waits is refused in callbacks, which run here.
 Source: architecture rule 6; the consumer threading refactor (CTR).
 """
 
@@ -11,18 +12,18 @@ import asyncio
 import os
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
-from kohort.client.io.driver import Driver, Machine
+from kohort.client import own_threads
+from kohort.client.io.driver import Machine
 from kohort.client.io.farewell import enter, leave
+from kohort.client.io.host import Farewell, Host
 from kohort.client.options import ClientSettings
-from kohort.clock import SystemClock
 from kohort.errors import KohortTimeoutError, StateError
 
 E = TypeVar("E")
@@ -30,17 +31,13 @@ E = TypeVar("E")
 _LOOK_UP_S: Final = 0.5
 
 
-class IoThread(Generic[E]):
+class IoThread(Host[E]):
     """Owns the thread; starts it with the first event.
 
     Args:
-        machine: run by the driver.
-        settings: of the client.
-        deliver: called on the I/O thread for each `Deliver`.
-        what: for messages and the thread's name, e.g. "consumer".
-        on_crash: called on the I/O thread if the machine had a bug.
-        farewell: makes of a ticket and a deadline the event that ends the machine when nobody has closed the client;
-            `None` for one that has nothing to finish.
+        holds: whether a future is one that this client has to end itself; see `own_threads`.
+
+    The other arguments are those of `Host`; what runs where the machine runs, runs on this thread.
     """
 
     def __init__(
@@ -50,28 +47,18 @@ class IoThread(Generic[E]):
         *,
         deliver: Callable[[object], None],
         what: str,
-        on_crash: Callable[[], None] = lambda: None,
-        farewell: Callable[[Future[object], int], E] | None = None,
+        on_crash: Callable[[StateError], None] = lambda _: None,
+        farewell: Farewell[E] | None = None,
+        holds: Callable[[object], bool] = lambda _: False,
     ) -> None:
-        self._machine = machine
-        self._settings = settings
-        self._deliver = deliver
-        self._on_crash = on_crash
-        self._farewell = farewell
-        #: The client is being ended, since nobody has closed it; done with the thread at the latest.
-        self._retirement: Future[object] | None = None
-        self._is_unclosed_said = False
-        self._what = what
-        self._clock = SystemClock()
+        super().__init__(machine, settings, deliver=deliver, what=what, on_crash=on_crash, farewell=farewell)
+        self._holds = holds
         self._inbox: deque[E] = deque()
         self._is_woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._driver: Driver[E] | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._finished = threading.Event()
-        self._bug: BaseException | None = None
-        self._pid = os.getpid()
 
     # -- the application's side -----------------------------------------------------------------------------------
 
@@ -79,14 +66,6 @@ class IoThread(Generic[E]):
     def is_running(self) -> bool:
         """Whether the thread has started and not ended."""
         return self._thread is not None and not self._finished.is_set()
-
-    def now_ms(self) -> int:
-        """The driver's clock."""
-        return self._clock.now_ms()
-
-    def deadline_ms(self, timeout: float) -> int:
-        """The instant `timeout` seconds from now, on the driver's clock."""
-        return self._clock.now_ms() + int(timeout * 1000)
 
     def post(self, event: E) -> None:
         """Hand an event to the machine, without waiting.
@@ -107,20 +86,25 @@ class IoThread(Generic[E]):
             except RuntimeError:
                 self.check()
                 raise
+        elif self._finished.is_set():
+            self.check()
 
     def call(self, build: Callable[[Future[object]], E], timeout: float) -> object:
         """Post the event that `build` makes around a ticket, and wait for its end.
 
         Raises:
             KohortTimeoutError: no end within `timeout` seconds.
+            StateError: called on this thread, so in a future's callback; nothing was posted.
             KohortError: what the machine failed the ticket with.
         """
+        self.check_may_wait()
         ticket: Future[object] = Future()
         self.post(build(ticket))
         return self.wait(ticket, timeout)
 
     def wait(self, ticket: Future[object], timeout: float) -> object:
         """Wait for the end of a ticket that was posted; raises like `call`."""
+        self.check_may_wait()
         until = time.monotonic() + timeout
         while True:
             try:
@@ -132,10 +116,19 @@ class IoThread(Generic[E]):
                     raise KohortTimeoutError(f"the call did not finish within {timeout:g} s") from None
                 self.check()
 
+    def check_may_wait(self) -> None:
+        """Raise `StateError` on this very thread, which would wait for itself."""
+        if self._thread is threading.current_thread():
+            raise StateError(
+                f"this call waits for the {self._what}'s own thread, and callbacks of futures run on that thread: "
+                "make the call from a thread of yours"
+            )
+
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread; harmless if it never ran or has ended."""
         if self._thread is None or self._pid != os.getpid():
             return
+        self.check_may_wait()
         if self._loop is not None and not self._finished.is_set():
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop_driver)
@@ -144,42 +137,16 @@ class IoThread(Generic[E]):
     def join(self, timeout: float) -> bool:
         """Wait until the thread has ended by itself; whether it has."""
         if self._thread is not None and self._pid == os.getpid():
+            self.check_may_wait()
             self._thread.join(timeout)
             return not self._thread.is_alive()
         return True
 
-    def retire(self, seconds: float) -> Future[object] | None:
-        """Have a client end that nobody has closed, without waiting for it.
-
-        Returns:
-            A ticket that ends with the client, after `seconds` at the latest; `None` if there is nothing to wait for.
-        """
-        if self._farewell is None or not self.is_running or self._pid != os.getpid():
-            return None
-        ticket: Future[object] = Future()
-        self._retirement = ticket
-        try:
-            self.post(self._farewell(ticket, self.deadline_ms(seconds)))
-        except (StateError, RuntimeError):
-            return None
-        return ticket
-
-    def warn_unclosed(self) -> None:
-        """Say what Python says of files and sockets that nobody has closed, if this was retired; once."""
-        if self._retirement is None or self._is_unclosed_said:
-            return
-        self._is_unclosed_said = True
-        text = f"a {self._what} was not closed: use it in a with statement, or call close()"
-        warnings.warn(text, ResourceWarning, stacklevel=2)
-
     def check(self) -> None:
         """Raise `StateError` if nothing can be posted (any more)."""
-        if self._pid != os.getpid():
-            raise StateError(f"this {self._what} belongs to another process; create a new one after a fork")
-        if self._bug is not None:
-            raise StateError(f"this {self._what} has stopped after an internal error; create a new one") from self._bug
-        if self._finished.is_set():
-            raise StateError(f"this {self._what} is closed")
+        self._check_process()
+        if self._bug is not None or self._finished.is_set():
+            raise self._refusal()
 
     def _start(self) -> None:
         with self._lock:
@@ -196,6 +163,7 @@ class IoThread(Generic[E]):
     # -- the I/O thread's side --------------------------------------------------------------------------------------
 
     def _main(self, ready: threading.Event) -> None:
+        own_threads.enter(self._holds)
         try:
             with asyncio.Runner() as runner:
                 runner.run(self._serve(ready))
@@ -203,27 +171,21 @@ class IoThread(Generic[E]):
             # A program that ends starts no thread any more, not even the one that the loop waits in for its others.
             if self._retirement is None:
                 raise
+        except SystemExit:
+            # Out of a callback; it ends this thread, and the log and every call say why.
+            pass
         finally:
+            own_threads.leave()
             leave(self)
             self._finished.set()
             ready.set()
-            if self._retirement is not None and not self._retirement.done():
-                self._retirement.set_result(None)
-            if self._bug is not None:
-                self._on_crash()
+            # The loop is over, and so is the driver: it refuses what has come too late for it.
+            self._drain()
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         stopped: asyncio.Future[None] = self._loop.create_future()
-
-        def on_stopped(bug: BaseException | None) -> None:
-            self._bug = bug
-            if not stopped.done():
-                stopped.set_result(None)
-
-        self._driver = Driver(
-            self._machine, self._settings, clock=self._clock, deliver=self._deliver, on_stopped=on_stopped
-        )
+        self._driver = self._build_driver(lambda: stopped.set_result(None))
         ready.set()
         await stopped
         # Aborted transports report their end in the next rounds of the loop; then nothing is left open.
@@ -232,8 +194,7 @@ class IoThread(Generic[E]):
 
     def _drain(self) -> None:
         self._is_woken = False
-        assert self._driver is not None
-        while self._inbox:
+        while self._inbox and self._driver is not None:
             self._driver.handle(self._inbox.popleft())
 
     def _stop_driver(self) -> None:

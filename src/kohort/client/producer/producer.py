@@ -104,6 +104,8 @@ class Producer:
             settings,
             deliver=lambda _: None,
             what="producer",
+            on_crash=partial(_abandon, machine, self._room),
+            holds=machine.holds,
             farewell=lambda ticket, deadline_ms: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
         )
         self._wake: Callable[[], None] = partial(self._io.post, _SUBMITTED)
@@ -138,7 +140,8 @@ class Producer:
             ConfigError: partition or timestamp is no number that it can be, or text is not fit for UTF-8.
             BrokerError: MESSAGE_TOO_LARGE, the record is above `max_request_size`.
             KohortTimeoutError: `buffer_memory` is full and stayed so for `max_block_ms`.
-            StateError: the producer is closed.
+            StateError: the producer is closed or has stopped after an internal error; or `buffer_memory` is full in a
+                callback of a future, where nobody may wait.
         """
         if self._is_closed:
             raise StateError("this producer is closed")
@@ -156,7 +159,7 @@ class Producer:
             text = f"a record of {size} bytes is above max.request.size ({self._max_request_bytes})"
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
         timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else check_timestamp(timestamp_ms)
-        self._room.reserve(size, self._wake)
+        self._room.reserve(size, self._wake_to_wait)
         future: RecordFuture[RecordMetadata] = RecordFuture()
         record = PendingRecord(topic, partition, (key_bytes, value_bytes, timestamp, pairs), future, size)
         if self._submissions.append(record):
@@ -168,7 +171,9 @@ class Producer:
 
         Raises:
             KohortTimeoutError: not within `timeout` seconds (`None`: no limit); sending goes on.
+            StateError: called in a callback of a future, or the producer has stopped after an internal error.
         """
+        self._io.raise_failure()
         if self._io.is_running:
             self._io.call(lambda ticket: FlushAsked(ticket=ticket), _FOREVER_S if timeout is None else timeout)
 
@@ -176,15 +181,23 @@ class Producer:
         """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`.
 
         Records that failed, and whose futures nobody has asked, are counted in a line of the log.
+
+        Raises:
+            StateError: called in a callback of a future, or the producer has stopped after an internal error.
         """
         self._close(timeout, is_quiet=False)
 
     def _close(self, timeout: float, *, is_quiet: bool) -> None:
         if self._is_closed:
             return
+        self._io.check_may_wait()
         self._is_closed = True
-        if not self._io.is_running:
-            return
+        if self._io.is_running:
+            self._end(timeout, is_quiet=is_quiet)
+        if not is_quiet:
+            self._io.raise_failure()
+
+    def _end(self, timeout: float, *, is_quiet: bool) -> None:
         deadline = self._io.deadline_ms(timeout)
         try:
             self._io.call(
@@ -194,6 +207,10 @@ class Producer:
         except (KohortTimeoutError, StateError):
             self._io.stop()
         self._io.join(5.0)
+
+    def _wake_to_wait(self) -> None:
+        self._io.check_may_wait()
+        self._wake()
 
     def __enter__(self) -> Self:
         return self
@@ -210,3 +227,8 @@ class Producer:
         if io is not None and not self._is_closed:
             io.retire(_FORGOTTEN_S)
             io.warn_unclosed()
+
+
+def _abandon(machine: ProducerMachine, room: Room, error: StateError) -> None:
+    machine.abandon(error)
+    room.close()

@@ -16,6 +16,8 @@ from concurrent.futures._base import FINISHED, PENDING
 from threading import Condition, Lock
 from typing import Any, Final, TypeVar, cast
 
+from kohort.client.own_threads import check_may_wait
+
 T = TypeVar("T")
 #: Held for a moment only: while a future gets its condition, or its end.
 _LOCK: Final = Lock()
@@ -53,14 +55,26 @@ class RecordFuture(Future[T]):
         return object.__getattribute__(self, name)
 
     def result(self, timeout: float | None = None) -> T:
-        """Where the record is stored, once it is; see `concurrent.futures.Future.result`."""
+        """Where the record is stored, once it is; see `concurrent.futures.Future.result`.
+
+        Raises:
+            StateError: called in a callback, where that would wait for itself.
+        """
         if self._is_good():
             return cast(T, self._result)
+        self._check_may_wait()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Why the record is not stored, `None` once it is; see `concurrent.futures.Future.exception`."""
-        return None if self._is_good() else super().exception(timeout)
+        if self._is_good():
+            return None
+        self._check_may_wait()
+        return super().exception(timeout)
+
+    def _check_may_wait(self) -> None:
+        if self._state == PENDING:
+            check_may_wait(self)
 
     def _is_good(self) -> bool:
         # What it ended with is there before its state says so: no lock is needed, and none is made for it.

@@ -29,18 +29,24 @@ class Room:
         self._freed = threading.Condition(self._lock)
         #: Bytes of records without an end; guarded by `_lock`.
         self._held_bytes = 0
+        self._is_closed = False
 
     def reserve(self, size: int, wake: Callable[[], None]) -> None:
         """Take room for a record; `wake` is called before a wait, so that what is held is sent.
 
         Raises:
             KohortTimeoutError: there was none for too long.
+            StateError: what `wake` raises where nobody may wait, and when the producer has ended.
         """
         # Entering the lock itself costs half of entering the condition.
         with self._lock:
             if self._held_bytes + size > self._limit_bytes and self._held_bytes > 0:
                 wake()
-                fits = self._freed.wait_for(lambda: self._held_bytes + size <= self._limit_bytes, self._max_block_s)
+                fits = self._freed.wait_for(
+                    lambda: self._held_bytes + size <= self._limit_bytes or self._is_closed, self._max_block_s
+                )
+                if self._is_closed:
+                    wake()
                 if not fits:
                     raise KohortTimeoutError(
                         f"buffer.memory ({self._limit_bytes} bytes) stayed full for {self._max_block_s:g} s: "
@@ -52,4 +58,11 @@ class Room:
         """A record has its end."""
         with self._freed:
             self._held_bytes -= size
+            self._freed.notify_all()
+
+    def close(self) -> None:
+        """Nothing is sent any more: whoever waits, or comes later, wakes the machine and learns why."""
+        with self._freed:
+            self._is_closed = True
+            self._held_bytes = self._limit_bytes = 1
             self._freed.notify_all()

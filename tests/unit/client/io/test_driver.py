@@ -77,7 +77,7 @@ class Rig:
         self.delivered: Queue[object] = Queue()
         self.crashed = threading.Event()
         self.thread: IoThread[Do | Break] = IoThread(
-            self.machine, settings, deliver=self.delivered.put, what="rig", on_crash=self.crashed.set
+            self.machine, settings, deliver=self.delivered.put, what="rig", on_crash=lambda _: self.crashed.set()
         )
         self._token = 0
 
@@ -287,6 +287,21 @@ def test_unknown_host_is_unreachable(rig: Rig) -> None:
     assert rig.failure().failure is Failure.UNREACHABLE
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    [Endpoint("127.0.0.1", 70_000), Endpoint("127.0.0.1", -1), Endpoint("x" * 70, 9092), Endpoint("a\0b", 9092)],
+    ids=["port too large", "port below 0", "name too long", "no name"],
+)
+def test_address_that_is_none_is_unreachable(rig: Rig, endpoint: Endpoint) -> None:
+    """A broker may name such a one; each attempt ends, not only the first."""
+    for _ in range(2):
+        rig.send(endpoint, HeartbeatRequest(group_id="g"), timeout_ms=3_600_000)
+
+        failed = rig.failure()
+        assert failed.failure is Failure.UNREACHABLE
+        assert failed.detail
+
+
 def test_connection_is_opened_again_when_it_is_needed(rig: Rig) -> None:
     """A broker that restarts."""
     with ScriptedBroker(echo) as broker:
@@ -466,6 +481,22 @@ def test_bug_in_a_machine_stops_the_client_and_its_callers(rig: Rig, caplog: pyt
     with pytest.raises(StateError, match="internal error"):
         rig.thread.wait(ticket, 60)
     assert "machine failed" in caplog.text
+
+
+def test_tickets_end_with_the_driver(rig: Rig) -> None:
+    """Those of a machine that stops without ending them, and those that come too late for it."""
+    held, late = Future[object](), Future[object]()
+
+    @dataclass(frozen=True)
+    class Asked(Do):
+        ticket: Future[object]
+
+    rig.thread.post(Asked(actions=(), ticket=held))
+    rig.thread.post(Asked(actions=(Stop(),), ticket=late))
+
+    for ticket in (held, late):
+        with pytest.raises(StateError, match="this rig is closed"):
+            ticket.result(WAIT_S)
 
 
 def test_fork_is_refused(rig: Rig) -> None:

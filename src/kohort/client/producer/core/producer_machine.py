@@ -1,13 +1,13 @@
 """The producer's machine: from submissions over batches to acknowledgements.
 
 Laws: nothing here reads a clock or does I/O; a record that was taken from the submissions ends exactly
-once, in its future.
+once, in its future, even if the machine itself fails.
 Source: architecture rule 6; KIP-98, KIP-360.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, assert_never
 
 from kohort.client.actions import Action, Lane, Stop
@@ -80,6 +80,8 @@ class ProducerMachine:
             retry=client.retry,
             on_end=self._on_batch_end,
         )
+        #: Records on their way from the submissions to where they belong; none between two events.
+        self._placing: list[PendingRecord] = []
         #: topic -> (since when, records) while its partitions are not known.
         self._homeless: dict[str, tuple[int, list[PendingRecord]]] = {}
         #: Topics among these that the cluster has said it lacks: the next look at it creates them, if it does that.
@@ -120,6 +122,24 @@ class ProducerMachine:
             deadlines.append(self._closing.deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
+    def abandon(self, error: KohortError) -> None:
+        """The machine has failed and is not called again: every record that it has, or will get, ends in that error."""
+        self._submissions.close()
+        self._placing += self._submissions.take()
+        for record in self._pending():
+            self._sender.losses.fail(record.future, error)
+
+    def holds(self, future: object) -> bool:
+        """Whether that future is one of a record that has no end yet; to be asked where the machine runs."""
+        return self._submissions.holds(future) or any(record.future is future for record in self._pending())
+
+    def _pending(self) -> Iterator[PendingRecord]:
+        yield from self._placing
+        for _, records in self._homeless.values():
+            yield from records
+        for batch in self._accumulator.batches():
+            yield from batch.records
+
     def _on_tick(self, now_ms: int) -> None:
         self._take_records(now_ms)
         self._accumulator.close_lingered(now_ms)
@@ -143,6 +163,7 @@ class ProducerMachine:
             self._submissions.is_watched = True
 
     def _place(self, records: list[PendingRecord], now_ms: int) -> None:
+        self._placing = records
         topics = self._cluster.topics
         for record in records:
             topic = topics.get(record.topic)
@@ -151,6 +172,7 @@ class ProducerMachine:
             else:
                 self._homeless.setdefault(record.topic, (now_ms, []))[1].append(record)
                 self._cluster.also_want([record.topic], now_ms)
+        self._placing = []
 
     def _add(self, record: PendingRecord, partition_count: int, now_ms: int) -> None:
         if record.partition is not None and record.partition >= partition_count:
@@ -166,8 +188,7 @@ class ProducerMachine:
                 continue
             if topic.partitions:
                 self._note_existence(name, len(topic.partitions))
-                for record in self._homeless.pop(name)[1]:
-                    self._add(record, len(topic.partitions), now_ms)
+                self._place(self._homeless.pop(name)[1], now_ms)
                 # A flush that was asked for meanwhile waits for these too.
                 for _, waiting in self._flushes:
                     waiting.update(batch for batch in self._accumulator.batches() if batch.partition.topic == name)

@@ -66,3 +66,11 @@ class Submissions:
         while self._records:
             taken.append(self._records.popleft())
         return taken
+
+    def close(self) -> None:
+        """Nobody takes records any more: from now on each has its caller wake the machine, and learn why."""
+        self._wake_bytes = 0
+
+    def holds(self, future: object) -> bool:
+        """Whether the record of that future is queued."""
+        return any(record.future is future for record in self._records.copy())
