@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,52 +14,27 @@ import pytest
 
 import kohort
 from support.apache_broker import run_kafka_tool
-from support.cli import environment, run_kohort
+from support.cli import run_kohort
+from support.doc_blocks import blocks_of, heading_of, run_block
 from support.waiting import until
 
-ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "groups.md").read_text()
-SET_UP, *BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", TEXT, re.DOTALL)
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "groups.md"
+TEXT = DOCUMENT.read_text()
+SET_UP, BLOCKS = blocks_of(DOCUMENT)
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
 #: Kafka's scripts -> what they run.
 KAFKA_TOOLS = {"kafka-configs.sh": "kafka.admin.ConfigCommand"}
 ADDRESS_SHOWN = "127.0.0.1:9092"
 
 
-def heading_of(code: str) -> str:
-    """The section in which a block stands."""
-    found: list[str] = re.findall(r"^#+ (.*)$", TEXT.partition(code)[0], re.MULTILINE)
-    return found[-1]
-
-
 @pytest.mark.interop
-@pytest.mark.parametrize(("code", "shown"), BLOCKS, ids=[heading_of(code) for code, _ in BLOCKS])
+@pytest.mark.parametrize(("code", "shown"), BLOCKS, ids=[heading_of(DOCUMENT, code) for code, _ in BLOCKS])
 def test_python_prints_what_the_text_says(code: str, shown: str) -> None:
     if "confluent_kafka" in code:
         pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
     if "^metrics" in code:
         pytest.importorskip("re2", reason="google-re2 is not installed")
-    script = f"{SET_UP[0]}\n{code}"
-    with subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-W", "error", "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=90)
-        except subprocess.TimeoutExpired:
-            # Where it hangs is in the traces of its threads.
-            process.send_signal(signal.SIGABRT)
-            out, err = process.communicate()
-    assert process.returncode == 0, f"{out}\n{err[-6000:]}"
-    assert out == shown
-
-
-def test_every_block_shows_what_it_prints() -> None:
-    assert SET_UP[1] == ""
-    assert BLOCKS and all(shown for _, shown in BLOCKS)
+    assert run_block(f"{SET_UP}\n{code}") == shown
 
 
 @pytest.fixture(scope="module")

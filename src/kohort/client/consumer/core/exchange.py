@@ -2,7 +2,8 @@
 
 Laws: values only; the application's side numbers its readings of a partition (`Fence`), so that data that was fetched
 for an earlier assignment or an earlier seek is recognised and dropped on both sides.
-Source: the consumer threading refactor (CTR): application events and background events.
+Source: the consumer threading refactor (CTR): application events and background events. By its names: fetch is
+`Chunk`, callback invocation `CallbackWanted`, acknowledgement `CallbackDone`; leave group `Unsubscribed`, `CloseAsked`.
 """
 
 from __future__ import annotations

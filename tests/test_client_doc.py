@@ -1,0 +1,32 @@
+"""docs/client.md says what the code says: states, events, what callbacks may do, options."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "docs" / "client.md").read_text()
+
+
+def test_tables_are_those_of_the_code() -> None:
+    """A state, step or event was added or worded anew: put it into the document with the change."""
+    made = runpy.run_path(str(ROOT / "tools" / "client_tables.py"))["render"](TEXT)
+    assert made == TEXT, "run: python tools/client_tables.py"
+
+
+def test_every_policy_of_revocation_is_explained() -> None:
+    (option,) = [option for option in CONSUMER_OPTIONS if option.name == "revocation.timeout.policy"]
+    rows = TEXT.partition("| policy | what happens |")[2].split("\n\n", 1)[0]
+    assert sorted(re.findall(r"^\| `(\w+)`", rows, re.MULTILINE)) == sorted(option.choices)
+
+
+def test_every_option_that_is_named_exists() -> None:
+    """Dotted names in code font."""
+    known = {option.name for options in (CONSUMER_OPTIONS, PRODUCER_OPTIONS) for option in options}
+    named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - {"exchange.py"}
+    assert named
+    assert named <= known
