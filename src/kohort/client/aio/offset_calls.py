@@ -1,0 +1,60 @@
+"""The asyncio door's calls about offsets.
+
+Source: Kafka's consumer API; what they do is in `OffsetSide`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from kohort.client.consumer.offset_side import OffsetSide
+from kohort.client.consumer.steps import Steps
+from kohort.ids import TopicPartition
+
+T = TypeVar("T")
+
+
+class OffsetCalls(OffsetSide):
+    """The part of `Consumer` that commits and asks for offsets; see the methods of `kohort.Consumer`."""
+
+    @abstractmethod
+    async def _run(self, steps: Steps[T]) -> T:
+        """Carry out a call, awaiting what it waits for."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout: float = 30.0) -> None:
+        """Commit offsets, or what `poll` has returned; ends when that is durable."""
+        return await self._run(self._commit_steps(offsets, timeout))
+
+    async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """The offset of the next record that `poll` will return."""
+        return await self._run(self._position_steps(partition, timeout))
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """The group's committed offsets; `None` for a partition without one."""
+        return await self._run(self._committed_steps(partitions, timeout))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that each partition still has."""
+        return await self._run(self._beginning_steps(partitions, timeout))
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition will get."""
+        return await self._run(self._end_steps(partitions, timeout))
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Offset and timestamp of the first record not older than a timestamp (ms); `None` where there is none."""
+        return await self._run(self._times_steps(timestamps, timeout))
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic, ascending; none if there is no such topic."""
+        return await self._run(self._partitions_steps(topic, timeout))
