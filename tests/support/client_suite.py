@@ -15,6 +15,7 @@ from support import (
     callback_scenarios,
     client_data_scenarios,
     client_scenarios,
+    offset_scenarios,
     pattern_scenarios,
     static_scenarios,
 )
@@ -73,6 +74,16 @@ class ClientSuite:
     def test_offsets_are_committed_and_sought(self, address: str, protocol: str) -> None:
         """commit, committed, position, seek."""
         client_scenarios.offsets_are_committed_and_sought(address, protocol)
+
+    @both_protocols
+    def test_metadata_is_kept(self, address: str, protocol: str) -> None:
+        """OffsetAndMetadata, and the shapes of what may be committed."""
+        offset_scenarios.metadata_is_kept(address, protocol)
+
+    @both_protocols
+    def test_asynchronous_commits_keep_their_order(self, address: str, protocol: str) -> None:
+        """commit_async."""
+        offset_scenarios.asynchronous_commits_keep_their_order(address, protocol)
 
     @both_protocols
     def test_progress_is_committed_by_itself(self, address: str, protocol: str) -> None:

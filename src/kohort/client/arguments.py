@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from kohort.client.records import Committable, OffsetAndMetadata
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 
@@ -19,6 +20,8 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 #: Longest name of a topic that a broker takes.
 _TOPIC_LENGTH: Final = 249
+#: Longest text of the protocol, in bytes.
+_TEXT_BYTES: Final = 2**15 - 1
 _ONE: Final = "TopicPartition('orders', 0)"
 
 
@@ -82,16 +85,48 @@ def to_offset(value: object) -> int:
     return whole_number(getattr(value, "offset", value), "offset", "a whole number, 0 or above,", INT64_MAX)
 
 
-def to_offsets(values: object) -> dict[TopicPartition, int]:
-    """Offsets by partition, or a list of what another client calls partitions with offsets."""
+def to_committable(value: object) -> Committable:
+    """An offset, or one with what is to be kept beside it."""
+    offset = to_offset(value)
+    metadata, epoch = getattr(value, "metadata", None), getattr(value, "leader_epoch", None)
+    if metadata is None and epoch is None:
+        return offset
+    if not isinstance(metadata or "", str):
+        raise TypeError(f"metadata must be text, not {type(metadata).__name__}: OffsetAndMetadata(5, 'half of it')")
+    if len(encode(metadata or "", "metadata")) > _TEXT_BYTES:
+        raise ConfigError(f"metadata has more than {_TEXT_BYTES} bytes; 4096 at most are expected by most brokers")
+    known = -1 if epoch is None else whole_number(epoch, "leader_epoch", "an epoch, or -1,", INT32_MAX, minimum=-1)
+    return OffsetAndMetadata(offset, metadata or "", known)
+
+
+def to_offsets(values: object) -> dict[TopicPartition, Committable]:
+    """Offsets by partition; or a record or several, which stand for the offsets behind them; or a list of what another
+    client calls partitions with offsets."""
     if isinstance(values, Mapping):
-        return {to_partition(partition): to_offset(offset) for partition, offset in values.items()}
+        return {to_partition(partition): to_committable(offset) for partition, offset in values.items()}
+    if _is_record(values):
+        values = [values]
     if isinstance(values, (str, bytes, tuple)) or not isinstance(values, Iterable):
         raise TypeError(f"offsets cannot be {values!r}: a mapping is expected, like {{{_ONE}: 5}}")
-    chosen = list(values)
-    if not all(hasattr(value, "offset") for value in chosen):
-        raise TypeError(f"offsets cannot be {chosen!r}: a mapping is expected, like {{{_ONE}: 5}}")
-    return {to_partition(value): to_offset(value) for value in chosen}
+    chosen: dict[TopicPartition, Committable] = {}
+    for value in values:
+        if not hasattr(value, "offset"):
+            raise TypeError(f"an offset cannot be {value!r}: a mapping is expected, like {{{_ONE}: 5}}")
+        chosen[to_partition(value)] = _behind(value) if _is_record(value) else to_committable(value)
+    return chosen
+
+
+def _is_record(value: object) -> bool:
+    return all(hasattr(value, name) for name in ("topic", "partition", "offset", "value"))
+
+
+def _behind(record: object) -> OffsetAndMetadata:
+    return OffsetAndMetadata(to_offset(record) + 1, "", getattr(record, "leader_epoch", -1))
+
+
+def is_partition(value: object) -> bool:
+    """Whether it is one partition, not several."""
+    return hasattr(value, "topic") and hasattr(value, "partition")
 
 
 def to_timestamps(values: object) -> dict[TopicPartition, int]:

@@ -86,7 +86,7 @@ _CONSUMER: Final = (
         "what was handed out counts as processed with the next poll; enable.auto.commit=false commits by hand",
     ),
     Unserved("auto.commit.enable", _CALLED, "enable.auto.commit"),
-    Unserved("offset.commit.cb on.commit default.offset.commit.callback", _LATER, "commit() raises what went wrong"),
+    Unserved("offset.commit.cb on.commit default.offset.commit.callback", _NEEDLESS, "commit_async takes a callback"),
     Unserved("rebalance.cb", _NEEDLESS, "subscribe takes on_assigned, on_revoked and on_lost"),
     Unserved("consume.cb consume.callback.max.messages", _NEEDLESS, "poll returns records"),
     Unserved("topics", _NEEDLESS, "call subscribe"),

@@ -53,6 +53,11 @@ class OffsetAndMetadata(NamedTuple):
 Committable = int | OffsetAndMetadata
 
 
+def with_metadata(chosen: Committable) -> OffsetAndMetadata:
+    """The same in full."""
+    return OffsetAndMetadata(chosen) if isinstance(chosen, int) else chosen
+
+
 class RecordMetadata(NamedTuple):
     """Where a sent record was stored.
 

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 import kohort
-from kohort import Consumer, TopicPartition
+from kohort import Consumer, OffsetAndMetadata, TopicPartition
 from kohort.client.arguments import to_offsets, to_partition, to_seconds
 from kohort.errors import ConfigError
 
@@ -39,7 +39,6 @@ WRONG: list[tuple[str, Callable[[Any], object]]] = [
     ("seek below 0", lambda c: c.seek(ORDERS, -1)),
     ("seek to true", lambda c: c.seek(ORDERS, True)),
     ("seek in a topic", lambda c: c.seek("orders", 0)),
-    ("committed of one", lambda c: c.committed(ORDERS)),
     ("committed of names", lambda c: c.committed(["orders"])),
     ("end of one", lambda c: c.end_offsets(ORDERS)),
     ("end of nothing", lambda c: c.end_offsets(None)),
@@ -95,7 +94,7 @@ def test_shapes_of_other_clients_are_taken() -> None:
     theirs = confluent_kafka.TopicPartition("orders", 3, 7)
     assert to_partition(theirs) == TopicPartition("orders", 3)
     assert to_offsets([theirs]) == {TopicPartition("orders", 3): 7}
-    assert to_offsets({ORDERS: SimpleNamespace(offset=4, metadata="")}) == {ORDERS: 4}
+    assert to_offsets({ORDERS: SimpleNamespace(offset=4, metadata="")}) == {ORDERS: OffsetAndMetadata(4)}
     assert to_offsets({("orders", 1): 4}) == {TopicPartition("orders", 1): 4}
     with pytest.raises(ConfigError, match="offset cannot be -1001"):
         to_offsets([confluent_kafka.TopicPartition("orders", 3)])

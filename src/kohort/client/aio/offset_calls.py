@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, overload
 
-from kohort.client.consumer.offset_side import OffsetSide
+from kohort.client.consumer.offset_side import Committing, OffsetSide
 from kohort.client.consumer.steps import Steps
+from kohort.client.records import ConsumerRecord, OffsetAndMetadata
 from kohort.ids import TopicPartition
 
 T = TypeVar("T")
@@ -23,19 +24,56 @@ class OffsetCalls(OffsetSide):
     async def _run(self, steps: Steps[T]) -> T:
         """Carry out a call, awaiting what it waits for."""
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout: float = 30.0) -> None:
-        """Commit offsets, or what `poll` has returned; ends when that is durable."""
-        return await self._run(self._commit_steps(offsets, timeout))
+    async def commit(
+        self,
+        offsets: Committing = None,
+        *,
+        message: ConsumerRecord | None = None,
+        asynchronous: bool = False,
+        timeout: float = 30.0,
+    ) -> None:
+        """Commit offsets, or what `poll` has returned; ends when that is durable, `asynchronous` at once."""
+        return await self._run(self._commit_steps(offsets, message, asynchronous, timeout))
 
     async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """The offset of the next record that `poll` will return."""
         return await self._run(self._position_steps(partition, timeout))
 
+    @overload
     async def committed(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """The group's committed offsets; `None` for a partition without one."""
-        return await self._run(self._committed_steps(partitions, timeout))
+        self, partitions: TopicPartition, timeout: float | None = None, *, metadata: Literal[False] = False
+    ) -> int | None: ...
+
+    @overload
+    async def committed(
+        self, partitions: TopicPartition, timeout: float | None = None, *, metadata: Literal[True]
+    ) -> OffsetAndMetadata | None: ...
+
+    @overload
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None, *, metadata: Literal[False] = False
+    ) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None, *, metadata: Literal[True]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    async def committed(
+        self,
+        partitions: Iterable[TopicPartition] | TopicPartition,
+        timeout: float | None = None,
+        *,
+        metadata: bool = False,
+    ) -> Any:
+        """The group's committed offsets; `None` for a partition without one.
+
+        Args:
+            partitions: of several the answer is a dictionary, of one its value.
+            timeout: seconds; `None` means default.api.timeout.ms.
+            metadata: answer with `OffsetAndMetadata` in place of numbers.
+        """
+        return await self._run(self._committed_steps(partitions, timeout, metadata))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None

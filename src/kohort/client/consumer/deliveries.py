@@ -14,6 +14,7 @@ from kohort.client.consumer.core.exchange import (
     CallbackKind,
     CallbackWanted,
     Chunk,
+    CommitEnded,
     Fence,
     GiveWay,
     Identity,
@@ -53,6 +54,8 @@ class Deliveries:
         self._signal = signal
         #: Callbacks that the machine waits for, in order.
         self.asked: deque[CallbackWanted] = deque()
+        #: Asynchronous commits whose callbacks are to be called, in order.
+        self.ended: deque[CommitEnded] = deque()
         self._trouble: deque[Trouble] = deque()
         self._fatal: KohortError | None = None
         #: To be raised by the next call: the one that met it had something to hand out.
@@ -75,7 +78,7 @@ class Deliveries:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing has arrived that is not sorted, and nothing is to be answered or raised."""
-        return not (self._delivered or self.asked or self._trouble or self._fatal or self._put_off)
+        return not (self._delivered or self.asked or self.ended or self._trouble or self._fatal or self._put_off)
 
     def fail(self, error: KohortError) -> None:
         """The machine has failed: every `poll` raises that from now on."""
@@ -98,6 +101,8 @@ class Deliveries:
                         # It names all that was held: what was asked before it is out of date.
                         self.asked.clear()
                     self.asked.append(item)
+                case CommitEnded():
+                    self.ended.append(item)
                 case Trouble():
                     self._note(item)
                 case Recovered():

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, overload
 
-from kohort.client.consumer.offset_side import OffsetSide
+from kohort.client.consumer.offset_side import Committing, OffsetSide
 from kohort.client.consumer.steps import Steps
+from kohort.client.records import ConsumerRecord, OffsetAndMetadata
 from kohort.ids import TopicPartition
 
 T = TypeVar("T")
@@ -23,29 +24,70 @@ class OffsetCalls(OffsetSide):
     def _run(self, steps: Steps[T]) -> T:
         """Carry out a call, waiting where it has to."""
 
-    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout: float = 30.0) -> None:
+    def commit(
+        self,
+        offsets: Committing = None,
+        *,
+        message: ConsumerRecord | None = None,
+        asynchronous: bool = False,
+        timeout: float = 30.0,
+    ) -> None:
         """Commit offsets for the group and wait until that is durable.
 
         Args:
-            offsets: the next offset to read, per partition; `None` means everything that `poll` has returned. A list of
+            offsets: the next offset to read, per partition, a number or an `OffsetAndMetadata`; a record, or a list of
+                records, stands for the offset behind it; `None` means everything that `poll` has returned. A list of
                 what confluent-kafka calls TopicPartition, with offsets, is taken, too.
+            message: a record, as confluent-kafka names it.
+            asynchronous: do not wait, as `commit_async` without a callback.
             timeout: seconds.
 
         Raises:
             StateError: there is no group to commit for.
             FencedError: the group has removed this member, or given the partitions to others.
+            BrokerError: metadata is longer than the broker takes, or the group may not be written.
         """
-        return self._run(self._commit_steps(offsets, timeout))
+        return self._run(self._commit_steps(offsets, message, asynchronous, timeout))
 
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """The offset of the next record that `poll` will return."""
         return self._run(self._position_steps(partition, timeout))
 
+    @overload
     def committed(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """The group's committed offsets; `None` for a partition without one."""
-        return self._run(self._committed_steps(partitions, timeout))
+        self, partitions: TopicPartition, timeout: float | None = None, *, metadata: Literal[False] = False
+    ) -> int | None: ...
+
+    @overload
+    def committed(
+        self, partitions: TopicPartition, timeout: float | None = None, *, metadata: Literal[True]
+    ) -> OffsetAndMetadata | None: ...
+
+    @overload
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None, *, metadata: Literal[False] = False
+    ) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None, *, metadata: Literal[True]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(
+        self,
+        partitions: Iterable[TopicPartition] | TopicPartition,
+        timeout: float | None = None,
+        *,
+        metadata: bool = False,
+    ) -> Any:
+        """The group's committed offsets; `None` for a partition without one.
+
+        Args:
+            partitions: of several the answer is a dictionary, of one its value.
+            timeout: seconds; `None` means default.api.timeout.ms.
+            metadata: answer with `OffsetAndMetadata` in place of numbers.
+        """
+        return self._run(self._committed_steps(partitions, timeout, metadata))
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None

@@ -6,12 +6,23 @@ Source: Kafka's consumer API.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import cast
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
-from kohort.client.arguments import to_offset, to_offsets, to_partition, to_partitions, to_timestamps, to_topic
+from kohort.client.arguments import (
+    is_partition,
+    to_callback,
+    to_offset,
+    to_offsets,
+    to_partition,
+    to_partitions,
+    to_timestamps,
+    to_topic,
+)
 from kohort.client.consumer.core.exchange import (
     CommitAsked,
+    CommitEnded,
     CommittedAsked,
     OffsetsAsked,
     PartitionsAsked,
@@ -21,9 +32,17 @@ from kohort.client.consumer.core.exchange import (
 from kohort.client.consumer.reading import ReadingSide
 from kohort.client.consumer.steps import Steps
 from kohort.client.offsets.queries import EARLIEST, LATEST
-from kohort.client.records import OffsetAndMetadata
-from kohort.errors import StateError
+from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
+from kohort.errors import ConfigError, KohortError, StateError
 from kohort.ids import TopicPartition
+
+#: What may be committed: offsets by partition, a record or several, which stand for the offsets behind them, or `None`
+#: for everything that was handed out.
+Committing: TypeAlias = Mapping[TopicPartition, Committable] | ConsumerRecord | Sequence[ConsumerRecord] | None
+#: Called with the error, `None` for a good end, and the offsets. With `kohort.aio` it may be a coroutine function.
+CommitCallback: TypeAlias = Callable[
+    [KohortError | None, dict[TopicPartition, OffsetAndMetadata]], Awaitable[None] | None
+]
 
 
 class OffsetSide(ReadingSide):
@@ -46,17 +65,55 @@ class OffsetSide(ReadingSide):
         finally:
             self._end(is_taken)
 
-    def _commit_steps(self, offsets: Mapping[TopicPartition, int] | None, timeout: float) -> Steps[None]:
+    def commit_async(self, offsets: Committing = None, callback: CommitCallback | None = None) -> None:
+        """Commit without waiting: in order with every other commit, and those that wait for their turn as one request.
+
+        Args:
+            offsets: as for `commit`.
+            callback: called with the error, `None` for a good end, and the offsets, in the thread that polls: in
+                `poll`, `commit`, `unsubscribe` or `close`. Without one a failure is a line in the log.
+
+        Raises:
+            StateError: there is no group to commit for.
+        """
+        ticket = to_callback(callback, "callback")
+        chosen = self._chosen_offsets(offsets)
+        if chosen:
+            deadline_ms = self._host.deadline_ms(self._default_timeout_s)
+            self._host.post(CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline_ms, is_asynchronous=True))
+        elif ticket is not None:
+            self._deliveries.deliver(CommitEnded(ticket=ticket, offsets={}, error=None))
+
+    def _commit_steps(
+        self, offsets: Committing, message: ConsumerRecord | None, asynchronous: bool, timeout: float
+    ) -> Steps[None]:
+        if message is not None:
+            if offsets is not None:
+                raise ConfigError("commit cannot be given offsets and a message: one of them is expected")
+            offsets = message
+        if asynchronous:
+            self.commit_async(offsets)
+            return
+        chosen = self._chosen_offsets(offsets)
+        if chosen:
+            yield from self._ask_steps(
+                lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
+            )
+        if self._poller == threading.get_ident() and self._turn.try_take():
+            # Those that were asked for before it have ended, too.
+            try:
+                self._deliveries.drain()
+                yield from self._rebalancing.tell_commits()
+            finally:
+                self._end()
+
+    def _chosen_offsets(self, offsets: Committing) -> Mapping[TopicPartition, Committable]:
         self._check_open()
         if self._settings.group_id is None:
             raise StateError(
                 "there is no group to commit for: create the consumer with group_id, or keep the offsets yourself"
             )
-        chosen = self._own_positions() if offsets is None else to_offsets(offsets)
-        if chosen:
-            yield from self._ask_steps(
-                lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
-            )
+        return self._own_positions() if offsets is None else to_offsets(offsets)
 
     def _own_positions(self) -> dict[TopicPartition, int]:
         is_taken = self._begin("commit")
@@ -87,16 +144,18 @@ class OffsetSide(ReadingSide):
             self._end(is_taken)
 
     def _committed_steps(
-        self, partitions: Iterable[TopicPartition], timeout: float | None
-    ) -> Steps[dict[TopicPartition, int | None]]:
-        chosen = to_partitions(partitions)
+        self, partitions: Iterable[TopicPartition] | TopicPartition, timeout: float | None, metadata: bool
+    ) -> Steps[Any]:
+        is_one = is_partition(partitions)
+        chosen = to_partitions([partitions] if is_one else partitions)
         if not chosen:
             return {}
-        found = yield from self._ask_steps(
+        answer = yield from self._ask_steps(
             lambda ticket, deadline: CommittedAsked(partitions=chosen, ticket=ticket, deadline_ms=deadline), timeout
         )
-        offsets = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", found)
-        return {each: None if entry is None else entry.offset for each, entry in offsets.items()}
+        full = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", answer)
+        found = full if metadata else {each: None if entry is None else entry.offset for each, entry in full.items()}
+        return found[chosen[0]] if is_one else dict(found)
 
     def _beginning_steps(
         self, partitions: Iterable[TopicPartition], timeout: float | None

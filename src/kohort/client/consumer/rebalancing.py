@@ -1,13 +1,15 @@
-"""Runs the application's rebalance callbacks, in the application's thread, and tells the machine when they are done.
+"""Runs the application's callbacks, in the application's thread; tells the machine when those of rebalances are done.
 
 Laws: a partition is off the assignment when its callback has returned, and on it before the callback begins; the
-machine gets its answer even if the callback raises, and the exception goes on to whoever polled.
+machine gets its answer even if the callback raises, and the exception goes on to whoever polled. Callbacks of commits
+are called in the order of the commits.
 Source: the consumer threading refactor (CTR): callbacks run in the polling thread, the background waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from inspect import isawaitable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -21,6 +23,7 @@ from kohort.client.consumer.core.exchange import (
 from kohort.client.consumer.deliveries import Deliveries
 from kohort.client.consumer.steps import Steps
 from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.records import with_metadata
 from kohort.ids import TopicPartition
 
 C = TypeVar("C")
@@ -60,6 +63,7 @@ class Rebalancing(Generic[C]):
             consumer: handed to the callbacks.
             with_progress: whether the application has returned from all that it was handed.
         """
+        yield from self.tell_commits()
         while self._deliveries.asked:
             wanted = self._deliveries.asked.popleft()
             partitions = self._prepare(wanted)
@@ -72,6 +76,15 @@ class Rebalancing(Generic[C]):
                     self._handler.forget(partitions)
                 starts = self._handler.starts(partitions)
                 self._post(CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
+
+    def tell_commits(self) -> Steps[None]:
+        """Call the callbacks of asynchronous commits that have ended."""
+        while self._deliveries.ended:
+            ended = self._deliveries.ended.popleft()
+            callback = ended.ticket
+            assert callable(callback), "the door checks this"
+            offsets = {each: with_metadata(offset) for each, offset in ended.offsets.items()}
+            yield from self._call(partial(callback, ended.error, offsets))
 
     def _prepare(self, wanted: CallbackWanted) -> list[TopicPartition]:
         if wanted.kind is CallbackKind.ASSIGNED:
@@ -92,9 +105,12 @@ class Rebalancing(Generic[C]):
             return
         gained = partitions if wanted.kind is CallbackKind.ASSIGNED else ()
         self._post(CallbackStarted(number=wanted.number, starts=self._handler.starts(gained)))
+        yield from self._call(partial(callback, consumer, partitions))
+
+    def _call(self, callback: Callable[[], object]) -> Steps[None]:
         self.is_in_callback = True
         try:
-            awaitable = callback(consumer, partitions)
+            awaitable = callback()
             if isawaitable(awaitable):
                 yield awaitable
         finally:

@@ -112,6 +112,9 @@ class ConsumerSide:
                 self._host.check()
                 yield Pause(max(0.0, min(until_s - time.monotonic(), 0.5)))
         if ticket.done():
+            # Commits that nobody waits for have ended before it.
+            self._deliveries.drain()
+            yield from self._rebalancing.tell_commits()
             ticket.result()
 
     def _ask_steps(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> Steps[object]:
@@ -130,7 +133,7 @@ class ConsumerSide:
         if self._is_closed:
             return
         if self._rebalancing.is_in_callback and self._turn.is_mine:
-            raise StateError("close cannot be called inside a rebalance callback")
+            raise StateError("close cannot be called inside a callback")
         self._is_closed = True
         until_s = time.monotonic() + timeout
         while not self._turn.try_take():
@@ -233,7 +236,7 @@ class ConsumerSide:
         """Begin a call that may run callbacks itself."""
         self._check_open()
         if self._rebalancing.is_in_callback and self._turn.is_mine:
-            raise StateError(f"{what} cannot be called inside a rebalance callback")
+            raise StateError(f"{what} cannot be called inside a callback")
         self._turn.take(what)
 
     def _check_held(self, partitions: Iterable[TopicPartition]) -> None:

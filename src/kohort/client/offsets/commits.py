@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import MOVED, CoordinatorLookup
-from kohort.client.records import Committable, OffsetAndMetadata
+from kohort.client.records import Committable, with_metadata
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, FencedError, KohortError, KohortTimeoutError
@@ -265,7 +265,7 @@ class Commits:
         commit.epoch = epoch
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), chosen in commit.offsets.items():
-            offset, metadata, leader_epoch = OffsetAndMetadata(chosen) if isinstance(chosen, int) else chosen
+            offset, metadata, leader_epoch = with_metadata(chosen)
             entry = OffsetCommitRequestPartition(
                 partition_index=partition,
                 committed_offset=offset,

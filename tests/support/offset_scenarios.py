@@ -1,0 +1,80 @@
+"""What our client must do about offsets against any broker; see client_scenarios.py."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kohort import Consumer, OffsetAndMetadata, TopicPartition
+from kohort.errors import BrokerError, ErrorCode, KohortError
+from support.client_scenarios import (
+    fresh,
+    group_options,
+    new_topic,
+    partitions_of,
+    poll_until,
+    send_values,
+    wait_until,
+)
+
+Ends = list[tuple[KohortError | None, dict[TopicPartition, OffsetAndMetadata]]]
+
+
+def metadata_is_kept(bootstrap: str, protocol: str) -> None:
+    """What is committed beside an offset comes back with it; too much of it is refused, and the next commit is good."""
+    options = group_options(bootstrap, fresh("metadata"), protocol) | {"auto_offset_reset": "earliest"}
+    with new_topic(bootstrap, "metadata", 2) as topic, Consumer(enable_auto_commit=False, **options) as consumer:
+        first, second = partitions_of(topic, 2)
+        send_values(bootstrap, topic, [b"%d" % number for number in range(10)])
+        consumer.subscribe([topic])
+        records = poll_until(consumer, 10)
+
+        consumer.commit({first: OffsetAndMetadata(4, "half of ü", 0), second: 0})
+        assert consumer.committed([first, second], metadata=True) == {
+            first: OffsetAndMetadata(4, "half of ü", 0),
+            second: OffsetAndMetadata(0),
+        }
+        with pytest.raises(BrokerError) as refused:
+            consumer.commit({first: OffsetAndMetadata(5, "x" * 4_097)})
+        assert refused.value.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+        consumer.commit(records[6])
+        assert consumer.committed(first) == 7
+        assert consumer.committed(first, metadata=True) == OffsetAndMetadata(7, "", records[6].leader_epoch)
+        consumer.commit(records[:3])
+        assert consumer.committed([first]) == {first: 3}
+        consumer.commit(message=records[7], asynchronous=True)
+        consumer.commit({second: 0})
+        assert consumer.committed(first) == 8
+        assert consumer.committed(partitions_of(fresh("never"), 1)[0], metadata=True) is None
+
+
+def asynchronous_commits_keep_their_order(bootstrap: str, protocol: str) -> None:
+    """Callbacks run in the thread that polls, in order; what waits for its turn at the end is not lost."""
+    group, ends = fresh("asynchronous"), Ends()
+    options = group_options(bootstrap, group, protocol) | {"auto_offset_reset": "earliest"}
+    threads: set[int] = set()
+
+    def note(error: KohortError | None, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        threads.add(threading.get_ident())
+        ends.append((error, offsets))
+
+    with new_topic(bootstrap, "asynchronous") as topic:
+        (first,) = partitions_of(topic, 1)
+        send_values(bootstrap, topic, [b"%d" % number for number in range(500)])
+        with Consumer(enable_auto_commit=False, **options) as consumer:
+            consumer.subscribe([topic], on_revoked=lambda consumer, _: consumer.commit_async({first: 499}, note))
+            for record in poll_until(consumer, 500)[:400]:
+                consumer.commit_async(record, note)
+            wait_until(lambda: len(ends) == 400, "every commit has ended", consumer)
+            assert consumer.committed(first) == 400
+            consumer.commit_async({first: 450}, note)
+            consumer.commit({first: 440})
+            assert [offsets[first].offset for _, offsets in ends] == [*range(1, 401), 450]
+            consumer.commit_async(None, note)
+        assert [offsets[first].offset for _, offsets in ends[401:]] == [500, 499]
+        assert {error for error, _ in ends} == {None}
+        assert threads == {threading.get_ident()}
+        with Consumer(**options) as reader:
+            assert reader.committed(first) == 499

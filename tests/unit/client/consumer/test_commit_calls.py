@@ -1,0 +1,179 @@
+"""Commits through the door: what may be given, where callbacks run, and what works in one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kohort
+from kohort import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from kohort.client.arguments import to_offsets
+from kohort.errors import ConfigError, KohortError, StateError
+from support.waiting import until
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def record(partition: int, offset: int, epoch: int = 3) -> ConsumerRecord:
+    return ConsumerRecord("orders", partition, offset, 0, 0, None, b"", (), epoch)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with kohort.Broker() as broker:
+        with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic("orders", 2)
+        with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send("orders", value=b"one", partition=0).result(10)
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def consumer(address: str, request: pytest.FixtureRequest) -> Iterator[Consumer]:
+    with Consumer(
+        bootstrap_servers=address,
+        group_id=request.node.name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    ) as made:
+        made.assign([FIRST, SECOND])
+        yield made
+
+
+def test_records_stand_for_the_offset_behind_them() -> None:
+    """What is committed is where to go on; of several records of a partition the last one counts."""
+    assert to_offsets(record(0, 7)) == {FIRST: OffsetAndMetadata(8, "", 3)}
+    several = [record(0, 7), record(1, 2, -1), record(0, 8)]
+    assert to_offsets(several) == {FIRST: OffsetAndMetadata(9, "", 3), SECOND: OffsetAndMetadata(3)}
+    assert to_offsets([]) == {}
+
+
+def test_metadata_of_other_clients_is_taken() -> None:
+    """kafka-python's OffsetAndMetadata, and confluent-kafka's TopicPartition, whose fields may be None."""
+    theirs = SimpleNamespace(offset=4, metadata="x", leader_epoch=-1)
+    assert to_offsets({FIRST: theirs}) == {FIRST: OffsetAndMetadata(4, "x", -1)}
+    partition = SimpleNamespace(topic="orders", partition=0, offset=4, metadata=None, leader_epoch=None)
+    assert to_offsets([partition]) == {FIRST: 4}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "error"),
+    [
+        ({FIRST: OffsetAndMetadata(-1)}, ConfigError),
+        ({FIRST: OffsetAndMetadata(1, "x" * 2**15)}, ConfigError),
+        ({FIRST: OffsetAndMetadata(1, "\ud800")}, ConfigError),
+        ({FIRST: OffsetAndMetadata(1, b"x")}, TypeError),  # type: ignore[arg-type]
+        ({FIRST: OffsetAndMetadata(1, "", -2)}, ConfigError),
+        ({FIRST: OffsetAndMetadata(1, "", 0.5)}, ConfigError),  # type: ignore[arg-type]
+        ([record(-1, 7)], ConfigError),
+        ([FIRST], TypeError),
+    ],
+)
+def test_impossible_offsets_are_refused_at_the_call(offsets: Any, error: type[Exception], consumer: Consumer) -> None:
+    """By the call that waits and by the one that does not; the next good one works."""
+    with pytest.raises(error, match=r"expected|text"):
+        consumer.commit(offsets)
+    with pytest.raises(error, match=r"expected|text"):
+        consumer.commit_async(offsets)
+
+    consumer.commit({FIRST: 1})
+    assert consumer.committed(FIRST) == 1
+
+
+def test_callback_that_is_none_is_refused(consumer: Consumer) -> None:
+    """And so are offsets and a message at once."""
+    with pytest.raises(TypeError, match="callback cannot be 'later'"):
+        consumer.commit_async({FIRST: 1}, "later")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="one of them is expected"):
+        consumer.commit({FIRST: 1}, message=record(0, 7))
+
+
+def test_commit_without_anything_to_commit_ends_well(consumer: Consumer) -> None:
+    """Its callback is called by the next poll, as any other."""
+    ends: list[tuple[KohortError | None, object]] = []
+    consumer.commit_async(None, lambda error, offsets: ends.append((error, offsets)))
+    assert ends == []
+
+    consumer.poll(0)
+
+    assert ends == [(None, {})]
+
+
+def test_callback_runs_in_the_thread_that_polls(consumer: Consumer) -> None:
+    """Not in the one that commits, and not in the background."""
+    threads: list[int] = []
+    elsewhere = threading.Thread(
+        target=lambda: consumer.commit_async({FIRST: 1}, lambda *_: threads.append(threading.get_ident()))
+    )
+    elsewhere.start()
+    elsewhere.join()
+
+    until(lambda: bool(threads), what="the callback", step=lambda: consumer.poll(0.1))
+
+    assert threads == [threading.get_ident()]
+
+
+def test_callback_may_commit_and_ask_but_not_poll(consumer: Consumer) -> None:
+    """As a rebalance callback; it is not called below itself."""
+    seen: list[object] = []
+
+    def again(error: KohortError | None, offsets: object) -> None:
+        seen.append(error)
+        if len(seen) == 1:
+            consumer.commit({FIRST: 2})
+            seen.append(consumer.committed(FIRST))
+            consumer.commit_async({FIRST: 3}, again)
+            with pytest.raises(StateError, match="poll cannot be called inside a callback"):
+                consumer.poll(0)
+
+    consumer.commit_async({FIRST: 1}, again)
+    until(lambda: len(seen) == 3, what="two callbacks", step=lambda: consumer.poll(0.1))
+
+    assert seen == [None, 2, None]
+    assert consumer.committed(FIRST) == 3
+
+
+def test_exception_of_a_callback_is_raised_by_poll(consumer: Consumer) -> None:
+    """The callbacks behind it are called by the next one."""
+    seen: list[int] = []
+
+    def fail(_: object, __: object) -> None:
+        raise ZeroDivisionError
+
+    consumer.commit_async({FIRST: 1}, fail)
+    consumer.commit_async({FIRST: 2}, lambda *_: seen.append(2))
+    with pytest.raises(ZeroDivisionError):
+        until(lambda: bool(seen), what="the callback", step=lambda: consumer.poll(0.1))
+    until(lambda: bool(seen), what="the callback", step=lambda: consumer.poll(0.1))
+
+    assert seen == [2]
+
+
+def test_callback_learns_why(address: str) -> None:
+    """A typed error."""
+    ends: list[KohortError | None] = []
+    with Consumer(bootstrap_servers=address, group_id="why") as consumer:
+        consumer.assign([FIRST])
+        consumer.commit_async({FIRST: OffsetAndMetadata(1, "x" * 5_000)}, lambda error, _: ends.append(error))
+        until(lambda: bool(ends), what="the callback", step=lambda: consumer.poll(0.1))
+        with pytest.raises(kohort.errors.BrokerError) as refused:
+            consumer.commit({FIRST: OffsetAndMetadata(1, "x" * 5_000)})
+
+    assert isinstance(ends[0], kohort.errors.BrokerError)
+    assert ends[0].code is refused.value.code is kohort.errors.ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_revocation_callback_of_close_may_commit(address: str) -> None:
+    """The last chance of an application that commits by itself."""
+    with Consumer(bootstrap_servers=address, group_id="last", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["orders"], on_revoked=lambda consumer, _: consumer.commit({FIRST: 5}))
+        until(lambda: len(consumer.assignment()) == 2, what="an assignment", step=lambda: consumer.poll(0.1))
+    with pytest.raises(StateError, match="closed"):
+        consumer.commit({FIRST: 6})
+
+    with Consumer(bootstrap_servers=address, group_id="last") as consumer:
+        assert consumer.committed(FIRST) == 5
