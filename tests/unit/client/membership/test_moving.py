@@ -4,53 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete
-from kohort.client.consumer.core.exchange import CallbackKind, Paused, PositionAsked, Sought, Start
+from kohort.client.consumer.core.exchange import CallbackKind, Paused, Sought, Start
 from kohort.client.events import Failure
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from support.classic_dialogue import ClassicDialogue
 from support.consumer_dialogue import ConsumerDialogue, batch, orders
+from support.protocol_dialogue import MODES, at_rest, build, offer, position, want_back
 
 ASSIGNED, REVOKED = CallbackKind.ASSIGNED, CallbackKind.REVOKED
 
 
-@pytest.fixture(params=["consumer", "classic"])
+@pytest.fixture(params=MODES)
 def member(request: pytest.FixtureRequest) -> ConsumerDialogue:
-    """A member that may read orders, in either protocol."""
-    return ClassicDialogue() if request.param == "classic" else ConsumerDialogue()
-
-
-def offer(member: ConsumerDialogue, *partitions: int) -> None:
-    """Let it join and be asked to take these."""
-    member.subscribe()
-    if isinstance(member, ClassicDialogue):
-        member.require_member_id()
-        member.joined()
-        member.synced(partitions)
-    else:
-        member.reply(assigned=partitions)
-
-
-def want_back(member: ConsumerDialogue) -> None:
-    """The group wants partition 1 of a member at rest (eager members give everything up)."""
-    member.advance(5_000)
-    if isinstance(member, ClassicDialogue):
-        member.beaten(ErrorCode.REBALANCE_IN_PROGRESS)
-    else:
-        member.reply(assigned=[0])
-
-
-def position(member: ConsumerDialogue, index: int) -> object:
-    """What the machine answers when the application's side asks for a position."""
-    ticket = f"position {len(member.actions)}"
-    asked = PositionAsked(partition=orders(index)[0], ticket=ticket, deadline_ms=member.now_ms + 1_000)
-    member.take(asked)
-    member.settle()
-    ended = member.ended(ticket)
-    assert isinstance(ended, Complete), ended
-    return ended.value
+    """A member that may read orders, in every protocol."""
+    return build(request.param)
 
 
 def test_position_of_gained_partitions_is_known_in_the_callback(member: ConsumerDialogue) -> None:
@@ -93,13 +62,10 @@ def test_resume_in_a_callback_starts_nothing_before_it_returns(member: ConsumerD
 
 def test_partitions_to_be_revoked_are_paused_until_the_callback_returns(member: ConsumerDialogue) -> None:
     """CTR: PREPARE_REVOCATION, pause partitions that will be revoked; where they stand stays known."""
-    offer(member, 0, 1)
-    member.acknowledge(ASSIGNED, 0, 1)
-    if not isinstance(member, ClassicDialogue):
-        member.reply()
+    at_rest(member, 0, 1)
     member.serve({1: batch(0, 5)})
     member.poll()
-    want_back(member)
+    going = want_back(member, 0)
     assert member.state is MemberState.PREPARE_REVOCATION
 
     member.serve()
@@ -110,7 +76,7 @@ def test_partitions_to_be_revoked_are_paused_until_the_callback_returns(member: 
     assert orders(1)[0] not in member.fetching()
     assert position(member, 1) == 5
 
-    member.acknowledge(REVOKED, *(each.partition for each in member.questions[0].partitions))
+    member.acknowledge(REVOKED, *going)
     assert orders(1)[0] not in member.machine._readings
 
 
