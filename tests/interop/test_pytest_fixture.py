@@ -1,4 +1,4 @@
-"""The fixture `kohort_broker`, as the tests of a user have it: by the package's entry point, nothing to import."""
+"""The fixtures `kohort_broker` and `kohort_cluster`, as the tests of a user have them: with nothing to import."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import confluent_kafka
 import pytest
 
 import kohort
+from kohort.testing import Cluster
 
 
 def test_every_test_has_a_broker_of_its_own(kohort_broker: kohort.Broker) -> None:
@@ -37,3 +38,21 @@ class TestWithConfig:
             producer.send("auto", b"x").result(10)
         with kohort.Admin(bootstrap_servers=kohort_broker.bootstrap_servers) as admin:
             assert len(admin.describe_topics(["auto"])[0].partitions) == 3
+
+
+def test_every_test_has_a_cluster_of_its_own(kohort_cluster: Cluster) -> None:
+    """The fixture `kohort_cluster`."""
+    with kohort.Admin(bootstrap_servers=kohort_cluster.bootstrap_servers) as admin:
+        admin.create_topic("orders", 3)
+    assert [kohort_cluster.leader("orders", number) for number in range(3)] == [1, 2, 3]
+
+
+class TestWithAnotherSize:
+    """The fixture `kohort_cluster_size` changes how many brokers there are."""
+
+    @pytest.fixture
+    def kohort_cluster_size(self) -> int:
+        return 2
+
+    def test_size_is_in_force(self, kohort_cluster: Cluster) -> None:
+        assert kohort_cluster.brokers == (1, 2)

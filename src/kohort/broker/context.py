@@ -12,12 +12,12 @@ from kohort.broker.producerids import ProducerIds
 
 if TYPE_CHECKING:
     from kohort.broker.connection import Connection
+    from kohort.broker.coordination import Coordination
     from kohort.broker.dispatch import Routes
     from kohort.broker.durability import Durability
+    from kohort.broker.leadership import Leadership
     from kohort.broker.metadata import Cluster
     from kohort.broker.purgatory import Purgatory
-    from kohort.broker.request import Request
-    from kohort.broker.runtime import Runtime
     from kohort.broker.settings import BrokerSettings
     from kohort.clock import Clock
     from kohort.storage.store import Store
@@ -34,9 +34,10 @@ class BrokerContext:
         loop: asyncio.AbstractEventLoop,
         store: Store,
         cluster: Cluster,
+        leadership: Leadership,
         durability: Durability,
         purgatory: Purgatory,
-        runtime: Runtime,
+        runtime: Coordination,
         routes: Routes,
     ) -> None:
         self.settings: Final = settings
@@ -44,6 +45,7 @@ class BrokerContext:
         self.loop: Final = loop
         self.store: Final = store
         self.cluster: Final = cluster
+        self.leadership: Final = leadership
         self.durability: Final = durability
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
@@ -87,13 +89,3 @@ class BrokerContext:
         """Have idle connections give their grown buffers back."""
         for connection in self.connections:
             connection.release_idle_buffer()
-
-    def endpoint_for(self, request: Request) -> tuple[str, int]:
-        """Host and port that this client is told to connect to."""
-        settings, cluster = self.settings, self.cluster
-        host = settings.advertised_host or cluster.host
-        port = cluster.port if settings.advertised_port is None else settings.advertised_port
-        if host in ("0.0.0.0", "::"):
-            # Bound to every interface: the one that the client has reached is one that it can reach.
-            host = request.connection.local_host
-        return host, port

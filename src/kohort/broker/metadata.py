@@ -1,4 +1,4 @@
-"""The cluster as clients see it: one node, its topics, and who must know when topics change.
+"""The topics as clients see them, and who must know when they change.
 
 Laws: every change of topics goes through here and is followed by one `TopicsChanged` with a new image; a name that
 Kafka would refuse is refused; what the store refuses changes nothing.
@@ -26,21 +26,15 @@ PARTITION_LIMIT: Final = 10_000
 OFFSETS_BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
 #: Deleted topics whose names are remembered, for clients that ask for them by id.
 FORMER_TOPICS: Final = 1_000
-#: The one leader of every partition has never changed.
-LEADER_EPOCH: Final = 0
 
 
 class Cluster:
-    """The topics of the store, by name and by id, and the node that leads them all."""
+    """The topics of the store, by name and by id."""
 
     def __init__(self, store: Store, settings: BrokerSettings) -> None:
         self._store: Final = store
         self._settings: Final = settings
-        self.node_id: Final = settings.node_id
         self.cluster_id: Final = store.cluster_id
-        #: Where clients find this node; set once the socket is bound.
-        self.host = ""
-        self.port = 0
         #: topic id -> topic; the same topics as the store's.
         self._by_id: dict[bytes, Topic] = {topic.topic_id: topic for topic in store.topics.values()}
         #: topic id -> name, of the topics that were deleted last since the start.

@@ -28,6 +28,7 @@ from kohort.coordinator.commands import (
     ConsumerGroupHeartbeat,
     GroupCommand,
     MemberDisconnected,
+    Refusal,
     ReplyBody,
     TargetComputed,
     TopicsChanged,
@@ -39,6 +40,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.teller import Stimulus
 from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken, coordinator_partition
 from kohort.journal.ring import Journal
 from kohort.storage.partition import PartitionLog
@@ -88,15 +90,20 @@ class Runtime:
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
         self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
-        #: Token -> who is told the reply: a request with its translation, or a function.
-        self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any]]]] = {}
+        #: Token -> who is told the reply, a request with its translation or a function; and the home that was asked.
+        self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any], _Home]]] = {}
         self._last_number = 0
         self._is_stopped = False
         self._index_of: Callable[[str], int] = lambda _: 0
+        #: Set by `start`.
+        self._settings = GroupSettings()
+        #: The topics, as they were told last.
+        self._image = TopicImage.of((), version=0)
 
     def start(self, settings: GroupSettings, partitions: list[PartitionLog], image: TopicImage) -> None:
         """Rebuild the state of every shard from its log; then commands may come."""
         count = len(partitions)
+        self._settings, self._image = settings, image
         own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
         if own:
             # A start without them does not pay for what they need.
@@ -147,8 +154,9 @@ class Runtime:
 
     def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
-        self._waiting[command.request] = (request, translate)
-        self._carry_out(self._homes[self._index_of(command.group_id)], command)
+        home = self._homes[self._index_of(command.group_id)]
+        self._waiting[command.request] = (request, translate, home)
+        self._carry_out(home, command)
 
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that was answered before, word for word, at once.
@@ -173,20 +181,46 @@ class Runtime:
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
         """Carry out a command; its reply is handed to `on_reply` once it is durable."""
-        self._waiting[command.request] = (None, on_reply)
-        self._carry_out(self._homes[self._index_of(command.group_id)], command)
+        home = self._homes[self._index_of(command.group_id)]
+        self._waiting[command.request] = (None, on_reply, home)
+        self._carry_out(home, command)
 
     def ask_shard(
         self, index: int, token: RequestToken, command: Command, on_reply: Callable[[ReplyBody], None]
     ) -> None:
         """Carry out a command that concerns a whole shard."""
-        self._waiting[token] = (None, on_reply)
-        self._carry_out(self._homes[index], command)
+        home = self._homes[index]
+        self._waiting[token] = (None, on_reply, home)
+        self._carry_out(home, command)
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """The connection by which a member was heard of last is closed."""
         command = MemberDisconnected(cause=CauseId(self.next_token()), group_id=group_id, member_id=member_id)
         self._carry_out(self._homes[self._index_of(group_id)], command)
+
+    def index_of(self, group_id: str) -> int:
+        """The shard of a group."""
+        return self._index_of(group_id)
+
+    def hand_over(self, index: int) -> None:
+        """Another node coordinates the groups of a shard from now on: it knows what the log says and nothing else.
+
+        Whoever waits is answered NOT_COORDINATOR. Source: Apache Kafka's unloading and loading of a group partition.
+        """
+        home = self._homes[index]
+        moved = [token for token, (_, _, asked) in self._waiting.items() if asked is home]
+        refusal = Refusal(code=ErrorCode.NOT_COORDINATOR, message="the groups have moved to another broker")
+        for request, then, _ in map(self._waiting.pop, moved):
+            if request is None:
+                then(refusal)
+            elif request.is_open:
+                request.answer(then(request, refusal))
+        shard = self._load(Shard(self._settings), home.log, GroupLogLoader())
+        self._homes[index] = _Home(shard, home.log)
+        self._tell_topics(self._homes[index], self._image)
+        now_ms = self._clock.now_ms()
+        shard.on_loaded(now_ms)
+        self._deadlines.watch(shard.next_deadline(), now_ms)
 
     def group_ids(self, index: int) -> list[str]:
         """Every group of a shard, those that only have offsets included."""
@@ -195,6 +229,7 @@ class Runtime:
 
     def topics_changed(self, image: TopicImage) -> None:
         """Every shard gets the new picture of topics."""
+        self._image = image
         for home in self._homes:
             self._tell_topics(home, image)
 
@@ -237,6 +272,8 @@ class Runtime:
 
     def _computed(self, home: _Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         """An assignor of the user's own has done what it can."""
+        if home not in self._homes:
+            return
         command = TargetComputed(
             cause=CauseId(self.next_token()),
             group_id=order.group_id,
@@ -264,7 +301,7 @@ class Runtime:
             self._durability.append(partition, batch, now_ms=now_ms, validate=False)
 
     def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
-        request, then = self._waiting.pop(token)
+        request, then, _ = self._waiting.pop(token)
         if request is None:
             self._durability.when_durable(partition, partial(then, body))
         elif request.is_open:

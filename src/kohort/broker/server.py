@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Final
 
 from kohort.broker.compactor import Compactor
-from kohort.broker.connection import Connection
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.durability import Durability
-from kohort.broker.housekeeping import IdleSweep
+from kohort.broker.leadership import Leadership
+from kohort.broker.listener import Listener
 from kohort.broker.metadata import Cluster
 from kohort.broker.purgatory import Purgatory
 from kohort.broker.retention import OffsetRetention
@@ -35,9 +35,6 @@ from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
 
-#: How long a stop waits for clients to take their last answers.
-CLOSE_TIMEOUT_SECONDS: Final = 2.0
-
 
 class BrokerStartError(KohortError):
     """A broker could not be started; says why and what to do."""
@@ -50,8 +47,8 @@ class Server:
         self._settings: Final = settings
         self._clock: Final = clock or SystemClock()
         self._context: BrokerContext | None = None
-        self._listener: asyncio.Server | None = None
-        self._sweep: IdleSweep | None = None
+        self._runtime: Runtime | None = None
+        self._listener: Listener | None = None
         self._compactor: Compactor | None = None
         self._retention: OffsetRetention | None = None
         self._finished: Final = asyncio.Event()
@@ -66,40 +63,50 @@ class Server:
         """The address as clients take it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def runtime(self) -> Runtime:
+        """The coordinator of this broker, once it is open."""
+        assert self._runtime is not None
+        return self._runtime
+
     async def start(self) -> None:
         """Open everything and listen; whatever fails is raised, and nothing stays open."""
         listening = listen_on(self._settings)
         try:
-            store = self._open_store()
+            context = self.open()
         except BaseException:
             listening.close()
             raise
+        self._listener = Listener(context)
+        try:
+            await self._listener.start(listening)
+        except BaseException:
+            await self.stop()
+            raise
+        self.port = context.leadership.port
+        log.info("event=started address=%s data_dir=%s", self.bootstrap_servers, self._settings.data_dir)
+
+    def open(self) -> BrokerContext:
+        """Open everything but a door for clients; whatever fails is raised, and nothing stays open."""
+        store = self._open_store()
         try:
             context = self._context = self._put_together(store)
-            self.port = context.cluster.port = listening.getsockname()[1]
-            context.cluster.host = self.host
-            self._listener = await context.loop.create_server(
-                lambda: Connection(context), sock=listening, backlog=self._settings.values["socket.listen.backlog.size"]
-            )
         except BaseException:
-            listening.close()
             store.close(clean=False)
             raise
-        max_idle_ms = self._settings.values["connections.max.idle.ms"]
-        self._sweep = IdleSweep(context.loop, context.connections, max_idle_ms=max_idle_ms)
-        self._sweep.start()
+        values = self._settings.values
         self._compactor = Compactor(
             context.loop,
             context.store,
             self._clock,
-            backoff_ms=self._settings.values["log.cleaner.backoff.ms"],
-            dedupe_buffer_bytes=self._settings.values["log.cleaner.dedupe.buffer.size"],
+            backoff_ms=values["log.cleaner.backoff.ms"],
+            dedupe_buffer_bytes=values["log.cleaner.dedupe.buffer.size"],
         )
         self._compactor.start()
-        interval_ms = self._settings.values["offsets.retention.check.interval.ms"]
-        self._retention = OffsetRetention(context.loop, context.runtime, interval_ms=interval_ms)
+        interval_ms = values["offsets.retention.check.interval.ms"]
+        self._retention = OffsetRetention(context.loop, self.runtime, interval_ms=interval_ms)
         self._retention.start()
-        log.info("event=started address=%s data_dir=%s", self.bootstrap_servers, self._settings.data_dir)
+        return context
 
     def request_stop(self) -> None:
         """Let `wait` return; to be called on the loop."""
@@ -117,34 +124,23 @@ class Server:
         if context is None:
             return
         self._context = None
-        if self._sweep is not None:
-            self._sweep.stop()
         if self._retention is not None:
             self._retention.stop()
         if self._listener is not None:
-            self._listener.close()
-        for connection in list(context.connections):
-            connection.finish()
-        context.runtime.stop()
+            self._listener.finish()
+        self.runtime.stop()
         context.purgatory.release_all()
         if self.failure is None:
             await context.durability.drain()
-        for connection in list(context.connections):
-            connection.close()
+        if self._listener is not None:
+            self._listener.close_connections()
         if self._compactor is not None:
             await self._compactor.stop()
-        await self._wait_for_clients(context)
+        if self._listener is not None:
+            await self._listener.wait_closed()
         context.durability.stop()
         context.store.close(clean=self.failure is None)
         log.info("event=stopped address=%s clean=%s", self.bootstrap_servers, self.failure is None)
-
-    async def _wait_for_clients(self, context: BrokerContext) -> None:
-        context.all_closed.clear()
-        if context.connections:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(context.all_closed.wait(), CLOSE_TIMEOUT_SECONDS)
-        for connection in list(context.connections):
-            connection.abort()
 
     def _open_store(self) -> Store:
         settings = self._settings
@@ -159,7 +155,7 @@ class Server:
         purgatory = Purgatory(loop)
         durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail)
         journal = Journal(limit=settings.values["journal.ring.rows"])
-        runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)
+        runtime = self._runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)
         cluster = Cluster(store, settings)
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
         runtime.start(settings.groups, list(offsets_topic.partitions), cluster.image)
@@ -171,6 +167,7 @@ class Server:
             loop=loop,
             store=store,
             cluster=cluster,
+            leadership=Leadership(settings),
             durability=durability,
             purgatory=purgatory,
             runtime=runtime,

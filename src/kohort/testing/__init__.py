@@ -1,4 +1,6 @@
-"""Test with kohort: the pytest fixture `kohort_broker`, and the simulation that kohort itself is tested with.
+"""Test with kohort: brokers for tests of your own, and the simulation that kohort itself is tested with.
+
+The pytest fixtures are `kohort_broker` and `kohort_cluster`; `Cluster` is several brokers in one process.
 
 >>> from kohort.testing import World
 >>> World(seed=7).run().seed
@@ -14,12 +16,14 @@ if TYPE_CHECKING:
     from kohort.testing.broker import SimulatedBroker
     from kohort.testing.checkers import Checkers
     from kohort.testing.clock import VirtualClock
+    from kohort.testing.cluster import Cluster
     from kohort.testing.network import NetworkQuality, SimulatedNetwork
     from kohort.testing.scenario import GroupPlan, Scenario
     from kohort.testing.story import Story
     from kohort.testing.world import Report, World
 
 __all__ = [
+    "Cluster",
     "World",
     "Report",
     "Scenario",
@@ -33,6 +37,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Cluster": "kohort.testing.cluster",
     "World": "kohort.testing.world",
     "Report": "kohort.testing.world",
     "Scenario": "kohort.testing.scenario",

@@ -1,4 +1,4 @@
-"""The pytest fixture `kohort_broker`: a broker in memory, ready in milliseconds, gone after the test."""
+"""The pytest fixtures `kohort_broker` and `kohort_cluster`: in memory, ready in milliseconds, gone after the test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
+    from kohort.testing.cluster import Cluster
 
 
 @pytest.fixture
@@ -24,3 +25,18 @@ def kohort_broker(kohort_broker_config: dict[str, object]) -> Iterator[Broker]:
 
     with Broker(config=kohort_broker_config) as broker:
         yield broker
+
+
+@pytest.fixture
+def kohort_cluster_size() -> int:
+    """How many brokers `kohort_cluster` has; override this fixture to change it."""
+    return 3
+
+
+@pytest.fixture
+def kohort_cluster(kohort_cluster_size: int, kohort_broker_config: dict[str, object]) -> Iterator[Cluster]:
+    """A running cluster of this test's own, whose leaders and coordinators can be moved."""
+    from kohort.testing.cluster import Cluster
+
+    with Cluster(kohort_cluster_size, config=kohort_broker_config) as cluster:
+        yield cluster

@@ -1,9 +1,11 @@
 """CreatePartitions (key 37): bring topics to a larger number of partitions.
 
-Versions 0 to 3 are served. An assignment by hand may only name this node.
+Versions 0 to 3 are served. An assignment by hand may only name the brokers that there are.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.request import Request
@@ -29,7 +31,7 @@ def _answer(
     cluster = context.cluster
     try:
         topic = cluster.check_growth(asked.name, asked.count)
-        _check_assignments(asked, asked.count - len(topic.partitions), cluster.node_id)
+        _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
         if not validate_only:
             cluster.grow_topic(asked.name, asked.count)
     except Refused as refused:
@@ -40,10 +42,9 @@ def _answer(
     return CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE)
 
 
-def _check_assignments(asked: CreatePartitionsTopic, added: int, node_id: int) -> None:
+def _check_assignments(asked: CreatePartitionsTopic, added: int, replicas: Sequence[int]) -> None:
     if asked.assignments is None:
         return
-    if len(asked.assignments) != added or any(row.broker_ids != [node_id] for row in asked.assignments):
-        raise Refused(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{added} assignments to broker {node_id} are expected, or none"
-        )
+    which = f"broker {replicas[0]}" if len(replicas) == 1 else f"the brokers {list(replicas)}"
+    if len(asked.assignments) != added or any(sorted(row.broker_ids) != list(replicas) for row in asked.assignments):
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{added} assignments to {which} are expected, or none")

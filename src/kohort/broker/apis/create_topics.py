@@ -7,6 +7,7 @@ Version 5: the answer tells what was created (KIP-525). Version 7: topic ids.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.request import Request
@@ -50,14 +51,14 @@ def _answer(
 
 
 def _create(context: BrokerContext, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
-    cluster = context.cluster
+    cluster, replicas = context.cluster, context.leadership.replicas
     if asked.assignments:
-        partition_count = _assigned_partitions(asked, cluster.node_id)
+        partition_count = _assigned_partitions(asked, replicas)
     else:
-        if asked.replication_factor not in (-1, 1):
+        if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= len(replicas):
             raise Refused(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {asked.replication_factor}; this cluster is one broker, so 1 or -1 is expected",
+                f"replication factor {asked.replication_factor}; {_possible_factors(len(replicas))}",
             )
         partition_count = asked.num_partitions
     partition_count = cluster.check_new_topic(asked.name, partition_count)
@@ -73,7 +74,7 @@ def _create(context: BrokerContext, asked: CreatableTopic, *, validate_only: boo
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=partition_count,
-        replication_factor=1,
+        replication_factor=len(replicas),
         configs=[
             CreatableTopicConfigs(
                 name=name, value=value, config_source=TOPIC_SOURCE if name in configs else DEFAULT_SOURCE
@@ -83,15 +84,22 @@ def _create(context: BrokerContext, asked: CreatableTopic, *, validate_only: boo
     )
 
 
-def _assigned_partitions(asked: CreatableTopic, node_id: int) -> int:
-    """How many partitions an assignment by hand makes; each must be on this node, numbered from 0 without gaps."""
+def _possible_factors(replicas: int) -> str:
+    if replicas == 1:
+        return "this cluster is one broker, so 1 or -1 is expected"
+    return f"this cluster has {replicas} brokers, so 1 to {replicas} or -1 is expected"
+
+
+def _assigned_partitions(asked: CreatableTopic, replicas: Sequence[int]) -> int:
+    """How many partitions an assignment by hand makes; each must be on every broker, numbered from 0 without gaps."""
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise Refused(ErrorCode.INVALID_REQUEST, "with an assignment, partitions and replication factor must be -1")
     numbers = sorted(row.partition_index for row in asked.assignments)
     if numbers != list(range(len(numbers))):
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are to be numbered from 0 without gaps")
-    if any(row.broker_ids != [node_id] for row in asked.assignments):
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"this cluster has one broker, number {node_id}")
+    if any(sorted(row.broker_ids) != list(replicas) for row in asked.assignments):
+        which = f"one broker, number {replicas[0]}" if len(replicas) == 1 else f"every partition on {list(replicas)}"
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"this cluster has {which}")
     return len(numbers)
 
 

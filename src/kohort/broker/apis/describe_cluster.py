@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60): this cluster is this node.
+"""DescribeCluster (key 60): the brokers.
 
 Version 1: brokers or controllers may be asked for (KIP-919); a broker knows no controllers. Version 2: fenced brokers.
 """
@@ -22,7 +22,7 @@ CONTROLLERS: Final = 2
 
 
 def handle(context: BrokerContext, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
-    """The one broker."""
+    """Every broker that is there."""
     cluster = context.cluster
     if message.endpoint_type != BROKERS:
         is_known = message.endpoint_type == CONTROLLERS
@@ -31,13 +31,13 @@ def handle(context: BrokerContext, request: Request, message: DescribeClusterReq
             error_message="this is a broker; ask it for brokers (endpoint type 1)",
             endpoint_type=BROKERS,
         )
-    host, port = context.endpoint_for(request)
+    nodes = context.leadership.nodes(request.connection)
     response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=BROKERS,
         cluster_id=cluster.cluster_id,
-        controller_id=cluster.node_id,
-        brokers=[DescribeClusterBroker(broker_id=cluster.node_id, host=host, port=port)],
+        controller_id=nodes[0].node_id,
+        brokers=[DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port) for node in nodes],
     )
     if message.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS

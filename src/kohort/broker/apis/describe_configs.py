@@ -104,8 +104,8 @@ def _rows_here(context: BrokerContext, asked: DescribeConfigsResource) -> Iterab
         case Resource.TOPIC:
             return _topic_rows(context, asked.resource_name)
         case Resource.BROKER:
-            if asked.resource_name not in ("", str(context.cluster.node_id)):
-                raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.cluster.node_id}")
+            if asked.resource_name not in ("", str(context.leadership.node_id)):
+                raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}")
             return _broker_rows(context.settings.values)
         case other:
             raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")

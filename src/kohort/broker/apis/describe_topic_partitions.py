@@ -6,11 +6,12 @@ Topics come in the order of their names; the cursor names the first partition of
 from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
-from kohort.broker.metadata import LEADER_EPOCH
+from kohort.broker.leadership import NO_NODE, Leadership
 from kohort.broker.operations import TOPIC_OPERATIONS
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused
 from kohort.storage.catalog import check_topic_name
+from kohort.storage.partition import PartitionLog
 from kohort.storage.store import Topic
 from kohort.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -44,7 +45,7 @@ def handle(
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=Cursor(topic_name=name, partition_index=0))
         last = min(len(topic.partitions), max(first, 0) + left)
         numbers = range(max(first, 0), last)
-        rows.append(_describe(topic, numbers, cluster.node_id))
+        rows.append(_describe(topic, numbers, context.leadership))
         left -= len(numbers)
         if last < len(topic.partitions):
             return DescribeTopicPartitionsResponse(
@@ -62,24 +63,28 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
-def _describe(topic: Topic, numbers: range, node_id: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe(topic: Topic, numbers: range, leadership: Leadership) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE,
-                partition_index=number,
-                leader_id=node_id,
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=[node_id],
-                isr_nodes=[node_id],
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
-            for number in numbers
-        ],
+        partitions=[_describe_partition(leadership, number, topic.partitions[number]) for number in numbers],
         topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _describe_partition(
+    leadership: Leadership, number: int, log: PartitionLog
+) -> DescribeTopicPartitionsResponsePartition:
+    leader_id = leadership.leader_of(log)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_NODE else ErrorCode.NONE,
+        partition_index=number,
+        leader_id=leader_id,
+        leader_epoch=log.leader_epoch,
+        replica_nodes=list(leadership.replicas),
+        isr_nodes=list(leadership.replicas),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.broker.context import BrokerContext
-from kohort.broker.metadata import LEADER_EPOCH
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
@@ -64,8 +63,9 @@ class _Reading:
         return FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=rows)
 
     def _read_partition(self, log: PartitionLog, asked: FetchPartition) -> PartitionData:
-        if asked.current_leader_epoch > LEADER_EPOCH:
-            return self._refuse(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        refusal = self.context.leadership.refusal(log, asked.current_leader_epoch)
+        if refusal is not ErrorCode.NONE:
+            return self._refuse(asked, refusal)
         high_watermark = log.high_watermark
         try:
             views = log.read(

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): who coordinates a group. Here it is always this node.
+"""FindCoordinator (key 10): who coordinates a group. A broker that is alone is it.
 
 Version 1: the kind of key (0 group, 1 transaction, 2 share group). Version 4: several keys at once (KIP-699).
 Transactions and share groups are refused with codes that clients report instead of asking again.
@@ -18,7 +18,7 @@ TRANSACTION: Final = 1
 
 
 def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This node for groups, an error for everything else."""
+    """A broker for groups, an error for everything else."""
     if request.version >= 4:
         found = [_find(context, request, key, message.key_type) for key in message.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
@@ -39,8 +39,11 @@ def _find(context: BrokerContext, request: Request, key: str, key_type: int) -> 
         )
     if key_type != GROUP:
         return _refuse(key, ErrorCode.INVALID_REQUEST, f"this broker has no coordinators of kind {key_type}")
-    host, port = context.endpoint_for(request)
-    return Coordinator(key=key, node_id=context.cluster.node_id, host=host, port=port)
+    node_id = context.leadership.coordinator_of(key)
+    for node in context.leadership.nodes(request.connection):
+        if node.node_id == node_id:
+            return Coordinator(key=key, node_id=node_id, host=node.host, port=node.port)
+    return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker coordinates this group at present")
 
 
 def _refuse(key: str, code: ErrorCode, text: str) -> Coordinator:

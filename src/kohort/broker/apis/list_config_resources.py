@@ -38,7 +38,7 @@ def handle(
     if Resource.TOPIC in kinds:
         rows += [_row(name, Resource.TOPIC) for name in sorted(context.cluster.topics)]
     if Resource.BROKER in kinds:
-        rows.append(_row(str(context.cluster.node_id), Resource.BROKER))
+        rows.append(_row(str(context.leadership.node_id), Resource.BROKER))
     if Resource.GROUP not in kinds:
         return ListConfigResourcesResponse(config_resources=rows)
 

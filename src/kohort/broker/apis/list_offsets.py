@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.broker.context import BrokerContext
-from kohort.broker.metadata import LEADER_EPOCH
+from kohort.broker.leadership import Leadership
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import ZERO_TOPIC_ID
@@ -42,19 +42,27 @@ def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest
     for asked in message.topics:
         topic, _ = context.cluster.find(asked.name, ZERO_TOPIC_ID)
         answers = [
-            _answer(context.cluster.partition(topic, partition.partition_index), partition, request.version)
+            _answer(
+                context.leadership,
+                context.cluster.partition(topic, partition.partition_index),
+                partition,
+                request.version,
+            )
             for partition in asked.partitions
         ]
         rows.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=rows)
 
 
-def _answer(log: PartitionLog | None, asked: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
+def _answer(
+    leadership: Leadership, log: PartitionLog | None, asked: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
     number = asked.partition_index
     if log is None:
         return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if asked.current_leader_epoch > LEADER_EPOCH:
-        return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH)
+    refusal = leadership.refusal(log, asked.current_leader_epoch)
+    if refusal is not ErrorCode.NONE:
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=refusal)
     if asked.timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(asked.timestamp, 0):
         return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
@@ -66,7 +74,7 @@ def _answer(log: PartitionLog | None, asked: ListOffsetsPartition, version: int)
         error_code=ErrorCode.NONE,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=-1 if offset < 0 else LEADER_EPOCH,
+        leader_epoch=-1 if offset < 0 else log.leader_epoch,
     )
 
 

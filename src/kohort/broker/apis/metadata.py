@@ -1,4 +1,4 @@
-"""Metadata (key 3): this node, and the topics asked for.
+"""Metadata (key 3): the brokers, and the topics asked for.
 
 A topic that was deleted is refused by its id under the name that it had, where Apache Kafka says none: its Java
 consumer takes a null name for a fault of its own, in the middle of a poll, and loses the answers that came with it,
@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kohort.broker.context import BrokerContext
-from kohort.broker.metadata import LEADER_EPOCH
+from kohort.broker.leadership import NO_NODE, Leadership
 from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.storage.partition import PartitionLog
 from kohort.storage.store import Topic
 from kohort.wire.messages.metadata import (
     OPERATIONS_NOT_REQUESTED,
@@ -47,11 +48,11 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
         for row in topics:
             if row.error_code == ErrorCode.NONE:
                 row.topic_authorized_operations = TOPIC_OPERATIONS
-    host, port = context.endpoint_for(request)
+    nodes = context.leadership.nodes(request.connection)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=cluster.node_id, host=host, port=port)],
+        brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port) for node in nodes],
         cluster_id=cluster.cluster_id,
-        controller_id=cluster.node_id,
+        controller_id=nodes[0].node_id,
         topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if message.include_cluster_authorized_operations
@@ -94,22 +95,25 @@ def _refuse(code: ErrorCode, *, name: str | None, topic_id: bytes = ZERO_TOPIC_I
 
 
 def _describe(context: BrokerContext, topic: Topic) -> MetadataResponseTopic:
-    node_id = context.cluster.node_id
-    replicas = [node_id]
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=[
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
-                partition_index=number,
-                leader_id=node_id,
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=replicas,
-                isr_nodes=replicas,
-            )
-            for number in range(len(topic.partitions))
+            _describe_partition(context.leadership, number, log) for number, log in enumerate(topic.partitions)
         ],
+    )
+
+
+def _describe_partition(leadership: Leadership, number: int, log: PartitionLog) -> MetadataResponsePartition:
+    leader_id = leadership.leader_of(log)
+    replicas = list(leadership.replicas)
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_NODE else ErrorCode.NONE,
+        partition_index=number,
+        leader_id=leader_id,
+        leader_epoch=log.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
     )

@@ -1,13 +1,13 @@
 """OffsetForLeaderEpoch (key 23): where the records of a leader's epoch end, so that a reader finds a truncation.
 
-Versions 2 to 4 are served. This node has led every partition in epoch 0 since it was made, so epoch 0 ends where the
-partition ends, and no other epoch is known.
+Versions 2 to 4 are served. A broker that is alone has led every partition in epoch 0 since it was made, so epoch 0 ends
+where the partition ends, and no other epoch is known.
 """
 
 from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
-from kohort.broker.metadata import LEADER_EPOCH
+from kohort.broker.leadership import Leadership
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
@@ -30,16 +30,19 @@ def handle(
     rows = []
     for asked in message.topics:
         topic, _ = cluster.find(asked.topic, ZERO_TOPIC_ID)
-        answers = [_answer(cluster.partition(topic, partition.partition), partition) for partition in asked.partitions]
+        answers = [
+            _answer(context.leadership, cluster.partition(topic, partition.partition), partition)
+            for partition in asked.partitions
+        ]
         rows.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=rows)
 
 
-def _answer(log: PartitionLog | None, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(leadership: Leadership, log: PartitionLog | None, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     if log is None:
         return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if asked.current_leader_epoch > LEADER_EPOCH:
-        return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH)
-    if asked.leader_epoch != LEADER_EPOCH:
-        return EpochEndOffset(partition=asked.partition)
-    return EpochEndOffset(partition=asked.partition, leader_epoch=LEADER_EPOCH, end_offset=log.high_watermark)
+    refusal = leadership.refusal(log, asked.current_leader_epoch)
+    if refusal is not ErrorCode.NONE:
+        return EpochEndOffset(partition=asked.partition, error_code=refusal)
+    epoch, end_offset = leadership.end_of_epoch(log, asked.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -75,7 +75,13 @@ def _answer_topic(
             code = missing if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answers.append(_refuse(number, code, None))
         else:
-            answers.append(_append(context, partitions[number], partition_data, written, now_ms))
+            log = partitions[number]
+            refusal = context.leadership.refusal(log, -1)
+            answers.append(
+                _refuse(number, refusal, None)
+                if refusal is not ErrorCode.NONE
+                else _append(context, log, partition_data, written, now_ms)
+            )
     return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
 
 

@@ -1,0 +1,318 @@
+"""Several brokers in this process, for tests of what happens when there is more than one.
+
+Laws: what keeps a call from its effect is raised in the caller, in one sentence, and nothing has changed then; when a
+call returns, every broker answers accordingly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kohort.broker.leadership import NO_NODE
+from kohort.broker.settings import BrokerSettings
+from kohort.errors import ConfigError, StateError, UnknownTopicError
+
+if TYPE_CHECKING:
+    from kohort.broker.server import Server
+    from kohort.storage.partition import PartitionLog
+    from kohort.testing.clusternodes import Brokers
+
+#: Most brokers of a cluster; each is a listening socket on one thread.
+MOST_BROKERS: Final = 100
+#: How long a call may take that is carried out on the brokers' thread.
+CALL_TIMEOUT_SECONDS: Final = 30.0
+#: What each broker has of its own, or a cluster in memory has not.
+_NOT_SHARED: Final = (
+    "node.id",
+    "broker.id",
+    "listeners",
+    "advertised.listeners",
+    "log.dir",
+    "log.dirs",
+)
+
+Result = TypeVar("Result")
+
+
+class Cluster:
+    """Brokers in one process, numbered from 1, with leaders and coordinators that can be moved.
+
+    >>> with Cluster(3) as cluster:
+    ...     cluster.brokers, cluster.coordinator("billing") in cluster.brokers
+    ((1, 2, 3), True)
+
+    It is made for tests: the brokers share one catalogue, one log and one coordinator in memory, so that nothing is
+    replicated and nothing acknowledged is lost; but each has an address and connections of its own and serves only what
+    it leads. Clients see what they see of Apache Kafka: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, FENCED_LEADER_EPOCH
+    and leader epochs that grow with every move, groups whose new coordinator knows what is in the log.
+
+    Until told otherwise broker 1 + p mod n leads partition p of every topic, and a group is coordinated by the leader
+    of its partition of `__consumer_offsets`. Methods may be called from any thread.
+
+    Args:
+        brokers: how many, 1 to 100.
+        host: the address that all of them listen on.
+        config: broker configs by Kafka's names, dotted or with underscores, the same for all.
+    """
+
+    def __init__(
+        self, brokers: int = 3, *, host: str = "127.0.0.1", config: Mapping[str, object] | None = None
+    ) -> None:
+        if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST_BROKERS:
+            raise ConfigError(f"brokers cannot be {brokers!r}: 1 to {MOST_BROKERS} are expected")
+        if isinstance(config, Mapping):
+            for name in config:
+                if str(name).replace("_", ".") in _NOT_SHARED:
+                    raise ConfigError(f"{name} cannot be set for a Cluster: its brokers share everything but that")
+        self._settings: Final = [
+            BrokerSettings.of({**(config or {}), "node.id": number}, host=host, port=0)
+            if isinstance(config, Mapping | None)
+            else BrokerSettings.of(config)
+            for number in range(1, brokers + 1)
+        ]
+        #: Everything below is set while the cluster is open.
+        self._brokers: Brokers | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: Server | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Cluster:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> Cluster:
+        """Start every broker; clients can connect when this returns."""
+        if self._thread is not None:
+            raise StateError("this cluster is open already")
+        ready: Future[None] = Future()
+        self._failure = None
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="kohort-cluster", daemon=True)
+        self._thread.start()
+        try:
+            ready.result(CALL_TIMEOUT_SECONDS)
+        except BaseException:
+            self._thread = None
+            raise
+        return self
+
+    def close(self) -> None:
+        """Stop every broker, which forgets everything; raises what made the cluster fail. One not open is fine."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        loop, server = self._loop, self._server
+        assert loop is not None and server is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the brokers have failed before
+            loop.call_soon_threadsafe(server.request_stop)
+        thread.join()
+        self._brokers = None
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The numbers of all brokers, those that are stopped included."""
+        return tuple(settings.node_id for settings in self._settings)
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """The numbers of the brokers that are there."""
+        return self._ask(lambda brokers: tuple(sorted(brokers.leaders.running)))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT of every broker, as clients take them; those that are stopped included."""
+        return ",".join(self.address(broker) for broker in self.brokers)
+
+    def address(self, broker: int) -> str:
+        """HOST:PORT on which a broker listens, or did."""
+        node_id = self._known(broker)
+
+        def look(brokers: Brokers) -> str:
+            node = brokers.nodes[node_id]
+            return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+
+        return self._ask(look)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The broker that leads a partition; `None` while there is none."""
+        return self._ask(lambda brokers: _none_if_away(brokers.leaders.of(_log(brokers, topic, partition))))
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """How many times a partition was given a leader after the first."""
+        return self._ask(lambda brokers: _log(brokers, topic, partition).leader_epoch)
+
+    def coordinator(self, group: str) -> int | None:
+        """The broker that coordinates a group, which need not exist; `None` while there is none."""
+        _check_text("group", group)
+        return self._ask(lambda brokers: _none_if_away(brokers.leaders.of(brokers.offsets_log(group))))
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Let a broker lead a partition from now on.
+
+        Whoever waits at the former leader is refused at once. The leader epoch grows, even if `to` leads it already.
+        """
+        node_id = self._known(to)
+        self._ask(lambda brokers: brokers.move(_log(brokers, topic, partition), _running(brokers, node_id)))
+
+    def move_coordinator(self, group: str, to: int) -> None:
+        """Let a broker coordinate a group from now on, and as in Kafka all groups in its partition of the log.
+
+        The new coordinator has read the log: members, assignments and offsets are as they were, joins of classic groups
+        that were under way are lost, and sessions begin anew.
+        """
+        node_id = self._known(to)
+        _check_text("group", group)
+        self._ask(lambda brokers: brokers.move(brokers.offsets_log(group), _running(brokers, node_id)))
+
+    def stop(self, broker: int, *, hand_over: bool = True) -> None:
+        """Stop a broker in an orderly way: what it has begun is answered.
+
+        Args:
+            broker: its number.
+            hand_over: let the others lead what it leads, as replicas would. `False`: nobody does until it is back, as
+                without replicas: LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE.
+        """
+        node_id = self._known(broker)
+
+        async def stop(brokers: Brokers) -> None:
+            await brokers.stop(_running(brokers, node_id), hand_over=hand_over)
+
+        self._do(stop)
+
+    def kill(self, broker: int, *, hand_over: bool = True) -> None:
+        """End a broker at once: connections are cut, and what was asked stays unanswered, whether it was done or not.
+
+        Args:
+            broker: its number.
+            hand_over: as for `stop`; the others take over without delay.
+        """
+        node_id = self._known(broker)
+        self._ask(lambda brokers: brokers.kill(_running(brokers, node_id), hand_over=hand_over))
+
+    def start(self, broker: int, *, host: str | None = None, port: int | None = None) -> None:
+        """Start a broker that was stopped or killed. What others lead by now stays with them.
+
+        Args:
+            broker: its number.
+            host: the address to listen on; `None`: its former one.
+            port: the port to listen on, 0 for a free one; `None`: its former one.
+        """
+        node_id = self._known(broker)
+        asked = BrokerSettings.of({}, host=host, port=0 if port is None else port)
+
+        async def start(brokers: Brokers) -> None:
+            if node_id in brokers.leaders.running:
+                raise StateError(f"broker {node_id} is running already")
+            await brokers.start(node_id, None if host is None else asked.host, None if port is None else asked.port)
+
+        self._do(start)
+
+    def advertise(self, broker: int, host: str | None, port: int | None = None) -> None:
+        """Tell clients another address of a broker than the one that it listens on: that of a proxy, or a wrong one.
+
+        Args:
+            broker: its number.
+            host: `None`: the true address again.
+            port: `None` only if `host` is.
+        """
+        node_id = self._known(broker)
+        if (host is None) != (port is None):
+            raise ConfigError("host and port are expected together, or neither of them")
+        address = None
+        if host is not None and port is not None:
+            asked = BrokerSettings.of({}, host=host, port=port)
+            address = asked.host, asked.port
+        self._ask(lambda brokers: brokers.nodes[node_id].advertise(address))
+
+    def _known(self, broker: int) -> int:
+        if isinstance(broker, bool) or not isinstance(broker, int):
+            raise TypeError(f"a broker is named by its number, not by {type(broker).__name__}: cluster.stop(1)")
+        if broker not in self.brokers:
+            raise ConfigError(f"there is no broker {broker}: {self.brokers[0]} to {self.brokers[-1]} are expected")
+        return broker
+
+    def _ask(self, call: Callable[[Brokers], Result]) -> Result:
+        """Call a function on the brokers' thread."""
+
+        async def carry_out(brokers: Brokers) -> Result:
+            return call(brokers)
+
+        return self._do(carry_out)
+
+    def _do(self, call: Callable[[Brokers], Coroutine[Any, Any, Result]]) -> Result:
+        """Run a coroutine on the brokers' thread."""
+        brokers, loop = self._brokers, self._loop
+        if self._thread is None or brokers is None or loop is None:
+            raise StateError("this cluster is not open; use it in a with statement or call open()")
+        if loop.is_closed():
+            raise StateError("the brokers of this cluster have failed; close() says why")
+        return asyncio.run_coroutine_threadsafe(call(brokers), loop).result(CALL_TIMEOUT_SECONDS)
+
+    def _run(self, ready: Future[None]) -> None:
+        from kohort.broker.loops import new_event_loop
+
+        loop = self._loop = new_event_loop()
+        try:
+            loop.run_until_complete(self._serve(ready))
+        except BaseException as failure:  # handed to the thread that asked
+            if ready.done():
+                self._failure = failure
+            else:
+                ready.set_exception(failure)
+        finally:
+            loop.close()
+
+    async def _serve(self, ready: Future[None]) -> None:
+        from kohort.broker.server import Server
+        from kohort.testing.clusternodes import Brokers
+
+        server = self._server = Server(self._settings[0])
+        shared = server.open()
+        brokers = Brokers(shared, server.runtime, self._settings)
+        try:
+            for node_id in self.brokers:
+                await brokers.start(node_id, None, None)
+            self._brokers = brokers
+            ready.set_result(None)
+            await server.wait()
+        finally:
+            await brokers.close()
+            await server.stop()
+
+
+def _log(brokers: Brokers, topic: str, partition: int) -> PartitionLog:
+    _check_text("topic", topic)
+    if isinstance(partition, bool) or not isinstance(partition, int):
+        raise TypeError(f"a partition is a number, not {type(partition).__name__}: cluster.leader('orders', 0)")
+    log = brokers.log(topic, partition)
+    if log is not None:
+        return log
+    found = brokers.shared.cluster.topic(topic)
+    raise UnknownTopicError(topic) if found is None else UnknownTopicError(topic, partition, len(found.partitions))
+
+
+def _running(brokers: Brokers, node_id: int) -> int:
+    if node_id not in brokers.leaders.running:
+        raise StateError(f"broker {node_id} is not running")
+    return node_id
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, not {type(value).__name__}")
+
+
+def _none_if_away(node_id: int) -> int | None:
+    return None if node_id == NO_NODE else node_id

@@ -1,0 +1,321 @@
+"""The brokers of a `Cluster`: a door of its own each, over one catalogue, one log and one coordinator.
+
+Laws: a broker serves what it leads and refuses the rest as Apache Kafka does: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR.
+Every move raises the partition's leader epoch, and the first offset of each epoch is kept. A group's coordinator is the
+leader of its partition of `__consumer_offsets`, and a new one knows what is in the log and nothing else. All of it is
+owned by the loop's thread.
+Source: KIP-320 (leader epochs); Apache Kafka's `LeaderEpochFileCache.endOffsetFor` and `GroupCoordinator.onElection`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kohort.broker.context import BrokerContext
+from kohort.broker.dispatch import Routes
+from kohort.broker.leadership import NO_NODE, Leadership, Node
+from kohort.broker.listener import Listener
+from kohort.broker.request import Peer, Request
+from kohort.broker.runtime import Runtime, Translate
+from kohort.broker.server import listen_on
+from kohort.broker.settings import BrokerSettings
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import OFFSETS_TOPIC, RequestToken
+from kohort.journal.ring import Journal
+from kohort.storage.partition import PartitionLog
+
+#: What any broker does for a group: its configs belong to the cluster.
+_ANYWHERE: Final = (commands.DescribeGroupConfigs, commands.AlterGroupConfigs)
+
+
+class Leaders:
+    """Who leads which partition, and since which offset."""
+
+    def __init__(self, node_ids: Sequence[int]) -> None:
+        self.node_ids: Final = node_ids
+        #: The brokers that are there.
+        self.running: Final[set[int]] = set()
+        #: Partition -> its leader, which may be away.
+        self._leader: Final[dict[PartitionLog, int]] = {}
+        #: Partition -> (epoch, first offset) of each epoch after the first, ascending.
+        self._starts: Final[dict[PartitionLog, list[tuple[int, int]]]] = {}
+
+    def of(self, log: PartitionLog) -> int:
+        """The broker that leads a partition; `NO_NODE` while it is away."""
+        leader = self._leader.get(log)
+        if leader is None:
+            leader = self._leader[log] = self.successor(log.partition)
+        return leader if leader in self.running else NO_NODE
+
+    def successor(self, partition: int) -> int:
+        """Who leads a partition of this number unless told: the brokers in turn, as far as they are there."""
+        count = len(self.node_ids)
+        turn = [self.node_ids[(partition + step) % count] for step in range(count)]
+        return next((node_id for node_id in turn if node_id in self.running), turn[0])
+
+    def led_by(self, node_id: int) -> list[PartitionLog]:
+        """The partitions of a broker, be it there or away."""
+        return [log for log, leader in self._leader.items() if leader == node_id]
+
+    def elect(self, log: PartitionLog, node_id: int) -> None:
+        """Let a broker lead a partition from here on, in an epoch of its own."""
+        self._leader[log] = node_id
+        log.leader_epoch += 1
+        self._starts.setdefault(log, []).append((log.leader_epoch, log.log_end_offset))
+
+    def end_of_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int]:
+        """(the last epoch up to `epoch`, where it ends); (-1, -1) if it has not begun."""
+        if epoch > log.leader_epoch or epoch < 0:
+            return -1, -1
+        starts = self._starts.get(log, [])
+        later = bisect_right(starts, epoch, key=lambda start: start[0])
+        return epoch, log.high_watermark if later == len(starts) else starts[later][1]
+
+    def forget(self, log: PartitionLog) -> None:
+        """A partition is deleted."""
+        self._leader.pop(log, None)
+        self._starts.pop(log, None)
+
+
+class NodeLeadership(Leadership):
+    """What one broker of the cluster leads, and whom it names for the rest."""
+
+    def __init__(self, node: ClusterNode, settings: BrokerSettings) -> None:
+        super().__init__(settings)
+        self.brokers: Final = node.brokers
+        self._leaders: Final = node.brokers.leaders
+        #: The address that clients are told instead of the one listened on.
+        self.advertised: tuple[str, int] | None = node.advertised
+
+    @property
+    def replicas(self) -> Sequence[int]:
+        """Every broker of the cluster."""
+        return self._leaders.node_ids
+
+    def nodes(self, peer: Peer) -> list[Node]:
+        """Every broker that is there."""
+        return [
+            node.leadership.as_told(peer)
+            for node in self.brokers.nodes.values()
+            if node.leadership is not None and node.node_id in self._leaders.running
+        ]
+
+    def as_told(self, peer: Peer) -> Node:
+        """This broker as clients are told of it."""
+        return super().nodes(peer)[0] if self.advertised is None else Node(self.node_id, *self.advertised)
+
+    def leader_of(self, log: PartitionLog) -> int:
+        """The broker that leads a partition."""
+        return self._leaders.of(log)
+
+    def coordinator_of(self, group_id: str) -> int:
+        """The leader of the group's partition of `__consumer_offsets`."""
+        return self._leaders.of(self.brokers.offsets_log(group_id))
+
+    def refusal(self, log: PartitionLog, epoch: int) -> ErrorCode:
+        """Why this broker does not serve a partition."""
+        code = super().refusal(log, epoch)
+        if code is ErrorCode.NONE and self._leaders.of(log) != self.node_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return code
+
+    def end_of_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int]:
+        """Where an epoch ended."""
+        return self._leaders.end_of_epoch(log, epoch)
+
+
+class NodeCoordination:
+    """The coordinator of the cluster as far as it is at one broker."""
+
+    def __init__(self, runtime: Runtime, leadership: NodeLeadership) -> None:
+        self._runtime: Final = runtime
+        self._leadership: Final = leadership
+        self.next_token: Final = runtime.next_token
+
+    @property
+    def journal(self) -> Journal:
+        """That of all brokers."""
+        return self._runtime.journal
+
+    @property
+    def shard_count(self) -> int:
+        """Those of all brokers."""
+        return self._runtime.shard_count
+
+    def answer(self, request: Request, command: commands.GroupCommand, translate: Translate) -> None:
+        """Carry out a command for a group that is coordinated here."""
+        if self._is_here(command.group_id):
+            self._runtime.answer(request, command, translate)
+        else:
+            request.answer(translate(request, _refusal()))
+
+    def renew(self, command: commands.ConsumerGroupHeartbeat) -> int | None:
+        """Carry out a heartbeat that was answered before, if the group is coordinated here still."""
+        return self._runtime.renew(command) if self._is_here(command.group_id) else None
+
+    def ask(self, command: commands.GroupCommand, on_reply: Callable[[commands.ReplyBody], None]) -> None:
+        """Carry out a command for a group that is coordinated here."""
+        if isinstance(command, _ANYWHERE) or self._is_here(command.group_id):
+            self._runtime.ask(command, on_reply)
+        else:
+            on_reply(_refusal())
+
+    def ask_shard(
+        self,
+        index: int,
+        token: RequestToken,
+        command: commands.Command,
+        on_reply: Callable[[commands.ReplyBody], None],
+    ) -> None:
+        """Carry out a command that concerns a shard; groups that are coordinated elsewhere are not listed here."""
+        brokers = self._leadership.brokers
+        if isinstance(command, commands.ListGroups) and not brokers.leads(self._leadership.node_id, index):
+            on_reply(commands.ListGroupsReply(groups=()))
+        else:
+            self._runtime.ask_shard(index, token, command, on_reply)
+
+    def member_disconnected(self, group_id: str, member_id: str) -> None:
+        """A member's connection is closed, which says nothing if its coordinator is elsewhere by now."""
+        if self._is_here(group_id):
+            self._runtime.member_disconnected(group_id, member_id)
+
+    def _is_here(self, group_id: str) -> bool:
+        return self._leadership.coordinator_of(group_id) == self._leadership.node_id
+
+
+def _refusal() -> commands.Refusal:
+    return commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message="another broker coordinates this group")
+
+
+class ClusterNode:
+    """One broker: its address, and its door while it is there."""
+
+    def __init__(self, brokers: Brokers, settings: BrokerSettings) -> None:
+        self.brokers: Final = brokers
+        self.node_id: Final = settings.node_id
+        self._settings: Final = settings
+        self.host = settings.host
+        self.port = settings.port
+        #: See `NodeLeadership.advertised`.
+        self.advertised: tuple[str, int] | None = None
+        #: `None` until the first start.
+        self.leadership: NodeLeadership | None = None
+        self._listener: Listener | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0 takes a free one."""
+        settings = replace(self._settings, host=host, port=port)
+        listening = listen_on(settings)
+        leadership = NodeLeadership(self, settings)
+        shared = self.brokers.shared
+        context = BrokerContext(
+            settings=settings,
+            clock=shared.clock,
+            loop=shared.loop,
+            store=shared.store,
+            cluster=shared.cluster,
+            leadership=leadership,
+            durability=shared.durability,
+            purgatory=shared.purgatory,
+            runtime=NodeCoordination(self.brokers.runtime, leadership),
+            routes=Routes(),
+        )
+        listener = Listener(context)
+        await listener.start(listening)
+        self.leadership, self._listener = leadership, listener
+        self.host, self.port = leadership.host, leadership.port
+
+    async def stop(self) -> None:
+        """Answer what was handled, then close."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.finish()
+            listener.close_connections()
+            await listener.wait_closed()
+
+    def kill(self) -> None:
+        """Close at once, in the middle of whatever is under way."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.abort()
+
+    def advertise(self, address: tuple[str, int] | None) -> None:
+        """Tell clients another address from now on."""
+        self.advertised = address
+        if self.leadership is not None:
+            self.leadership.advertised = address
+
+
+class Brokers:
+    """The brokers of one cluster over what they share."""
+
+    def __init__(self, shared: BrokerContext, runtime: Runtime, settings: Sequence[BrokerSettings]) -> None:
+        self.shared: Final = shared
+        self.runtime: Final = runtime
+        self.leaders: Final = Leaders([each.node_id for each in settings])
+        self.nodes: Final = {each.node_id: ClusterNode(self, each) for each in settings}
+        on_deleted = shared.cluster.on_deleted
+
+        def forget(log: PartitionLog) -> None:
+            self.leaders.forget(log)
+            on_deleted(log)
+
+        shared.cluster.on_deleted = forget
+
+    def log(self, topic: str, partition: int) -> PartitionLog | None:
+        """A partition's log, `None` if topic or partition do not exist."""
+        return self.shared.cluster.partition(self.shared.cluster.topic(topic), partition)
+
+    def offsets_log(self, group_id: str) -> PartitionLog:
+        """The partition in which a group is kept."""
+        log = self.log(OFFSETS_TOPIC, self.runtime.index_of(group_id))
+        assert log is not None
+        return log
+
+    def leads(self, node_id: int, index: int) -> bool:
+        """Whether a broker coordinates the groups of a shard."""
+        log = self.log(OFFSETS_TOPIC, index)
+        return log is not None and self.leaders.of(log) == node_id
+
+    async def start(self, node_id: int, host: str | None, port: int | None) -> None:
+        """Let a broker listen, at its former address unless told, and lead again what nobody leads."""
+        node = self.nodes[node_id]
+        await node.start(node.host if host is None else host, node.port if port is None else port)
+        self.leaders.running.add(node_id)
+        for log in self.leaders.led_by(node_id):
+            self.move(log, node_id)
+
+    async def stop(self, node_id: int, *, hand_over: bool) -> None:
+        """Let a broker go after it has answered."""
+        self._leave(node_id, hand_over=hand_over)
+        await self.nodes[node_id].stop()
+
+    def kill(self, node_id: int, *, hand_over: bool) -> None:
+        """Let a broker go at once."""
+        self.nodes[node_id].kill()
+        self._leave(node_id, hand_over=hand_over)
+
+    def move(self, log: PartitionLog, node_id: int) -> None:
+        """Let another broker lead a partition, and with one of `__consumer_offsets` coordinate its groups."""
+        self.leaders.elect(log, node_id)
+        if log.topic == OFFSETS_TOPIC:
+            self.runtime.hand_over(log.partition)
+        self.shared.purgatory.notify(log)
+
+    async def close(self) -> None:
+        """Stop every broker; what they share stays."""
+        for node_id in sorted(self.leaders.running):
+            await self.stop(node_id, hand_over=False)
+
+    def _leave(self, node_id: int, *, hand_over: bool) -> None:
+        for topic in self.shared.cluster.topics.values():
+            for log in topic.partitions:
+                self.leaders.of(log)
+        self.leaders.running.discard(node_id)
+        if hand_over and self.leaders.running:
+            for log in self.leaders.led_by(node_id):
+                self.move(log, self.leaders.successor(log.partition))
