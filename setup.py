@@ -4,6 +4,7 @@ from setuptools import Extension, setup
 
 KERNELS = [
     "kohort.records.kernels",
+    "kohort.records.row_kernels",
     "kohort.assign.kernels",
     "kohort.assign.balance_kernels",
     "kohort.assign.chain_kernels",

@@ -8,7 +8,7 @@ Source: Spark's Structured Streaming + Kafka guide, table of columns; the Arrow 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,8 @@ from kohort.errors import ConfigError, CorruptRecordError
 from kohort.records.binary import BinaryColumn, HeaderColumn
 from kohort.records.columns import RecordColumns
 
+#: Topic, partition, and how many rows of them stand behind each other.
+Run: TypeAlias = tuple[str, int, int]
 _HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
 #: Every column that there is, in Spark's order.
@@ -51,12 +53,13 @@ def schema_of(include: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
 
 
 def to_record_batch(
-    columns: RecordColumns, *, topic: str, partition: int, include: Sequence[str] = DEFAULT_COLUMNS
+    columns: RecordColumns, *, runs: Sequence[Run], include: Sequence[str] = DEFAULT_COLUMNS
 ) -> pa.RecordBatch:
     """The columns as one Arrow batch of n rows.
 
     Args:
-        columns: n records of one partition; must have been decoded with the columns that `include` names.
+        columns: n records; must have been decoded with the columns that `include` names.
+        runs: (topic, partition, rows) of records that stand behind each other, n rows in all.
         include: names of columns, in order; `headers` is the eighth. A record without headers has null there.
 
     Raises:
@@ -64,14 +67,14 @@ def to_record_batch(
         CorruptRecordError: a time that no timestamp in microseconds can hold, and `timestamp` is asked for.
     """
     schema = schema_of(include)
-    arrays = [_array(name, columns, topic, partition) for name in include]
+    arrays = [_array(name, columns, runs) for name in include]
     if not arrays:
         # Spark counts rows without asking for a column.
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(columns), pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(name: str, columns: RecordColumns, topic: str, partition: int) -> pa.Array:
+def _array(name: str, columns: RecordColumns, runs: Sequence[Run]) -> pa.Array:
     rows = len(columns)
     match name:
         case "key":
@@ -79,9 +82,9 @@ def _array(name: str, columns: RecordColumns, topic: str, partition: int) -> pa.
         case "value":
             return _binary(_decoded(columns.values, name), pa.binary())
         case "topic":
-            return pa.repeat(pa.scalar(topic, pa.string()), rows)
+            return _repeated(pa.string(), [(topic, count) for topic, _, count in runs])
         case "partition":
-            return pa.repeat(pa.scalar(partition, pa.int32()), rows)
+            return _repeated(pa.int32(), [(partition, count) for _, partition, count in runs])
         case "offset":
             return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.offsets)])
         case "timestamp":
@@ -90,6 +93,11 @@ def _array(name: str, columns: RecordColumns, topic: str, partition: int) -> pa.
             return _timestamp_types(columns)
         case _:
             return _headers(columns.headers, rows)
+
+
+def _repeated(kind: pa.DataType, runs: Sequence[tuple[object, int]]) -> pa.Array:
+    parts = [pa.repeat(pa.scalar(value, kind), count) for value, count in runs]
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def _decoded(column: BinaryColumn | None, name: str) -> BinaryColumn:

@@ -18,6 +18,7 @@ from itertools import accumulate
 from types import ModuleType
 
 from kohort.errors import ConfigError, MissingDependencyError
+from kohort.records import row_kernels
 from kohort.records.header import Buffer
 from kohort.records.kernel_form import NAMES, VARIABLE, asked_kernels, is_compiled_form, not_compiled, plain_form
 
@@ -38,6 +39,7 @@ class KernelSet:
     count_nulls: Callable[[memoryview, int, int, int], int]
     fill_validity: Callable[[memoryview, int, int, int, memoryview], int]
     gather: Callable[[Buffer, memoryview, int, int, int, int, memoryview, memoryview], int]
+    build_rows: Callable[..., None]
 
 
 def kernel_name() -> str:
@@ -72,15 +74,15 @@ def kernels_named(name: str) -> KernelSet:
     if name == "c":
         if not is_compiled():
             raise not_compiled()
-        return _kernel_set(name, _imported_kernels())
+        return _kernel_set(name, _imported_kernels(), rows=row_kernels)
     if name == "numpy":
         if not _has_numpy():
             raise MissingDependencyError("numpy", "arrow")
         from kohort.records import vectorized
 
-        return _kernel_set(name, vectorized)
+        return _kernel_set(name, vectorized, rows=plain_form(row_kernels))
     if name == "python":
-        return _kernel_set(name, plain_kernels(), gather=gather_joined)
+        return _kernel_set(name, plain_kernels(), rows=plain_form(row_kernels), gather=gather_joined)
     raise ConfigError(f"{VARIABLE}={name!r}; choose one of {', '.join(NAMES)}")
 
 
@@ -134,6 +136,7 @@ def _kernel_set(
     name: str,
     module: ModuleType,
     *,
+    rows: ModuleType,
     gather: Callable[[Buffer, memoryview, int, int, int, int, memoryview, memoryview], int] | None = None,
 ) -> KernelSet:
     return KernelSet(
@@ -146,4 +149,5 @@ def _kernel_set(
         count_nulls=module.count_nulls,
         fill_validity=module.fill_validity,
         gather=gather or module.gather,
+        build_rows=rows.build_rows,
     )

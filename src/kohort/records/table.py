@@ -6,10 +6,15 @@ them is kept and raised by whoever comes to it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kohort.errors import CorruptRecordError
 from kohort.records.choice import KernelSet
 from kohort.records.header import check_counts, parse_header, split_batches
 from kohort.records.layout import TABLE_WIDTH
+from kohort.records.row_kernels import blank as blank_bytes
+
+_WIDTHS: Final = {"q": 8, "i": 4, "B": 1}
 
 
 def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, CorruptRecordError | None]:
@@ -42,5 +47,9 @@ def table_field(table: memoryview, field: int, first: int, stop: int) -> list[in
 
 def zeros(kind: str, count: int) -> memoryview:
     """An array of one of the kinds q (int64), i (int32) and B (byte)."""
-    width = {"q": 8, "i": 4, "B": 1}[kind]
-    return memoryview(bytearray(count * width)).cast(kind)  # type: ignore[call-overload,no-any-return]
+    return memoryview(bytearray(count * _WIDTHS[kind])).cast(kind)  # type: ignore[call-overload,no-any-return]
+
+
+def blank(kind: str, count: int) -> memoryview:
+    """An array whose fields are all about to be written: what is in it until then means nothing."""
+    return memoryview(blank_bytes(count * _WIDTHS[kind])).cast(kind)  # type: ignore[call-overload,no-any-return]

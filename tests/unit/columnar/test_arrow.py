@@ -13,7 +13,7 @@ from kohort.columnar import DEFAULT_COLUMNS, SCHEMA, schema_of, to_record_batch
 from kohort.errors import ConfigError, CorruptRecordError
 from kohort.records.batch import build_batch
 from kohort.records.choice import is_compiled, kernels_named
-from kohort.records.columns import decode_columns
+from kohort.records.columns import RecordColumns, decode_columns
 
 NAMES = ("c", "numpy", "python") if is_compiled() else ("numpy", "python")
 EVERY = (*DEFAULT_COLUMNS, "headers")
@@ -24,8 +24,12 @@ INPUTS = [
 ]
 
 
+def of_one(columns: RecordColumns, **asked: object) -> pa.RecordBatch:
+    return to_record_batch(columns, runs=[("orders", 3, len(columns))], **asked)  # type: ignore[arg-type]
+
+
 def table_of(buffer: bytes, **asked: object) -> pa.RecordBatch:
-    batch = to_record_batch(decode_columns(buffer), topic="orders", partition=3, **asked)  # type: ignore[arg-type]
+    batch = of_one(decode_columns(buffer), **asked)
     batch.validate(full=True)
     return batch
 
@@ -51,7 +55,7 @@ def test_schema_is_what_spark_compares_with() -> None:
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_rows_are_the_records(name: str, codec: str) -> None:
     columns = decode_columns(build_batch(INPUTS, base_offset=7, compression=codec), kernels=kernels_named(name))
-    rows = to_record_batch(columns, topic="orders", partition=3, include=EVERY).to_pylist()
+    rows = of_one(columns, include=EVERY).to_pylist()
     assert [row["key"] for row in rows] == [b"key", None, b""]
     assert [row["value"] for row in rows] == [b"value", None, b""]
     assert [row["offset"] for row in rows] == [7, 8, 9]
@@ -78,7 +82,7 @@ def test_rows_can_be_counted_without_a_column() -> None:
 
 def test_columns_that_were_not_decoded_need_not_be() -> None:
     columns = decode_columns(build_batch(INPUTS), with_keys=False, with_values=False, with_headers=False)
-    batch = to_record_batch(columns, topic="t", partition=0, include=("offset", "timestamp"))
+    batch = of_one(columns, include=("offset", "timestamp"))
     assert batch.column("offset").to_pylist() == [0, 1, 2]
 
 
@@ -102,7 +106,7 @@ def test_broker_time_shows_as_type_1() -> None:
 def test_values_share_the_memory_of_the_columns() -> None:
     columns = decode_columns(build_batch(INPUTS))
     assert columns.values is not None
-    values = to_record_batch(columns, topic="t", partition=0).column("value")
+    values = of_one(columns).column("value")
     assert values.buffers()[2].address == pa.py_buffer(columns.values.data).address
 
 
@@ -117,7 +121,7 @@ def test_header_name_that_is_not_utf8_is_repaired() -> None:
     buffer = bytearray(build_batch([(None, b"v", 0, [("name", b"1")])]))
     buffer[buffer.index(b"name")] = 0xFF
     columns = decode_columns(buffer, check_crcs=False)
-    batch = to_record_batch(columns, topic="t", partition=0, include=("headers",))
+    batch = of_one(columns, include=("headers",))
     batch.validate(full=True)
     assert batch.to_pylist() == [{"headers": [{"key": "\ufffdame", "value": b"1"}]}]
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from kohort.client.aio.offset_calls import OffsetCalls
+from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.steps import Pause, Steps, Wait
 from kohort.client.io.in_loop import InLoop
 from kohort.client.records import ConsumerRecord
@@ -142,10 +143,20 @@ class Consumer(OffsetCalls):
         return await self._run(self._consume_steps(num_messages, timeout))
 
     async def poll_arrow(
-        self, timeout: float = 1.0, *, columns: Sequence[str] | None = None, include_headers: bool = False
+        self,
+        timeout: float = 1.0,
+        *,
+        columns: Sequence[str] | None = None,
+        include_headers: bool = False,
+        max_records: int | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> list[pyarrow.RecordBatch]:
-        """Everything that has arrived as Arrow record batches. See `kohort.Consumer.poll_arrow`."""
-        return await self._run(self._arrow_steps(timeout, columns, include_headers))
+        """What has arrived as Arrow record batches. See `kohort.Consumer.poll_arrow`."""
+        return await self._run(
+            self._arrow_steps(
+                timeout, columns, include_headers=include_headers, max_records=max_records, max_bytes=max_bytes
+            )
+        )
 
     async def close(self, timeout: float = 30.0) -> None:
         """Commit (with auto-commit), leave the group and end, within `timeout` seconds. Safe to call twice."""

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.errors import CorruptRecordError, MissingDependencyError, UnknownOptionError
+from kohort.records.columns import gather_columns
 
 if TYPE_CHECKING:
     import pyarrow
 
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _HEADERS: Final = "headers"
+#: Bytes of the records of one batch: enough to be quick, and what a processor keeps near itself; one may be larger.
+_BATCH_BYTES: Final = 1024 * 1024
+#: What one call makes of what has arrived unless it is told otherwise.
+DEFAULT_MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 def choose_columns(columns: Sequence[str] | None, *, include_headers: bool) -> tuple[str, ...]:
@@ -38,20 +43,40 @@ def choose_columns(columns: Sequence[str] | None, *, include_headers: bool) -> t
 
 
 def take_batches(
-    handler: FetchHandler, include: tuple[str, ...], on_decoded: Callable[[], None]
+    handler: FetchHandler,
+    include: tuple[str, ...],
+    on_decoded: Callable[[], None],
+    *,
+    max_records: int,
+    max_bytes: int,
 ) -> list[pyarrow.RecordBatch]:
-    """Everything that has arrived; `on_decoded` is called after each piece, whose buffer is free from then on."""
+    """What has arrived; `on_decoded` is called after each batch, what it was made of is free from then on.
+
+    Args:
+        include: the columns, as `choose_columns` gives them.
+        max_records: rows of all batches; what is beyond stays for the next call.
+        max_bytes: bytes of their records; one record is always taken, however large.
+    """
     from kohort.columnar import to_record_batch
 
     batches: list[pyarrow.RecordBatch] = []
-    pieces = handler.take_columns(
-        with_keys="key" in include, with_values="value" in include, with_headers=_HEADERS in include
-    )
     try:
-        for (topic, partition), columns in pieces:
-            # The next fetch need not wait for the last piece.
+        while slices := handler.take_slices(
+            max_records=max_records, max_bytes=min(max_bytes, _BATCH_BYTES), at_least_one=not batches
+        ):
+            columns = gather_columns(
+                [(taken.scanned, taken.start, taken.stop) for taken in slices],
+                with_keys="key" in include,
+                with_values="value" in include,
+                with_headers=_HEADERS in include,
+            )
+            runs = [(*taken.partition, taken.stop - taken.start) for taken in slices]
+            max_records -= len(columns)
+            max_bytes -= sum(taken.size_bytes for taken in slices)
+            del slices
+            # The next fetch need not wait for the last batch.
             on_decoded()
-            batches.append(to_record_batch(columns, topic=topic, partition=partition, include=include))
+            batches.append(to_record_batch(columns, runs=runs, include=include))
     except CorruptRecordError:
         if not batches:
             raise

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.offset_calls import OffsetCalls
 from kohort.client.consumer.steps import Pause, Steps, Wait
 from kohort.client.io.thread import IoThread
@@ -129,20 +130,34 @@ class Consumer(OffsetCalls):
         return self._run(self._consume_steps(num_messages, timeout))
 
     def poll_arrow(
-        self, timeout: float = 1.0, *, columns: Sequence[str] | None = None, include_headers: bool = False
+        self,
+        timeout: float = 1.0,
+        *,
+        columns: Sequence[str] | None = None,
+        include_headers: bool = False,
+        max_records: int | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> list[pyarrow.RecordBatch]:
-        """Everything that has arrived as Arrow record batches, one per fetched piece of a partition.
+        """What has arrived as Arrow record batches of one schema, of about 1 MiB each; otherwise like `poll`.
+
+        Records of several partitions stand in one batch where they are few; those of one partition are in order.
 
         Args:
             timeout: seconds to wait for the first.
             columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; `None` means all but
                 headers. What is left out is not decoded.
             include_headers: add the column headers.
+            max_records: rows of all batches together; `None` is no limit. What is beyond stays for the next call.
+            max_bytes: bytes of the records of all batches together; one record is always handed out, however large.
 
         Raises:
             MissingDependencyError: pyarrow is not installed.
         """
-        return self._run(self._arrow_steps(timeout, columns, include_headers))
+        return self._run(
+            self._arrow_steps(
+                timeout, columns, include_headers=include_headers, max_records=max_records, max_bytes=max_bytes
+            )
+        )
 
     def close(self, timeout: float = 30.0) -> None:
         """Commit (with auto-commit), leave the group and end the background thread, within `timeout` seconds.

@@ -35,12 +35,19 @@ class ReadingSide(SubscribingSide):
         return self._read_steps("poll", timeout, lambda: self._handler.take(limit))
 
     def _arrow_steps(
-        self, timeout: float, columns: Sequence[str] | None, include_headers: bool
+        self,
+        timeout: float,
+        columns: Sequence[str] | None,
+        *,
+        include_headers: bool,
+        max_records: int | None,
+        max_bytes: int,
     ) -> Steps[list[pyarrow.RecordBatch]]:
         include = choose_columns(columns, include_headers=include_headers)
-        return self._read_steps(
-            "poll_arrow", timeout, lambda: take_batches(self._handler, include, self._report_released)
-        )
+        most_records = INT32_MAX if max_records is None else to_count(max_records, "max_records")
+        most_bytes = whole_number(max_bytes, "max_bytes", "a number of bytes, 1 or more,", INT32_MAX, minimum=1)
+        take = partial(take_batches, self._handler, include, self._report_released)
+        return self._read_steps("poll_arrow", timeout, partial(take, max_records=most_records, max_bytes=most_bytes))
 
     def _consume_steps(self, count: int, timeout: float) -> Steps[list[ConsumerRecord]]:
         count = to_count(count, "num_messages")

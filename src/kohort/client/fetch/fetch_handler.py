@@ -8,22 +8,20 @@ Source: the consumer threading refactor (CTR): FetchHandler.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from itertools import repeat
-from operator import itemgetter
 from typing import Final
 
 from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks
 from kohort.client.fetch.isolation import committed_parts
+from kohort.client.fetch.pieces import Piece, Taken
 from kohort.client.records import ConsumerRecord
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
-from kohort.records.binary import BinaryColumn
-from kohort.records.columns import RecordColumns, decode_columns
+
+#: Records that are made at once for calls that take them one by one.
+_READY_ROWS: Final = 256
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,24 +36,6 @@ class _Held:
     watermarks: Watermarks | None = None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Piece:
-    """One chunk on its way to the application."""
-
-    partition: TopicPartition
-    fence: Fence
-    offset: int
-    next_offset: int
-    #: What is not handed out yet; `columns` belong to the first one.
-    parts: deque[memoryview]
-    size_bytes: int
-    columns: RecordColumns | None = None
-    #: First row of `columns` that is not handed out.
-    row: int = 0
-    #: The application's position has come to it.
-    is_begun: bool = False
-
-
 class FetchHandler:
     """Holds the assignment and the data of the application's side; used by the application's thread alone.
 
@@ -68,7 +48,15 @@ class FetchHandler:
         self._check_crcs: Final = check_crcs
         self._is_read_committed: Final = is_read_committed
         self._held: dict[TopicPartition, _Held] = {}
-        self._pieces: deque[_Piece] = deque()
+        #: What may be handed out, the next first; of partitions that are held, and of their latest fence.
+        self._pieces: deque[Piece] = deque()
+        #: The same of paused partitions.
+        self._waiting: deque[Piece] = deque()
+        #: Records of `_ready_piece`, the first of `_pieces`, that `take_one` hands out; the next one last.
+        self._ready: list[ConsumerRecord] = []
+        self._ready_piece: Piece | None = None
+        #: So many they were: what is missing has been handed out.
+        self._ready_count = 0
         self._next_fence = 1
         #: partition -> bytes that are not held any more, since `released_bytes` was last asked.
         self._released: dict[TopicPartition, int] = {}
@@ -92,6 +80,7 @@ class FetchHandler:
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
         """How the background is to read these partitions."""
+        self._settle()
         return {
             each: Start(fence=held.fence, offset=held.position, is_paused=held.is_paused)
             for each in partitions
@@ -100,6 +89,7 @@ class FetchHandler:
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions are given up."""
+        self._settle()
         for each in partitions:
             self._held.pop(each, None)
             self._moved.pop(each, None)
@@ -107,6 +97,7 @@ class FetchHandler:
 
     def seek(self, partition: TopicPartition, offset: int) -> Fence:
         """Go on elsewhere; returns the fence of the new reading."""
+        self._settle()
         held = self._held[partition]
         held.fence, held.position = self._new_fence(), offset
         self._moved[partition] = offset
@@ -115,11 +106,16 @@ class FetchHandler:
 
     def pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
         """Hand out nothing of these, or again."""
+        self._settle()
         for each in partitions:
             self._held[each].is_paused = is_paused
+        pieces = [*self._pieces, *self._waiting]
+        self._pieces = deque(piece for piece in pieces if not self._held[piece.partition].is_paused)
+        self._waiting = deque(piece for piece in pieces if self._held[piece.partition].is_paused)
 
     def give_way(self, partition: TopicPartition, fence: Fence) -> None:
         """Drop the data of a paused partition: it is to be read again from the application's position."""
+        self._settle()
         held = self._held.get(partition)
         if held is None or held.fence != fence or not held.is_paused:
             return
@@ -141,14 +137,16 @@ class FetchHandler:
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset to be handed out; `None` if only the background can know."""
+        self._settle()
         held = self._held[partition]
         if held.position is not None:
             return held.position
-        first = next((each for each in self._pieces if each.partition == partition), None)
-        return None if first is None else first.offset
+        first = next((each for each in (*self._pieces, *self._waiting) if each.partition == partition), None)
+        return None if first is None else first.position
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The known positions of these partitions, or of all."""
+        self._settle()
         chosen = self._held if partitions is None else partitions
         return {
             each: held.position
@@ -177,15 +175,18 @@ class FetchHandler:
     @property
     def has_moved(self) -> bool:
         """Whether `consumed` has something to tell."""
+        self._settle()
         return bool(self._moved)
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         """Positions that have moved since the last call: the application has returned from what is below them."""
+        self._settle()
         moved, self._moved = self._moved, {}
         return moved
 
     def released_bytes(self) -> dict[TopicPartition, int]:
         """Bytes of each partition's data that are not held any more, since the last call."""
+        self._settle()
         released, self._released = self._released, {}
         return released
 
@@ -198,142 +199,139 @@ class FetchHandler:
             self._release(chunk)
             return
         parts = committed_parts(chunk.records, chunk.aborted) if self._is_read_committed else [chunk.records]
-        self._pieces.append(
-            _Piece(
-                partition=chunk.partition,
-                fence=chunk.fence,
-                offset=chunk.offset,
-                next_offset=chunk.next_offset,
-                parts=deque(part for part in parts if len(part)),
-                size_bytes=chunk.size_bytes,
-            )
-        )
+        (self._waiting if held.is_paused else self._pieces).append(Piece(chunk, parts))
 
     @property
     def has_data(self) -> bool:
         """Whether `take` would find anything to look at."""
-        return any(not self._held[piece.partition].is_paused for piece in self._pieces)
+        return bool(self._ready or self._pieces)
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
-        """Up to so many records, in the order in which they arrived."""
+        """Up to so many records, in the order in which they arrived.
+
+        Raises:
+            CorruptRecordError: the next record that would be handed out cannot be read.
+        """
+        self._settle()
         records: list[ConsumerRecord] = []
-        for piece in self._available():
-            try:
-                while len(records) < max_records and self._load(piece):
-                    records += self._next_records(piece, max_records - len(records))
-            except CorruptRecordError:
-                # What was taken before it is handed out first; the next call meets the damage again.
-                if not records:
-                    raise
-                break
-            if len(records) >= max_records:
-                break
+        try:
+            while len(records) < max_records and (piece := self._first()) is not None:
+                records += piece.take_rows(max_records - len(records))
+                self._advanced(piece)
+        except CorruptRecordError:
+            # What was taken before it is handed out first; a later call meets the damage again.
+            if not records:
+                raise
         return records
 
     def take_one(self) -> ConsumerRecord | None:
-        """The next record that has arrived."""
-        records = self.take(1)
-        return records[0] if records else None
+        """The next record that has arrived; otherwise like `take`."""
+        if not self._ready:
+            self._settle()
+            piece = self._first()
+            if piece is None:
+                return None
+            self._ready, self._ready_piece = piece.peek_rows(_READY_ROWS), piece
+            self._ready_count = len(self._ready)
+            self._ready.reverse()
+        return self._ready.pop()
 
-    def take_columns(
-        self, *, with_keys: bool, with_values: bool, with_headers: bool
-    ) -> Iterator[tuple[TopicPartition, RecordColumns]]:
-        """Everything that has arrived, one after the other; what was yielded counts as handed out."""
-        for piece in self._available():
-            # Columns that `take` has begun were decoded whole, for other fields perhaps.
-            piece.columns = None
-            while self._load(piece, with_keys=with_keys, with_values=with_values, with_headers=with_headers):
-                columns = piece.columns
-                assert columns is not None
-                self._finish_columns(piece)
-                yield piece.partition, columns
+    def take_slices(self, *, max_records: int, max_bytes: int, at_least_one: bool) -> list[Taken]:
+        """Records to be made columns of, in the order in which they arrived; they count as handed out.
 
-    def _available(self) -> Iterator[_Piece]:
-        for piece in list(self._pieces):
-            held = self._held.get(piece.partition)
-            # A caller of `take_columns` may change the assignment between two results.
-            if held is not None and held.fence == piece.fence and not held.is_paused:
-                yield piece
+        What is taken refers to fetched data, whose memory is reported as free: copy it before that matters.
 
-    def _load(
-        self, piece: _Piece, *, with_keys: bool = True, with_values: bool = True, with_headers: bool = True
-    ) -> bool:
-        """Have rows ready in `piece.columns`; `False` if the piece is used up, and removed."""
-        held = self._held[piece.partition]
-        if not piece.is_begun:
-            piece.is_begun = True
-            if held.position not in (None, piece.offset):
-                # Its offset did not exist: auto.offset.reset has sent it elsewhere, back perhaps.
-                self._move(piece.partition, piece.offset)
-        while piece.columns is None:
-            if not piece.parts:
-                self._finish(piece, held)
-                return False
-            start = piece.offset if held.position is None else held.position
-            piece.row = 0
-            piece.columns = self._decode(piece, start, (with_keys, with_values, with_headers))
-            if len(piece.columns) == 0:
-                self._finish_columns(piece)
-        return True
+        Args:
+            max_records: of all slices together.
+            max_bytes: the same.
+            at_least_one: take the first record also if it is larger.
 
-    def _decode(self, piece: _Piece, start: int, wanted: tuple[bool, bool, bool]) -> RecordColumns:
+        Raises:
+            CorruptRecordError: the next record that would be handed out cannot be read.
+        """
+        self._settle()
+        slices: list[Taken] = []
         try:
-            return decode_columns(
-                piece.parts[0],
-                start_offset=start,
-                check_crcs=self._check_crcs,
-                with_keys=wanted[0],
-                with_values=wanted[1],
-                with_headers=wanted[2],
-            )
-        except CorruptRecordError as error:
-            raise CorruptRecordError(
-                f"{piece.partition} cannot be read at offset {start}: {error}; seek behind it to go on"
-            ) from error
+            while max_records > 0 and (piece := self._first()) is not None:
+                taken = piece.take_slice(max_records, max_bytes, at_least_one=at_least_one and not slices)
+                if taken is None:
+                    break
+                self._advanced(piece)
+                slices.append(taken)
+                max_records -= taken.stop - taken.start
+                max_bytes -= taken.size_bytes
+        except CorruptRecordError:
+            if not slices:
+                raise
+        return slices
 
-    def _next_records(self, piece: _Piece, count: int) -> list[ConsumerRecord]:
-        columns = piece.columns
-        assert columns is not None
-        start = piece.row
-        stop = min(start + count, len(columns))
-        records = build_records(piece.partition, columns, start, stop)
-        piece.row = stop
-        if stop == len(columns):
-            self._finish_columns(piece)
-        else:
-            self._move(piece.partition, columns.offsets[stop - 1] + 1)
-        return records
+    def _first(self) -> Piece | None:
+        """The piece whose records are next, ready to be taken; what is used up is removed on the way."""
+        while self._pieces:
+            piece = self._pieces[0]
+            held = self._held[piece.partition]
+            before = piece.position
+            if not piece.is_begun:
+                piece.is_begun = True
+                if held.position not in (None, before):
+                    # Its offset did not exist: auto.offset.reset has sent it elsewhere, back perhaps.
+                    self._move(piece.partition, before)
+            try:
+                has_rows = piece.load(check_crcs=self._check_crcs)
+            except CorruptRecordError as error:
+                self._set_back(piece.partition)
+                raise CorruptRecordError(
+                    f"{piece.partition} cannot be read at offset {piece.position}: {error}; seek behind it to go on"
+                ) from error
+            finally:
+                if piece.position != before:
+                    self._move(piece.partition, piece.position)
+            if has_rows:
+                return piece
+            self._finish(piece)
+        return None
 
-    def _finish_columns(self, piece: _Piece) -> None:
-        columns, piece.columns = piece.columns, None
-        assert columns is not None
-        rest = piece.parts.popleft()[columns.consumed_bytes :]
-        if len(rest) and columns.consumed_bytes:
-            piece.parts.appendleft(rest)
-        # Behind control batches and compacted offsets too, which no record shows.
-        self._move(piece.partition, max(columns.next_offset, self._held[piece.partition].position or 0))
+    def _advanced(self, piece: Piece) -> None:
+        self._move(piece.partition, piece.position)
+        if piece.is_used_up:
+            self._finish(piece)
 
-    def _finish(self, piece: _Piece, held: _Held) -> None:
+    def _finish(self, piece: Piece) -> None:
         self._pieces.remove(piece)
         self._release(piece)
-        if held.position is None or held.position < piece.next_offset:
+        position = self._held[piece.partition].position
+        if position is None or position < piece.next_offset:
             self._move(piece.partition, piece.next_offset)
+
+    def _set_back(self, partition: TopicPartition) -> None:
+        """Others come first: what cannot be read of one partition is in nobody's way."""
+        self._pieces = deque(sorted(self._pieces, key=lambda piece: piece.partition == partition))
+
+    def _settle(self) -> None:
+        """Count what `take_one` has handed out, and forget what it was about to."""
+        piece, self._ready_piece = self._ready_piece, None
+        if piece is not None:
+            piece.advance(self._ready_count - len(self._ready))
+            self._ready = []
+            self._advanced(piece)
 
     def _move(self, partition: TopicPartition, position: int) -> None:
         self._held[partition].position = position
         self._moved[partition] = position
 
     def _drop_outdated(self) -> None:
-        kept: deque[_Piece] = deque()
-        for piece in self._pieces:
+        self._pieces = deque(self._still_wanted(self._pieces))
+        self._waiting = deque(self._still_wanted(self._waiting))
+
+    def _still_wanted(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
             held = self._held.get(piece.partition)
             if held is not None and held.fence == piece.fence:
-                kept.append(piece)
+                yield piece
             else:
                 self._release(piece)
-        self._pieces = kept
 
-    def _release(self, data: _Piece | Chunk) -> None:
+    def _release(self, data: Piece | Chunk) -> None:
         if data.size_bytes:
             self._released[data.partition] = self._released.get(data.partition, 0) + data.size_bytes
 
@@ -341,41 +339,3 @@ class FetchHandler:
         fence = Fence(self._next_fence)
         self._next_fence += 1
         return fence
-
-
-def build_records(partition: TopicPartition, columns: RecordColumns, start: int, stop: int) -> list[ConsumerRecord]:
-    """The rows [start, stop) as records."""
-    keys, values = _strings(columns.keys, start, stop), _strings(columns.values, start, stop)
-    headers: Iterable[tuple[tuple[str, bytes | None], ...]] = (
-        columns.headers.to_list(start, stop) if columns.headers is not None else repeat(())
-    )
-    types, epochs = _batch_fields(columns, start, stop)
-    rows = zip(
-        repeat(partition.topic),
-        repeat(partition.partition),
-        columns.offsets[start:stop].tolist(),
-        columns.timestamps[start:stop].tolist(),
-        types,
-        keys,
-        values,
-        headers,
-        epochs,
-        strict=False,
-    )
-    # Skips the check of a length that cannot be wrong here; this is the hot loop of `poll`.
-    return list(map(partial(tuple.__new__, ConsumerRecord), rows))
-
-
-def _strings(column: BinaryColumn | None, start: int, stop: int) -> Iterable[bytes | None]:
-    if column is None or column.null_count == len(column):
-        return repeat(None)
-    return column.to_list(start, stop)
-
-
-def _batch_fields(columns: RecordColumns, start: int, stop: int) -> tuple[Iterable[int], Iterable[int]]:
-    """Timestamp type and leader epoch of each row; mostly the rows of one poll are of one batch."""
-    first = bisect_left(columns.batches, start + 1, key=itemgetter(0))
-    if first < len(columns.batches) and columns.batches[first][0] >= stop:
-        _, epoch, kind = columns.batches[first]
-        return repeat(kind), repeat(epoch)
-    return columns.timestamp_types(start, stop), columns.leader_epochs(start, stop)

@@ -43,6 +43,19 @@ def offsets(handler: FetchHandler, limit: int = 1_000) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in handler.take(limit)]
 
 
+def one(handler: FetchHandler) -> tuple[int, int] | None:
+    record = handler.take_one()
+    return None if record is None else (record.partition, record.offset)
+
+
+def slices(
+    handler: FetchHandler, *, max_records: int = 1_000, max_bytes: int = 1 << 20, at_least_one: bool = True
+) -> list[tuple[TopicPartition, list[int]]]:
+    """The offsets of each slice that is handed out."""
+    found = handler.take_slices(max_records=max_records, max_bytes=max_bytes, at_least_one=at_least_one)
+    return [(taken.partition, taken.scanned.offsets[taken.start : taken.stop].tolist()) for taken in found]
+
+
 def test_records_come_with_everything(handler: FetchHandler) -> None:
     """Keys, values, headers, times, leader epoch."""
     records = build_batch([(b"k", None, 77, (("h", b"1"), ("h", None))), (None, b"v", 78, ())], base_offset=4)
@@ -71,6 +84,44 @@ def test_limit_of_a_poll_cuts_within_a_batch(handler: FetchHandler) -> None:
     assert handler.position(orders(0)[0]) == 5
 
 
+def test_one_record_at_a_time_is_handed_out_in_order(handler: FetchHandler) -> None:
+    """`poll_one`; a record counts as returned when it is handed out, not when it is made."""
+    handler.add(chunk(handler, 0, batch(0, 2), offset=0))
+    handler.add(chunk(handler, 1, batch(7, 1), offset=7))
+
+    assert one(handler) == (0, 0)
+    assert handler.has_moved
+    assert handler.consumed() == {orders(0)[0]: 1}
+    assert one(handler) == (0, 1)
+    assert one(handler) == (1, 7)
+    assert handler.positions() == {orders(0)[0]: 2, orders(1)[0]: 8}
+    assert one(handler) is None
+    assert not handler.has_data
+
+
+@pytest.mark.parametrize("what", ["pause", "seek", "forget", "poll"])
+def test_what_was_made_for_one_at_a_time_does_not_outlive_a_change(handler: FetchHandler, what: str) -> None:
+    """Records are made many at once; none of them may come after its partition went, or come twice."""
+    partition = orders(0)[0]
+    handler.add(chunk(handler, 0, batch(0, 4), offset=0))
+    handler.add(chunk(handler, 1, batch(0, 1), offset=0))
+    assert one(handler) == (0, 0)
+
+    if what == "pause":
+        handler.pause([partition], is_paused=True)
+        assert handler.position(partition) == 1
+    elif what == "seek":
+        handler.seek(partition, 3)
+    elif what == "forget":
+        handler.forget([partition])
+    else:
+        assert offsets(handler, 2) == [(0, 1), (0, 2)]
+        assert one(handler) == (0, 3)
+
+    assert one(handler) == (1, 0)
+    assert one(handler) is None
+
+
 def test_batch_that_begins_before_the_position_is_cut(handler: FetchHandler) -> None:
     """A broker answers with whole batches."""
     partition = orders(0)[0]
@@ -97,8 +148,9 @@ def test_memory_is_reported_when_a_piece_is_used_up(handler: FetchHandler) -> No
     """C5: the buffer's room comes back."""
     records = batch(0, 5)
     handler.add(chunk(handler, 0, records, offset=0))
-    handler.take(5)
-    assert handler.take(5) == []
+    assert len(handler.take(4)) == 4
+    assert handler.released_bytes() == {}
+    assert len(handler.take(5)) == 1
 
     assert handler.released_bytes() == {orders(0)[0]: len(records)}
     assert handler.released_bytes() == {}
@@ -216,6 +268,23 @@ def test_damaged_data_is_an_error_that_says_where(handler: FetchHandler) -> None
     assert offsets(handler) == []
 
 
+def test_damaged_data_is_in_nobodys_way(handler: FetchHandler) -> None:
+    """Who goes on after the error gets what the other partitions have, then the error again."""
+    bad = bytearray(batch(0, 3))
+    bad[-1] ^= 1
+    handler.add(chunk(handler, 0, bytes(bad), offset=0))
+    handler.add(chunk(handler, 0, batch(3, 3), offset=3))
+    handler.add(chunk(handler, 1, batch(0, 2), offset=0))
+
+    with pytest.raises(CorruptRecordError, match="orders-0"):
+        handler.take(10)
+    assert offsets(handler) == [(1, 0), (1, 1)]
+    for take in (lambda: handler.take(10), handler.take_one, lambda: slices(handler)):
+        with pytest.raises(CorruptRecordError, match="orders-0 cannot be read at offset 0"):
+            take()
+    assert handler.position(orders(0)[0]) == 0
+
+
 def test_paused_data_that_gives_way_is_read_again_from_where_the_application_was(handler: FetchHandler) -> None:
     """C5: it made room for others; nothing is skipped, nothing repeated."""
     partition = orders(0)[0]
@@ -269,10 +338,45 @@ def test_columns_and_records_can_be_mixed(handler: FetchHandler) -> None:
     handler.add(chunk(handler, 0, batch(0, 6), offset=0))
     handler.take(2)
 
-    taken = list(handler.take_columns(with_keys=False, with_values=True, with_headers=False))
-
-    assert [(partition, columns.offsets.tolist()) for partition, columns in taken] == [(orders(0)[0], [2, 3, 4, 5])]
+    assert slices(handler) == [(orders(0)[0], [2, 3, 4, 5])]
     assert handler.position(orders(0)[0]) == 6
+
+
+def test_columns_are_cut_at_a_row(handler: FetchHandler) -> None:
+    """`max_records`: what is beyond stays for the next call, also in the middle of a batch."""
+    handler.add(chunk(handler, 0, batch(0, 4) + batch(4, 4), offset=0))
+    handler.add(chunk(handler, 1, batch(0, 3), offset=0))
+
+    assert slices(handler, max_records=3) == [(orders(0)[0], [0, 1, 2])]
+    assert handler.position(orders(0)[0]) == 3
+    assert slices(handler, max_records=6) == [(orders(0)[0], [3, 4, 5, 6, 7]), (orders(1)[0], [0])]
+    assert slices(handler) == [(orders(1)[0], [1, 2])]
+    assert slices(handler) == []
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_columns_are_cut_at_their_bytes(handler: FetchHandler, codec: str) -> None:
+    """`max_bytes`: never more, but for a first record that is larger itself."""
+    values = [(None, bytes(size), 0, ()) for size in (100, 100, 100, 5_000, 100)]
+    handler.add(chunk(handler, 0, build_batch(values, compression=codec), offset=0))
+
+    assert slices(handler, max_bytes=250) == [(orders(0)[0], [0, 1])]
+    assert slices(handler, max_bytes=250) == [(orders(0)[0], [2])]
+    assert slices(handler, max_bytes=250, at_least_one=False) == []
+    assert slices(handler, max_bytes=250) == [(orders(0)[0], [3])]
+    (rest,) = handler.take_slices(max_records=10, max_bytes=250, at_least_one=True)
+    assert 100 <= rest.size_bytes <= 110
+
+
+def test_what_is_compressed_is_unfolded_step_by_step(handler: FetchHandler) -> None:
+    """64 MiB of fetched data may be a gigabyte of records: only what is wanted soon is unfolded."""
+    large = [(None, bytes(700_000), 0, ())]
+    data = b"".join(build_batch(large, base_offset=offset, compression="zstd") for offset in range(5))
+    handler.add(chunk(handler, 0, data, offset=0))
+
+    found = handler.take_slices(max_records=10, max_bytes=1 << 30, at_least_one=True)
+
+    assert [len(taken.scanned) for taken in found] == [1] * 5, "a second one is more than a step"
 
 
 class Reading(RuleBasedStateMachine):
@@ -332,10 +436,24 @@ class Reading(RuleBasedStateMachine):
             self._see(record.topic_partition, [record.offset])
             assert record.value == b"%d" % record.offset
 
-    @rule()
-    def poll_columns(self) -> None:
-        for partition, columns in self.handler.take_columns(with_keys=True, with_values=True, with_headers=True):
-            self._see(partition, columns.offsets.tolist())
+    @rule(count=st.integers(1, 4))
+    def poll_one(self, count: int) -> None:
+        for _ in range(count):
+            record = self.handler.take_one()
+            if record is not None:
+                self._see(record.topic_partition, [record.offset])
+
+    @rule(max_records=st.integers(1, 9), max_bytes=st.sampled_from([1, 20, 1 << 20]))
+    def poll_columns(self, max_records: int, max_bytes: int) -> None:
+        found = slices(self.handler, max_records=max_records, max_bytes=max_bytes)
+        for partition, seen in found:
+            self._see(partition, seen)
+        assert sum(len(seen) for _, seen in found) <= max_records
+
+    def poll_all(self) -> None:
+        while found := slices(self.handler):
+            for partition, seen in found:
+                self._see(partition, seen)
 
     def _see(self, partition: TopicPartition, seen: list[int]) -> None:
         assert partition in self.handler.assignment
@@ -394,7 +512,7 @@ class Reading(RuleBasedStateMachine):
         if hasattr(self, "handler"):
             self.handler.pause(self.handler.assignment, is_paused=False)
             self.arrive()
-            self.poll_columns()
+            self.poll_all()
             self.memory_is_accounted_for()
             assert self.held_bytes == 0
             assert self.expected == self.fetched

@@ -1,0 +1,31 @@
+"""What rows are made of, in plain Python: the compiled form has its own in `row_kernels.pxd`.
+
+Laws: both make the same objects.
+Source: architecture rule 16.
+"""
+
+from __future__ import annotations
+
+from kohort.records.header import Buffer
+
+__all__ = ("new_array", "new_bytes", "new_row", "new_text")
+
+
+def new_row(kind: type, *fields: object) -> object:
+    """A tuple of that kind."""
+    return tuple.__new__(kind, fields)
+
+
+def new_bytes(region: Buffer, start: int, length: int) -> bytes | None:
+    """The bytes at a position; a length of -1 is `None`."""
+    return None if length < 0 else bytes(region[start : start + length])
+
+
+def new_text(region: Buffer, start: int, length: int) -> str:
+    """The text at a position; what is not UTF-8 is repaired, as Java repairs it."""
+    return str(region[start : start + length], "utf-8", "replace")
+
+
+def new_array(size_bytes: int) -> bytearray:
+    """So many bytes."""
+    return bytearray(size_bytes)

@@ -1,0 +1,290 @@
+"""Whole fetch responses, checked: which records they hold and where the parts of each lie.
+
+Laws: offsets ascend; nothing is read that was not checked; decompressed bytes are bounded. What a control batch or a
+compacted tail covers has no row but is counted by `next_offset`. A damaged batch is refused only when it is the first
+that is wanted: the records in front of it are given out before, so that an error never hides them.
+Source: Apache Kafka's record format, magic 2 (KIP-98); architecture, room `records`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.errors import CorruptRecordError
+from kohort.records.checksum import crc32c
+from kohort.records.choice import KernelSet, active_kernels
+from kohort.records.compression import DEFAULT_LIMIT_BYTES, decompress
+from kohort.records.header import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER_SIZE,
+    MIN_RECORD_SIZE,
+    Buffer,
+)
+from kohort.records.layout import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BODY,
+    BODY_END,
+    CRC,
+    END,
+    HEADER_COUNT,
+    HEADER_WIDTH,
+    LAST_OFFSET,
+    POSITION,
+    RECORD_COUNT,
+    SPAN_WIDTH,
+    TABLE_WIDTH,
+)
+from kohort.records.table import blank, read_table, table_field, zeros
+
+#: What one call unfolds before it stops at the end of a batch.
+DEFAULT_TOTAL_BYTES: Final = 64 * 1024 * 1024
+#: Positions are 32-bit numbers.
+_REGION_LIMIT: Final = (1 << 31) - 1
+#: What is taken together must fit 32-bit offsets.
+_LARGEST_LIMIT: Final = 1 << 30
+#: Unfolded batches up to here are joined; larger ones are worth a call each.
+_JOINED_BYTES: Final = 64 * 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class Region:
+    """Bytes that hold the bodies of the batches [first, stop) of the table."""
+
+    parts: list[Buffer]
+    size: int
+    first: int
+    stop: int
+    is_compressed: bool
+    #: The rows that came out of it.
+    first_row: int = 0
+    stop_row: int = 0
+
+    def join(self) -> Buffer:
+        """All of its bytes as one buffer."""
+        if len(self.parts) > 1:
+            self.parts = [b"".join(self.parts)]
+        return self.parts[0]
+
+
+@dataclass(slots=True, kw_only=True)
+class HeaderSpans:
+    """Where the headers of n records lie."""
+
+    #: int32[n + 1]: record i has the headers [row_offsets[i], row_offsets[i + 1]).
+    row_offsets: memoryview
+    #: int32[headers * HEADER_WIDTH]
+    spans: memoryview
+
+
+@dataclass(slots=True, kw_only=True)
+class ScannedRecords:
+    """The records of a run of batches, n rows in ascending order of offsets; refers to the bytes that were scanned."""
+
+    kernels: KernelSet
+    table: memoryview
+    regions: list[Region]
+    #: int64[n]
+    offsets: memoryview
+    #: int64[n]: milliseconds since 1970, -1 where the producer gave no time.
+    timestamps: memoryview
+    #: int32[n * SPAN_WIDTH]
+    spans: memoryview
+    #: The offset behind the last batch that was taken: where to read on.
+    next_offset: int
+    #: The byte behind the last batch that was taken; smaller than the buffer if a batch is cut or the limit reached.
+    consumed_bytes: int
+    _headers: HeaderSpans | None = None
+    _has_looked_for_headers: bool = False
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def headers(self) -> HeaderSpans | None:
+        """Where the headers lie, looked for when it is asked for; `None` if no record has any."""
+        if not self._has_looked_for_headers:
+            self._has_looked_for_headers = True
+            self._headers = self._scan_headers()
+        return self._headers
+
+    def _scan_headers(self) -> HeaderSpans | None:
+        rows = len(self)
+        count = self.kernels.sum_lengths(self.spans, SPAN_WIDTH, HEADER_COUNT, rows)
+        if count == 0:
+            return None
+        found = HeaderSpans(row_offsets=zeros("i", rows + 1), spans=blank("i", count * HEADER_WIDTH))
+        for region in self.regions:
+            last = self.kernels.scan_headers(
+                region.join(), self.spans, region.first_row, region.stop_row, found.row_offsets, found.spans
+            )
+            # The scan of the records has walked over the same bytes.
+            assert last >= 0, "headers changed while they were read"
+        return found
+
+
+class _DamagedBatch(Exception):
+    """One batch of the table cannot be read; those in front of it can."""
+
+    def __init__(self, batch: int, reason: CorruptRecordError) -> None:
+        super().__init__(batch, reason)
+        self.batch = batch
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scanner:
+    """What one call of `scan_batches` was asked for."""
+
+    kernels: KernelSet
+    start_offset: int
+    max_batch_bytes: int
+    max_total_bytes: int
+    check_crcs: bool
+
+    def scan(self, view: memoryview, table: memoryview, count: int) -> ScannedRecords:
+        """The records of the first `count` batches of the table; `_DamagedBatch` names the first bad one."""
+        regions, taken = self.collect(view, table, count)
+        capacity = sum(
+            table[batch * TABLE_WIDTH + RECORD_COUNT]
+            for region in regions
+            for batch in range(region.first, region.stop)
+        )
+        offsets, timestamps = blank("q", capacity), blank("q", capacity)
+        spans = blank("i", capacity * SPAN_WIDTH)
+        row = 0
+        for region in regions:
+            region.first_row = row
+            row = self.kernels.scan_records(
+                region.join(), table, region.first, region.stop, self.start_offset, row, offsets, timestamps, spans
+            )
+            if row < 0:
+                raise _bad_record(table, region, -1 - row)
+            region.stop_row = row
+        last = (taken - 1) * TABLE_WIDTH
+        return ScannedRecords(
+            kernels=self.kernels,
+            table=table,
+            regions=regions,
+            offsets=offsets[:row],
+            timestamps=timestamps[:row],
+            spans=spans[: row * SPAN_WIDTH],
+            next_offset=max(self.start_offset, table[last + LAST_OFFSET] + 1) if taken else self.start_offset,
+            consumed_bytes=table[last + END] if taken else 0,
+        )
+
+    def collect(self, view: memoryview, table: memoryview, count: int) -> tuple[list[Region], int]:
+        """The regions that hold the wanted batches, and how many batches are dealt with."""
+        regions: list[Region] = []
+        total = 0
+        columns = (
+            table_field(table, field, 0, count) for field in (POSITION, END, LAST_OFFSET, ATTRIBUTES, CRC, RECORD_COUNT)
+        )
+        for batch, (begin, end, last_offset, attributes, crc, records) in enumerate(zip(*columns, strict=True)):
+            if last_offset < self.start_offset:
+                continue
+            codec = attributes & COMPRESSION_MASK
+            if regions and total + (0 if codec else end - begin) > self.max_total_bytes:
+                return regions, batch
+            if self.check_crcs and crc32c(view[begin + CRC_START : end]) != crc:
+                raise _DamagedBatch(batch, _bad_batch(table, batch, "is damaged: its CRC-32C does not match"))
+            if attributes & CONTROL_BIT or records == 0:
+                continue
+            if codec == 0:
+                total += end - begin
+                _extend(regions, batch, view, 0, is_compressed=False)
+                continue
+            body = self.unfold(view[begin + HEADER_SIZE : end], table, batch, codec)
+            if regions and total + len(body) > self.max_total_bytes:
+                return regions, batch
+            total += len(body)
+            at = batch * TABLE_WIDTH
+            table[at + BODY] = _extend(regions, batch, body, len(body), is_compressed=True)
+            table[at + BODY_END] = table[at + BODY] + len(body)
+        return regions, count
+
+    def unfold(self, payload: memoryview, table: memoryview, batch: int, codec: int) -> Buffer:
+        """The decompressed records of one batch, enough bytes for as many as it claims."""
+        try:
+            body = decompress(codec, payload, limit_bytes=self.max_batch_bytes)
+        except CorruptRecordError as error:
+            raise _DamagedBatch(batch, _bad_batch(table, batch, f"cannot be read: {error}")) from error
+        if table[batch * TABLE_WIDTH + RECORD_COUNT] * MIN_RECORD_SIZE > len(body):
+            raise _DamagedBatch(batch, _bad_batch(table, batch, "has fewer records than it claims"))
+        return body
+
+
+def scan_batches(
+    buffer: Buffer,
+    *,
+    start_offset: int = 0,
+    max_batch_bytes: int = DEFAULT_LIMIT_BYTES,
+    max_total_bytes: int = DEFAULT_TOTAL_BYTES,
+    check_crcs: bool = True,
+    kernels: KernelSet | None = None,
+) -> ScannedRecords:
+    """Where the records of every whole batch at `start_offset` or behind it lie; the arguments of `decode_columns`.
+
+    Returns:
+        What was scanned; the buffer must stay as it is for as long as that is used.
+
+    Raises:
+        CorruptRecordError: the first batch that is wanted is damaged, of an old format, or unfolds to more than
+            `max_batch_bytes`; a later one is left for the call that begins with it.
+    """
+    kernels = kernels or active_kernels()
+    scanner = _Scanner(
+        kernels=kernels,
+        start_offset=start_offset,
+        max_batch_bytes=min(max_batch_bytes, _LARGEST_LIMIT),
+        max_total_bytes=min(max_total_bytes, _LARGEST_LIMIT),
+        check_crcs=check_crcs,
+    )
+    view = memoryview(buffer).cast("B")[:_REGION_LIMIT]
+    table, count, fault = read_table(view, kernels)
+    while True:
+        if fault is not None and not _is_any_wanted(table, count, start_offset):
+            raise fault
+        try:
+            return scanner.scan(view, table, count)
+        except _DamagedBatch as damaged:
+            count, fault = damaged.batch, damaged.reason
+
+
+def _is_any_wanted(table: memoryview, count: int, start_offset: int) -> bool:
+    # Offsets ascend, so the last batch decides.
+    return count > 0 and table[(count - 1) * TABLE_WIDTH + LAST_OFFSET] >= start_offset
+
+
+def _extend(regions: list[Region], batch: int, data: Buffer, size: int, *, is_compressed: bool) -> int:
+    """Put a batch into the region of the one in front of it, or a new one; returns where its bytes begin there."""
+    last = regions[-1] if regions else None
+    if (
+        last is None
+        or last.stop != batch
+        or last.is_compressed != is_compressed
+        or (is_compressed and last.size + size > _JOINED_BYTES)
+    ):
+        regions.append(Region(parts=[data], size=size, first=batch, stop=batch + 1, is_compressed=is_compressed))
+        return 0
+    begin = last.size
+    last.stop = batch + 1
+    if is_compressed:
+        last.parts.append(data)
+        last.size += size
+    return begin
+
+
+def _bad_batch(table: memoryview, batch: int, what: str) -> CorruptRecordError:
+    return CorruptRecordError(f"the batch at offset {table[batch * TABLE_WIDTH + BASE_OFFSET]} {what}")
+
+
+def _bad_record(table: memoryview, region: Region, position: int) -> _DamagedBatch:
+    """The batch whose record at this byte of the region is impossible."""
+    batch = bisect_left(range(region.stop), position, region.first, key=lambda b: table[b * TABLE_WIDTH + BODY_END])
+    batch = min(batch, region.stop - 1)
+    return _DamagedBatch(batch, _bad_batch(table, batch, f"has an impossible record at byte {position}"))
