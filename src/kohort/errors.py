@@ -50,6 +50,16 @@ class KohortError(Exception):
     #: The object that raised it cannot be used any more.
     fatal: bool = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Rebuilt from what it holds: what a constructor asks for is not always kept, and its message is made anew.
+        return _rebuild, (type(self), self.args), self.__dict__ or None
+
+
+def _rebuild(kind: type[KohortError], args: tuple[object, ...]) -> KohortError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
+
 
 class ProtocolError(KohortError):
     """Bytes that do not follow the protocol."""

@@ -1,0 +1,103 @@
+"""Errors travel: between processes, as those of a pool or of Spark do, and as copies."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pickle
+import pkgutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import kohort.errors
+from kohort.errors import (
+    AdvertisedAddressError,
+    BrokerError,
+    BrokersUnreachableError,
+    ErrorCode,
+    FencedError,
+    ForeignProtocolError,
+    InvariantViolation,
+    KohortError,
+    MissingDependencyError,
+    NotKafkaError,
+    Refused,
+    UnknownOptionError,
+    UnknownTopicError,
+)
+
+#: One of each that is not made of a sentence alone, with all that it may hold.
+MADE: tuple[Exception, ...] = (
+    Refused(ErrorCode.FENCED_MEMBER_EPOCH, "an older epoch"),
+    InvariantViolation("one owner", ["a joined", "b joined"]),
+    ForeignProtocolError("TLS"),
+    BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, "one is missing", during="producing to orders-0"),
+    BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION),
+    FencedError(ErrorCode.UNKNOWN_MEMBER_ID, "gone", group="billing", member="m-1", epoch=7, during="committing"),
+    UnknownOptionError("grup_id", ["group_id", "client_id"], what="consumer option"),
+    UnknownOptionError("ssl_cafile", (), what="consumer option", why="is not served yet: no TLS"),
+    BrokersUnreachableError([("a:1", "Connection refused"), ("b:2", "no answer")]),
+    NotKafkaError([("a:1", "it looks like HTTP")]),
+    AdvertisedAddressError("a:1", [("b:2", "Connection refused")], "topic t is created, but "),
+    UnknownTopicError("orders"),
+    UnknownTopicError("orders", 7, 3),
+    MissingDependencyError("pyarrow", "arrow"),
+)
+
+
+def classes() -> Iterator[type[Exception]]:
+    """Every class of errors.py, and what other rooms have derived from them."""
+    for _, found in inspect.getmembers(kohort.errors, inspect.isclass):
+        if issubclass(found, Exception) and found.__module__ == "kohort.errors":
+            yield found
+    for room in ("broker", "client", "storage", "cli"):
+        package = importlib.import_module(f"kohort.{room}")
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            if module.name.endswith(("server", "connection", "admin", "consumer", "producer")):
+                importlib.import_module(module.name)
+    yield from below(KohortError)
+
+
+def below(kind: type[Exception]) -> Iterator[type[Exception]]:
+    for each in kind.__subclasses__():
+        if each.__module__.startswith("kohort."):
+            yield each
+            yield from below(each)
+
+
+def made() -> list[Exception]:
+    """One of every class at least."""
+    sentences = set(classes()) - {type(error) for error in MADE}
+    return [
+        *MADE,
+        *(kind("what is wrong, and what to do") for kind in sorted(sentences, key=lambda kind: kind.__name__)),
+    ]
+
+
+@pytest.mark.parametrize("error", made(), ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "carry",
+    [*(lambda error, version=version: pickle.loads(pickle.dumps(error, version)) for version in (2, 5)), copy.copy],
+    ids=["pickled in version 2", "pickled in version 5", "copied"],
+)
+def test_error_is_the_same_on_the_other_side(error: Exception, carry: Callable[[Exception], Exception]) -> None:
+    """Its class, its sentence, its fields, and what it says about trying again."""
+    there = carry(error)
+
+    assert type(there) is type(error)
+    assert str(there) == str(error)
+    assert there.args == error.args
+    assert vars(there) == vars(error)
+    if isinstance(error, KohortError):
+        assert isinstance(there, KohortError)
+        assert (there.retriable, there.fatal) == (error.retriable, error.fatal)
+
+
+def test_note_travels_along() -> None:
+    """What `add_note` has added is part of it."""
+    error = FencedError(ErrorCode.FENCED_MEMBER_EPOCH, group="billing", member="m-1", epoch=7)
+    error.add_note("at the third attempt")
+
+    assert pickle.loads(pickle.dumps(error)).__notes__ == ["at the third attempt"]
