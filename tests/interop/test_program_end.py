@@ -5,8 +5,10 @@ Each program is a Python of its own, for the end of the interpreter is what is t
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 import kohort
 from kohort import TopicPartition
 from support.cli import Finished, run_python, started_python
+from support.waiting import until
 
 pytestmark = pytest.mark.interop
 
@@ -150,3 +153,44 @@ while not consumer.poll(1.0, max_records=1): pass
 """)
         assert (done.code, done.out, done.err) == (0, "", "")
         assert admin.describe_group(protocol).members == ()
+
+
+def drop_member(address: str, group: str, protocol: str, how: str) -> None:
+    """A member that owns something, and that nobody knows any more when this returns."""
+    consumer = kohort.Consumer(bootstrap_servers=address, group_id=group, group_protocol=protocol)
+    known: list[object] = [consumer]
+    if how == "in a cycle":
+        known.append(known)
+    callback = (lambda *_: known) if how == "known to its callback" else None
+    consumer.subscribe(["dropped"], on_revoked=callback)
+    until(consumer.assignment, what="assigned", step=lambda: consumer.poll(0.1))
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("how", ["by name", "in a cycle", "known to its callback"])
+def test_consumer_that_is_dropped_leaves_while_the_program_goes_on(address: str, protocol: str, how: str) -> None:
+    """It would heartbeat on, and hold its partitions for max.poll.interval.ms, five minutes."""
+    group = f"dropped-{protocol}-{how}"
+    with kohort.Admin(bootstrap_servers=address) as admin, kohort.Producer(bootstrap_servers=address) as producer:
+        producer.send("dropped", b"one").result(10)
+        with pytest.warns(ResourceWarning, match="a consumer was not closed: use it in a with statement"):
+            drop_member(address, group, protocol, how)
+            gc.collect()
+        # In less than a session: nobody has thrown it out.
+        until(
+            lambda: not admin.describe_group(group).members,
+            what="left",
+            step=lambda: threading.Event().wait(0.05),
+            seconds=30,
+        )
+
+
+def test_producer_that_is_dropped_sends_what_lingers(address: str) -> None:
+    """While the program goes on, too."""
+    producer = kohort.Producer(bootstrap_servers=address, linger_ms=3_600_000)
+    future = producer.send("dropped-records", b"one")
+    with pytest.warns(ResourceWarning, match="a producer was not closed"):
+        del producer
+        gc.collect()
+
+    assert future.result(20).offset == 0

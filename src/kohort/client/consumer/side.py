@@ -34,7 +34,7 @@ _PROGRESS_S: Final = 0.1
 #: What `close` may take beyond its timeout, to end the thread.
 _GRACE_S: Final = 2.0
 #: What a consumer that nobody closed has to leave its group in the background.
-_FORGOTTEN_S: Final = 30.0
+_FORGOTTEN_S: Final = 5.0
 
 
 class ConsumerSide:

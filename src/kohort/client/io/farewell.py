@@ -8,13 +8,11 @@ Source: a producer whose last records are lost without a word is what users of o
 from __future__ import annotations
 
 import atexit
-import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, wait
 from typing import Final, Protocol
 
 #: All clients together have so long.
-EXIT_SECONDS: Final = 10.0
+EXIT_SECONDS: Final = 5.0
 #: After that, or after Ctrl-C, to say what is lost.
 _LAST_WORDS_SECONDS: Final = 1.0
 
@@ -59,10 +57,4 @@ def _on_exit() -> None:
 
 
 def _wait(tickets: list[Future[object] | None], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    for ticket in tickets:
-        try:
-            if ticket is not None:
-                ticket.result(max(0.0, until - time.monotonic()))
-        except FutureTimeoutError:
-            return
+    wait([ticket for ticket in tickets if ticket is not None], seconds)
