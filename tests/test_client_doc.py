@@ -27,6 +27,6 @@ def test_every_policy_of_revocation_is_explained() -> None:
 def test_every_option_that_is_named_exists() -> None:
     """Dotted names in code font."""
     known = {option.name for options in (CONSUMER_OPTIONS, PRODUCER_OPTIONS) for option in options}
-    named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - {"exchange.py"}
+    named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - {"exchange.py", "kohort.aio"}
     assert named
     assert named <= known
