@@ -215,6 +215,29 @@ class UnknownTopicError(KohortError):
         return f"topic {self.topic} does not exist; create it with `kohort topic create {self.topic}`"
 
 
+class LogTruncationError(KohortError):
+    """Records that were read are not in the log any more: a leader took over without them.
+
+    Args:
+        offset: where the reader was.
+        diverging_offset: the first offset at which the log is another one now.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, diverging_offset: int) -> None:
+        super().__init__(topic, partition, offset, diverging_offset)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.diverging_offset = diverging_offset
+
+    def __str__(self) -> str:
+        return (
+            f"the log of {self.topic}-{self.partition} was cut at offset {self.diverging_offset}, before the position "
+            f"{self.offset}: what stood between them was lost with its leader; seek to {self.diverging_offset} to "
+            "go on with what stands there now"
+        )
+
+
 class FencedError(BrokerError):
     """The coordinator has removed this member; its partitions belong to others."""
 

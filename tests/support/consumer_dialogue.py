@@ -84,8 +84,11 @@ class ConsumerDialogue:
         #: topic -> (id, number of partitions); what is missing here does not exist.
         self.topics: dict[str, tuple[bytes, int]] = {"orders": (ORDERS, 4)}
         self.leaders: dict[TopicPartition, int] = {}
+        #: partition -> leader epoch, where it is not 3.
+        self.leader_epochs: dict[TopicPartition, int] = {}
         self.brokers: dict[int, Endpoint] = {1: BROKER}
         self.committed: dict[TopicPartition, int] = {}
+        self.committed_epochs: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.log_ends: dict[TopicPartition, int] = {}
         #: Requests of these classes are left to the test.
@@ -149,6 +152,10 @@ class ConsumerDialogue:
         """Open requests of a class."""
         return [send for send in self.open if isinstance(send.request, kind)]
 
+    def sent(self, kind: type[Message]) -> list[Send]:
+        """Requests of a class, answered or not."""
+        return [each for each in self.actions if isinstance(each, Send) and isinstance(each.request, kind)]
+
     def expect(self, kind: type[R]) -> R:
         """The one open request of a class."""
         found = self.find(kind)
@@ -199,7 +206,7 @@ class ConsumerDialogue:
                 MetadataResponsePartition(
                     partition_index=index,
                     leader_id=self.leaders.get(TopicPartition(name, index), 1),
-                    leader_epoch=3,
+                    leader_epoch=self.leader_epochs.get(TopicPartition(name, index), 3),
                 )
                 for index in range(count)
             ]
@@ -233,6 +240,7 @@ class ConsumerDialogue:
                     OffsetFetchResponsePartitions(
                         partition_index=index,
                         committed_offset=self.committed.get(TopicPartition(topic.name, index), -1),
+                        committed_leader_epoch=self.committed_epochs.get(TopicPartition(topic.name, index), -1),
                     )
                     for index in topic.partition_indexes
                 ],

@@ -1,20 +1,38 @@
 """How many bytes are fetched ahead of the application, and how brokers share them.
 
-Laws: what is held and what is asked for together stay within the limit, but for the one batch per fetch that a broker
-sends in any case, however large. Each broker has an equal share that no other one can use up. Counted in bytes, never
-in records.
+Laws: what is held and what is asked for together stay within the limit, but for what one answer brings beyond what it
+was asked for: a broker sends one batch in any case, however large. What is held of an answer, be it one record, keeps
+the whole answer in memory, so it counts whole until nothing of it is held. Each broker has an equal share that no other
+one can use up; answers of which only paused partitions hold something do not count there. Counted in bytes, never in
+records.
 Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import TypeVar
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from kohort.client.actions import Endpoint
 from kohort.ids import TopicPartition
 
-K = TypeVar("K", bound=Hashable)
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Pinned:
+    """One answer of which something is held."""
+
+    broker: Endpoint
+    size_bytes: int
+    #: Pieces that are held, and how many of them are of partitions that are not paused.
+    pieces: int
+    active_pieces: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Piece:
+    answer: _Pinned
+    left_bytes: int
 
 
 class FetchBuffer:
@@ -25,66 +43,111 @@ class FetchBuffer:
     >>> buffer.reserve(broker, 60)
     >>> buffer.room
     40
-    >>> buffer.settle(broker, reserved=60, held={orders: 10})
+    >>> buffer.settle(broker, reserved=60, pinned_bytes=15, held={orders: 10})
     >>> buffer.room
-    90
+    85
     >>> buffer.release({orders: 10})
     >>> buffer.room
     100
     """
 
-    __slots__ = ("_held", "_held_bytes", "_reserved", "_reserved_bytes", "limit_bytes")
+    __slots__ = ("_active", "_paused", "_pieces", "_pinned_bytes", "_reserved", "_reserved_bytes", "limit_bytes")
 
     def __init__(self, *, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        #: partition -> bytes that have arrived and are not taken; only what is above 0.
-        self._held: dict[TopicPartition, int] = {}
-        #: broker -> bytes that fetches under way may bring; only what is above 0.
+        #: partition -> its pieces that are not taken, in the order in which they came; no empty ones.
+        self._pieces: dict[TopicPartition, deque[_Piece]] = {}
+        self._paused: set[TopicPartition] = set()
+        #: broker -> bytes of its answers of which partitions that are not paused hold something.
+        self._active: dict[Endpoint, int] = {}
+        #: broker -> bytes that fetches under way may bring.
         self._reserved: dict[Endpoint, int] = {}
-        self._held_bytes = 0
+        self._pinned_bytes = 0
         self._reserved_bytes = 0
 
     @property
     def room(self) -> int:
         """Bytes that may still be asked for."""
-        return max(0, self.limit_bytes - self._held_bytes - self._reserved_bytes)
+        return max(0, self.limit_bytes - self._pinned_bytes - self._reserved_bytes)
 
     def share(self, brokers: int) -> int:
         """Bytes that each of so many brokers may have under way and held."""
         return max(1, self.limit_bytes // max(1, brokers)) if self.limit_bytes else 0
 
+    def used(self, broker: Endpoint) -> int:
+        """Bytes of its share that a broker uses: asked for, or held by partitions that are not paused."""
+        return self._reserved.get(broker, 0) + self._active.get(broker, 0)
+
     def held(self, partition: TopicPartition) -> int:
         """Bytes of a partition that are not taken."""
-        return self._held.get(partition, 0)
+        return sum(piece.left_bytes for piece in self._pieces.get(partition, ()))
 
-    def reserved(self, broker: Endpoint) -> int:
-        """Bytes that a broker has been asked for."""
-        return self._reserved.get(broker, 0)
+    def paused(self) -> list[TopicPartition]:
+        """The paused partitions of which something is held."""
+        return sorted(partition for partition in self._paused if partition in self._pieces)
 
     def reserve(self, broker: Endpoint, size_bytes: int) -> None:
         """A fetch for so many bytes goes out."""
         self._reserved[broker] = self._reserved.get(broker, 0) + size_bytes
         self._reserved_bytes += size_bytes
 
-    def settle(self, broker: Endpoint, *, reserved: int, held: Mapping[TopicPartition, int]) -> None:
-        """That fetch has ended and brought these bytes."""
-        _subtract(self._reserved, broker, reserved)
+    def settle(
+        self,
+        broker: Endpoint,
+        *,
+        reserved: int,
+        pinned_bytes: int = 0,
+        held: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """That fetch has ended; its answer keeps `pinned_bytes` in memory until these pieces of it are taken."""
+        self._reserved[broker] -= reserved
         self._reserved_bytes -= reserved
+        assert self._reserved[broker] >= 0, f"{broker} ended more fetches than it was sent"
+        if not held:
+            return
+        answer = _Pinned(broker=broker, size_bytes=pinned_bytes, pieces=0, active_pieces=0)
+        self._pinned_bytes += pinned_bytes
         for partition, size_bytes in held.items():
-            self._held[partition] = self._held.get(partition, 0) + size_bytes
-            self._held_bytes += size_bytes
+            assert size_bytes > 0, f"nothing of {partition} is held"
+            self._pieces.setdefault(partition, deque()).append(_Piece(answer=answer, left_bytes=size_bytes))
+            answer.pieces += 1
+            self._count(answer, int(partition not in self._paused))
 
     def release(self, sizes: Mapping[TopicPartition, int]) -> None:
-        """So many bytes of these partitions are not held any more."""
+        """So many bytes of these partitions are not held any more, the oldest ones."""
         for partition, size_bytes in sizes.items():
-            _subtract(self._held, partition, size_bytes)
-            self._held_bytes -= size_bytes
+            pieces, left_bytes = self._pieces.get(partition), size_bytes
+            while left_bytes:
+                assert pieces, f"{partition} gave back more than it had"
+                piece = pieces[0]
+                taken = min(left_bytes, piece.left_bytes)
+                piece.left_bytes -= taken
+                left_bytes -= taken
+                if not piece.left_bytes:
+                    self._drop(partition, pieces.popleft())
+            if not pieces:
+                self._pieces.pop(partition, None)
 
+    def pause(self, partition: TopicPartition, *, is_paused: bool) -> None:
+        """Whether what is held of a partition waits for the application to resume it."""
+        if is_paused == (partition in self._paused):
+            return
+        (self._paused.add if is_paused else self._paused.remove)(partition)
+        for piece in self._pieces.get(partition, ()):
+            self._count(piece.answer, -1 if is_paused else 1)
 
-def _subtract(counts: dict[K, int], key: K, size_bytes: int) -> None:
-    left = counts.get(key, 0) - size_bytes
-    assert left >= 0, f"{key} gave back more than it had"
-    if left:
-        counts[key] = left
-    else:
-        counts.pop(key, None)
+    def _drop(self, partition: TopicPartition, piece: _Piece) -> None:
+        answer = piece.answer
+        answer.pieces -= 1
+        self._count(answer, -int(partition not in self._paused))
+        if not answer.pieces:
+            self._pinned_bytes -= answer.size_bytes
+
+    def _count(self, answer: _Pinned, by: int) -> None:
+        """More or fewer of its pieces are of partitions that are not paused."""
+        was_active = answer.active_pieces > 0
+        answer.active_pieces += by
+        is_active = answer.active_pieces > 0
+        if is_active != was_active:
+            change = answer.size_bytes if is_active else -answer.size_bytes
+            self._active[answer.broker] = self._active.get(answer.broker, 0) + change

@@ -4,66 +4,44 @@ Laws: a partition that can be read is asked for within one round trip of its bro
 and the application do with theirs. So one long fetch per broker is under way, and beside it one that does not wait, for
 what was not ready when the long one went out; where that one finds nothing, the partition waits for the next long one.
 Each broker has its share of the buffer, and keeps some of it for the fetch beside; paused data gives way. Data of an
-earlier reading of a partition is dropped; a fetch that serves no reading any more is broken off.
-Source: the consumer threading refactor (CTR): FetchSender; Kafka's Fetch API without sessions (KIP-227 makes them
-optional), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-516 (topic ids).
+earlier reading of a partition is dropped; a fetch that serves no reading any more is broken off. A broker that asks for
+patience gets it.
+Source: the consumer threading refactor (CTR): FetchSender; Kafka's Fetch API: KIP-227 (sessions, for the long fetches),
+KIP-219 (throttling), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-516 (topic ids).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from struct import Struct
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
-from kohort.client.actions import Disconnect, Endpoint, Lane
+from kohort.client.actions import Disconnect, Lane
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import Chunk, Fence, GiveWay, Watermarks, WatermarksSeen
+from kohort.client.consumer.core.exchange import GiveWay, Watermarks, WatermarksSeen
 from kohort.client.consumer.core.readings import Reading, Readings
 from kohort.client.fetch.buffer import FetchBuffer
+from kohort.client.fetch.fetch_answers import FetchAnswers, Held
+from kohort.client.fetch.fetch_session import NO_SESSION, Asked, Contents, topics_of
+from kohort.client.fetch.sources import Fetch, Source, Sources
 from kohort.client.options import ConsumerSettings
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
-from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicPartition
-from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 
 #: From the next version on topics go by id only.
 _LAST_BY_NAME: Final = 12
-#: Base offset and length in front, and the offset delta of the last record, of a batch of any magic from 2 on.
-_BATCH_START: Final = Struct(">qi")
-_LAST_DELTA: Final = Struct(">i")
-_LAST_DELTA_AT: Final = 23
-_LENGTH_END: Final = 12
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Fetch:
-    to: Endpoint
-    lane: Lane
-    token: int
-    reserved_bytes: int
-    #: Reading under way of each partition, by its fence.
-    fences: dict[TopicPartition, Fence]
-    #: topic id -> name, of the topics in the request.
-    names: dict[bytes, str]
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Broker:
-    """What is to be had from one broker."""
-
-    #: Bytes of its share that are in use.
-    used_bytes: int
-    #: Readings that no fetch is under way for, the one that has waited longest first.
-    unasked: list[Reading] = field(default_factory=list)
+#: What only the next fetch has to do differently.
+_SESSION_LOST: Final = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+_NOTHING: Final = Held(0, {})
 
 
 class FetchSender:
     """Decides which partitions to fetch from which broker, when.
 
     Args:
-        on_trouble: told of a partition that cannot be read, and of why.
+        preference_ms: how long a replica that the leader has named is preferred to it.
     """
 
     def __init__(
@@ -74,77 +52,54 @@ class FetchSender:
         settings: ConsumerSettings,
         *,
         retry: Backoff,
-        on_trouble: Callable[[TopicPartition, KohortError], None],
+        preference_ms: int,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
         self._readings = readings
         self._settings = settings
         self._retry = retry
-        self._on_trouble = on_trouble
         self.buffer = FetchBuffer(limit_bytes=settings.fetch_buffer_bytes)
-        self._under_way: dict[tuple[Endpoint, Lane], _Fetch] = {}
-        #: Broker -> number of the fetch that went to it last: who has waited longest comes first.
-        self._last_turn: dict[Endpoint, int] = {}
-        #: Broker -> instant before which it is not asked: it could not be reached.
-        self._not_before_ms: dict[Endpoint, int] = {}
-        self._attempts: dict[Endpoint, int] = {}
+        self._sources = Sources(cluster, readings, self.buffer)
+        self._answers = FetchAnswers(requests, cluster, readings, retry=retry, preference_ms=preference_ms)
 
     def next_deadline(self) -> int | None:
-        """When a partition or broker may be asked again."""
-        brokers = self._brokers()
-        waiting = [
-            max(reading.not_before_ms, self._not_before_ms.get(node, 0))
-            for node, broker in brokers.items()
-            if self._room_for(broker, len(brokers)) > 0
-            for reading in self._askable(node, broker)
+        """When a partition or broker may be asked again; 0 means at once."""
+        if self._readings.has_touched:
+            return 0
+        brokers = len(self._sources)
+        waiting = [self._sources.next_deadline()]
+        waiting += [
+            source.not_before_ms
+            for source in self._sources.all()
+            if source.askable() and self._room_for(source, brokers) > 0
         ]
-        return min(waiting, default=None)
+        return min((instant for instant in waiting if instant is not None), default=None)
+
+    def on_cluster_change(self) -> None:
+        """There is a new picture of the cluster."""
+        self._sources.on_cluster_change()
 
     def on_tick(self, now_ms: int) -> None:
         """Send what can be sent."""
-        for fetch in list(self._under_way.values()):
-            if not any(self._readings.current(each, fence) for each, fence in fetch.fences.items()):
+        self._sources.on_tick(now_ms)
+        for fetch in self._sources.under_way():
+            if fetch.serves_nobody:
                 self._break_off(fetch)
-        if any(_is_ready(each, now_ms) and self._node_of(each) is None for each in self._readings.all()):
+        if self._sources.are_leaders_missing:
             self._cluster.refresh_soon(now_ms)
-        brokers = self._brokers()
+        brokers = len(self._sources)
         missing = 0
-        for node in sorted(brokers, key=lambda node: self._last_turn.get(node, 0)):
-            broker = brokers[node]
-            due = [each for each in self._askable(node, broker) if _is_ready(each, now_ms)]
-            if not due or self._not_before_ms.get(node, 0) > now_ms:
-                continue
-            size = self._room_for(broker, len(brokers))
-            if size > 0:
-                self._send(node, due, size)
-            elif self._share_left(broker, len(brokers)) > 0:
-                missing += self._least(len(brokers))
+        for source in self._sources.all():
+            # Over the first lane that is free, then over the other.
+            while source.not_before_ms <= now_ms and (due := source.askable()):
+                size = self._room_for(source, brokers)
+                if not size:
+                    missing += self._least(brokers) if self._share_left(source, brokers) else 0
+                    break
+                self._send(source, due, size)
         if missing:
             self._make_room(missing)
-
-    def _brokers(self) -> dict[Endpoint, _Broker]:
-        """Everyone that something could be read from, whether or not it is asked already."""
-        brokers: dict[Endpoint, _Broker] = {}
-        for reading in self._readings.all():
-            node = self._node_of(reading) if _is_ready(reading) else None
-            if node is None:
-                continue
-            broker = brokers.get(node)
-            if broker is None:
-                broker = brokers[node] = _Broker(used_bytes=self.buffer.reserved(node))
-            broker.used_bytes += self.buffer.held(reading.partition)
-            if reading.asked_of != node:
-                broker.unasked.append(reading)
-        return brokers
-
-    def _askable(self, node: Endpoint, broker: _Broker) -> list[Reading]:
-        """The readings that a fetch could go out for over a lane that is free."""
-        if (node, Lane.FETCH) not in self._under_way:
-            return broker.unasked
-        if (node, Lane.FETCH_AT_ONCE) not in self._under_way:
-            return [reading for reading in broker.unasked if not reading.is_waiting]
-        return []
 
     # -- room -------------------------------------------------------------------------------------------------------
 
@@ -154,221 +109,150 @@ class FetchSender:
         quarter = max(1, self.buffer.share(brokers) // 4)
         return min(settings.fetch_max_bytes, settings.max_partition_fetch_bytes, quarter)
 
-    def _share_left(self, broker: _Broker, brokers: int) -> int:
+    def _share_left(self, source: Source, brokers: int) -> int:
         """What the broker may use of its share; 0 if that is too little."""
-        left = self.buffer.share(brokers) - broker.used_bytes
+        left = self.buffer.share(brokers) - self.buffer.used(source.endpoint)
         return left if left >= self._least(brokers) else 0
 
-    def _room_for(self, broker: _Broker, brokers: int) -> int:
+    def _room_for(self, source: Source, brokers: int) -> int:
         """Most bytes that the broker can be asked for now; 0 if that is too little."""
-        size = min(self._share_left(broker, brokers), self.buffer.room)
+        size = min(self._share_left(source, brokers), self.buffer.room)
         return size if size >= self._least(brokers) > 0 else 0
 
     def _make_room(self, missing: int) -> None:
         """Have paused partitions give up what they hold, those with the most first."""
-        paused = [each for each in self._readings.all() if each.is_paused and self.buffer.held(each.partition)]
-        paused.sort(key=lambda reading: (not reading.is_giving_way, -self.buffer.held(reading.partition)))
-        for reading in paused:
+        paused = [(reading, self.buffer.held(reading.partition)) for reading in self._paused()]
+        paused.sort(key=lambda each: (not each[0].is_giving_way, -each[1]))
+        for reading, held in paused:
             if missing <= 0:
                 break
-            missing -= self.buffer.held(reading.partition)
+            missing -= held
             if not reading.is_giving_way:
                 reading.is_giving_way = True
                 self._requests.deliver(GiveWay(partition=reading.partition, fence=reading.fence))
 
-    def _node_of(self, reading: Reading) -> Endpoint | None:
-        preferred = self._cluster.brokers.get(reading.preferred_node)
-        return preferred if preferred is not None else self._cluster.leader_of(reading.partition)
-
-    def _break_off(self, fetch: _Fetch) -> None:
-        # The broker may hold it for fetch.max.wait.ms, and would serve nothing else on that connection meanwhile.
-        self._requests.forget(fetch.token)
-        self._requests.add(Disconnect(to=fetch.to, lane=fetch.lane))
-        self._end(fetch, held={})
-
-    def _end(self, fetch: _Fetch, *, held: Mapping[TopicPartition, int]) -> None:
-        del self._under_way[fetch.to, fetch.lane]
-        for partition, fence in fetch.fences.items():
-            reading = self._readings.current(partition, fence)
-            if reading is not None and reading.asked_of == fetch.to:
-                reading.asked_of = None
-        self.buffer.settle(fetch.to, reserved=fetch.reserved_bytes, held=held)
+    def _paused(self) -> list[Reading]:
+        readings = [self._readings.get(partition) for partition in self.buffer.paused()]
+        return [reading for reading in readings if reading is not None and reading.is_paused]
 
     # -- the request ------------------------------------------------------------------------------------------------
 
-    def _send(self, node: Endpoint, readings: list[Reading], room: int) -> None:
+    def _send(self, source: Source, due: dict[TopicPartition, Reading], room: int) -> None:
         settings = self._settings
-        lane = Lane.FETCH_AT_ONCE if (node, Lane.FETCH) in self._under_way else Lane.FETCH
-        wanted = min(settings.fetch_max_bytes, len(readings) * settings.max_partition_fetch_bytes)
-        if lane is Lane.FETCH and wanted > room * 3 // 4:
+        lane = Lane.FETCH if source.long is None else Lane.FETCH_AT_ONCE
+        size = min(settings.fetch_max_bytes, len(due) * settings.max_partition_fetch_bytes, room)
+        if lane is Lane.FETCH:
             # The rest is for partitions that become ready while this one is under way.
-            wanted = max(1, room * 3 // 4)
-        size = min(wanted, room)
-        topics: dict[str, FetchTopic] = {}
-        for reading in readings:
-            name = reading.partition.topic
-            if name not in topics:
-                topics[name] = FetchTopic(topic=name, topic_id=self._cluster.topic_id(name))
-            topics[name].partitions.append(self._entry(reading))
+            size = min(size, max(1, room * 3 // 4))
+            contents = self._renew(source)
+            asked, names = source.session.asked, source.session.names
+        else:
+            asked = {partition: self._ask(reading) for partition, reading in due.items()}
+            names = {bytes(each.topic_id): partition.topic for partition, each in asked.items()}
+            has_ids = all(each.topic_id != ZERO_TOPIC_ID for each in asked.values())
+            contents = Contents(0, NO_SESSION, topics_of(asked.items()), [], has_ids)
         request = FetchRequest(
             max_wait_ms=settings.fetch_max_wait_ms if lane is Lane.FETCH else 0,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=size,
             isolation_level=1 if settings.is_read_committed else 0,
-            topics=list(topics.values()),
+            session_id=contents.session_id,
+            session_epoch=contents.session_epoch,
+            topics=contents.topics,
+            forgotten_topics_data=contents.forgotten,
             rack_id=settings.client_rack,
         )
-        has_ids = all(topic.topic_id != ZERO_TOPIC_ID for topic in topics.values())
         token = self._requests.send(
-            node,
+            source.endpoint,
             lane,
             request,
             lambda answer, now_ms: self._on_answer(fetch, answer, now_ms),
-            max_version=None if has_ids else _LAST_BY_NAME,
+            max_version=None if contents.has_ids else _LAST_BY_NAME,
             timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
         )
-        fetch = _Fetch(
-            to=node,
-            lane=lane,
-            token=token,
-            reserved_bytes=size,
-            fences={reading.partition: reading.fence for reading in readings},
-            names={bytes(topic.topic_id): topic.topic for topic in topics.values()},
-        )
-        self._under_way[node, lane] = fetch
-        self._last_turn[node] = token
-        self.buffer.reserve(node, size)
-        for reading in readings:
-            reading.asked_of, reading.is_waiting = node, False
+        fetch = Fetch(source=source, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names)
+        self._sources.begin(fetch)
+        self.buffer.reserve(source.endpoint, size)
 
-    def _entry(self, reading: Reading) -> FetchPartition:
-        info = self._cluster.partition(reading.partition)
-        assert reading.offset is not None
-        return FetchPartition(
-            partition=reading.partition.partition,
-            current_leader_epoch=-1 if info is None else info.leader_epoch,
-            fetch_offset=reading.offset,
-            partition_max_bytes=self._settings.max_partition_fetch_bytes,
-        )
+    def _renew(self, source: Source) -> Contents:
+        """What the next long fetch is to say."""
+        session = source.session
+        before = [asked for partition in source.changed if (asked := session.asked.get(partition)) is not None]
+        changes = {
+            partition: None if (reading := source.ready.get(partition)) is None else self._ask(reading)
+            for partition in source.changed
+        }
+        self._hand_down(before, changes)
+        contents = session.renew(changes)
+        self._sources.note_asked(source, changes, before)
+        return contents
 
-    # -- the answer -------------------------------------------------------------------------------------------------
-
-    def _on_answer(self, fetch: _Fetch, answer: Answer, now_ms: int) -> None:
-        response = message_of(answer, FetchResponse)
-        code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(response.error_code)
-        if response is None or code is not ErrorCode.NONE:
-            self._end(fetch, held={})
-            attempt = self._attempts.get(fetch.to, 0)
-            self._attempts[fetch.to] = attempt + 1
-            self._not_before_ms[fetch.to] = now_ms + max(1, self._retry.delay_ms(attempt))
-            for reading in self._readings.all():
-                if reading.partition in fetch.fences:
-                    reading.preferred_node = -1
-            self._cluster.refresh(now_ms)
-            return
-        self._attempts.pop(fetch.to, None)
-        self._note_watermarks(fetch, response)
-        held: dict[TopicPartition, int] = {}
-        for topic in response.responses:
-            name = topic.topic or fetch.names.get(bytes(topic.topic_id), "")
-            for data in topic.partitions:
-                partition = TopicPartition(name, data.partition_index)
-                size_bytes = self._on_partition(fetch, partition, data, now_ms)
-                if size_bytes:
-                    held[partition] = held.get(partition, 0) + size_bytes
-        self._end(fetch, held=held)
-
-    def _note_watermarks(self, fetch: _Fetch, response: FetchResponse) -> None:
+    def _hand_down(self, before: list[Asked], changes: Mapping[TopicPartition, Asked | None]) -> None:
+        """Tell new readings the ends of logs that earlier ones have heard: within a session they are said once."""
         seen: dict[TopicPartition, Watermarks] = {}
-        for topic in response.responses:
-            name = topic.topic or fetch.names.get(bytes(topic.topic_id), "")
-            for data in topic.partitions:
-                partition = TopicPartition(name, data.partition_index)
-                fence = fetch.fences.get(partition)
-                reading = None if fence is None else self._readings.current(partition, fence)
-                if reading is None or data.error_code or data.high_watermark < 0:
-                    continue
-                now = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
-                if now != reading.watermarks:
-                    reading.watermarks = seen[partition] = now
+        for old in before:
+            new = changes[old.reading.partition]
+            if new is not None and new.reading.watermarks is None and old.reading.watermarks is not None:
+                new.reading.watermarks = seen[new.reading.partition] = old.reading.watermarks
         if seen:
             self._requests.deliver(WatermarksSeen(seen=seen))
 
-    def _on_partition(self, fetch: _Fetch, partition: TopicPartition, data: PartitionData, now_ms: int) -> int:
-        """Take in one partition's answer; returns the bytes that are held from now on."""
-        fence = fetch.fences.get(partition)
-        reading = None if fence is None else self._readings.current(partition, fence)
-        if reading is None or reading.offset is None:
-            return 0
-        code = ErrorCode.of(data.error_code)
-        if code is not ErrorCode.NONE:
-            self._on_error(reading, code, now_ms)
-            return 0
-        reading.attempts = 0
-        if data.preferred_read_replica >= 0:
-            reading.preferred_node = data.preferred_read_replica
-        if data.records is None or len(data.records) == 0:
-            reading.is_waiting = fetch.lane is Lane.FETCH_AT_ONCE
-            return 0
-        assert isinstance(data.records, memoryview), "records that were decoded are a slice of their response"
-        end = end_of(data.records)
-        if end is None or end.next_offset <= reading.offset:
-            # Not even one whole batch, or nothing new: nothing is lost by asking again, a little later.
-            reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(0))
-            return 0
-        self._requests.deliver(
-            Chunk(
-                partition=partition,
-                fence=reading.fence,
-                offset=reading.offset,
-                next_offset=end.next_offset,
-                records=data.records[: end.size_bytes],
-                size_bytes=end.size_bytes,
-                aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
-            )
+    def _ask(self, reading: Reading) -> Asked:
+        info = self._cluster.partition(reading.partition)
+        assert reading.offset is not None
+        entry = FetchPartition(
+            partition=reading.partition.partition,
+            current_leader_epoch=-1 if info is None else info.leader_epoch,
+            fetch_offset=reading.offset,
+            last_fetched_epoch=reading.offset_epoch,
+            partition_max_bytes=self._settings.max_partition_fetch_bytes,
         )
-        reading.offset = end.next_offset
-        self._readings.to_back(reading)
-        return end.size_bytes
+        return Asked(reading, self._cluster.topic_id(reading.partition.topic), entry)
 
-    def _on_error(self, reading: Reading, code: ErrorCode, now_ms: int) -> None:
-        reading.preferred_node = -1
-        reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
-        reading.attempts += 1
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._readings.reset(reading, f"offset {reading.offset} of {reading.partition} does not exist (any more)")
-        elif code.invalidates_metadata:
-            self._cluster.refresh(now_ms)
-        elif not code.retriable:
-            reading.is_stuck = True
-            self._on_trouble(reading.partition, BrokerError(code, during=f"reading {reading.partition}"))
+    # -- the answer -------------------------------------------------------------------------------------------------
 
+    def _on_answer(self, fetch: Fetch, answer: Answer, now_ms: int) -> None:
+        source = fetch.source
+        response = message_of(answer, FetchResponse)
+        if response is None:
+            self._on_failure(fetch, now_ms)
+            return
+        if response.throttle_time_ms > 0:
+            source.not_before_ms = max(source.not_before_ms, now_ms + response.throttle_time_ms)
+        if fetch.lane is Lane.FETCH:
+            source.session.on_answer(response)
+        code = ErrorCode.of(response.error_code)
+        if code in _SESSION_LOST and fetch.lane is Lane.FETCH:
+            self._end(fetch, _NOTHING)
+        elif code is not ErrorCode.NONE:
+            self._on_failure(fetch, now_ms)
+        else:
+            source.attempts = 0
+            self._end(fetch, self._answers.take(fetch, response, now_ms))
 
-class End(NamedTuple):
-    """Where the whole batches of an answer end; a broker cuts the last one where the limit of bytes is."""
+    def _on_failure(self, fetch: Fetch, now_ms: int) -> None:
+        source = fetch.source
+        source.not_before_ms = max(source.not_before_ms, now_ms + max(1, self._retry.delay_ms(source.attempts)))
+        source.attempts += 1
+        for asked in fetch.asked.values():
+            if asked.reading.preferred_node >= 0:
+                asked.reading.preferred_node = -1
+                self._readings.touch(asked.reading)
+        if fetch.lane is Lane.FETCH:
+            source.session.on_failure()
+        self._end(fetch, _NOTHING)
+        self._cluster.refresh(now_ms)
 
-    next_offset: int
-    size_bytes: int
+    def _break_off(self, fetch: Fetch) -> None:
+        # The broker may hold it for fetch.max.wait.ms, and would serve nothing else on that connection meanwhile.
+        self._requests.forget(fetch.token)
+        self._requests.add(Disconnect(to=fetch.source.endpoint, lane=fetch.lane))
+        if fetch.lane is Lane.FETCH:
+            fetch.source.session.on_failure()
+        self._end(fetch, _NOTHING)
 
-
-def end_of(records: memoryview) -> End | None:
-    """The end of the last whole batch; `None` if there is no whole batch."""
-    position, size = 0, len(records)
-    last: int | None = None
-    while size - position > _LAST_DELTA_AT + _LAST_DELTA.size:
-        _, length = _BATCH_START.unpack_from(records, position)
-        if length < _LAST_DELTA_AT or position + _LENGTH_END + length > size:
-            break
-        last, position = position, position + _LENGTH_END + length
-    if last is None:
-        return None
-    base_offset, _ = _BATCH_START.unpack_from(records, last)
-    (last_delta,) = _LAST_DELTA.unpack_from(records, last + _LAST_DELTA_AT)
-    return End(base_offset + last_delta + 1, position)
-
-
-def _is_ready(reading: Reading, now_ms: int | None = None) -> bool:
-    """Whether it can be read, now if that is given or later."""
-    if reading.offset is None or reading.is_paused or reading.is_stuck:
-        return False
-    return now_ms is None or reading.not_before_ms <= now_ms
+    def _end(self, fetch: Fetch, held: Held) -> None:
+        self._sources.end(fetch)
+        self.buffer.settle(
+            fetch.source.endpoint, reserved=fetch.reserved_bytes, pinned_bytes=held.pinned_bytes, held=held.pieces
+        )

@@ -65,7 +65,7 @@ class Lookups:
         self._positions.append(asked)
         reading = self._readings.get(asked.partition)
         if reading is not None:
-            reading.is_wanted = True
+            self._readings.want(reading)
 
     def on_partitions(self, asked: PartitionsAsked, now_ms: int) -> None:
         """Wait until the cluster's picture shows the topic."""

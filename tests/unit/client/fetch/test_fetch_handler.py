@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kohort.client.consumer.core.exchange import Chunk, Fence, Watermarks, empty_chunk
+from kohort.client.fetch.fetch_answers import end_of
 from kohort.client.fetch.fetch_handler import FetchHandler
-from kohort.client.fetch.fetch_sender import end_of
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
 from kohort.records.batch import build_batch

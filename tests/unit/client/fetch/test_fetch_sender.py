@@ -55,7 +55,7 @@ def test_fetch_asks_for_all_partitions_of_a_broker() -> None:
     assert consumer.fetching() == {partition(0): 5, partition(1): 7}
     assert request.topics[0].topic_id == ORDERS
     assert {entry.current_leader_epoch for entry in request.topics[0].partitions} == {3}
-    assert request.session_epoch == -1
+    assert (request.session_id, request.session_epoch) == (0, 0)
     assert consumer.find(FetchRequest)[0].max_version is None
 
 
@@ -137,16 +137,16 @@ def test_ends_of_logs_are_told_when_they_move() -> None:
 
 
 def test_ends_of_logs_of_an_earlier_reading_or_an_error_are_not_told() -> None:
-    """An error says nothing of them; a new reading is told anew."""
+    """An error says nothing of them; who gets the partition back is told anew, whoever has heard it before."""
     consumer = reading(0, 0)
     consumer.serve(errors={0: ErrorCode.NOT_LEADER_OR_FOLLOWER}, watermarks={1: Watermarks(0, 5, 5)})
     assert consumer.delivered(WatermarksSeen) == [WatermarksSeen(seen={partition(1): Watermarks(0, 5, 5)})]
 
     consumer.advance(1_000)
-    consumer.take(Sought(partition=partition(1), fence=Fence(99), offset=3))
-    consumer.serve(watermarks={1: Watermarks(0, 5, 5)})
+    consumer.take(PartitionsAssigned(starts={partition(1): Start(fence=Fence(99), offset=0)}))
+    consumer.settle()
 
-    assert [seen.seen.get(partition(1)) for seen in consumer.delivered(WatermarksSeen)][1:] == [Watermarks(0, 5, 5)]
+    assert consumer.delivered(WatermarksSeen)[1:] == [WatermarksSeen(seen={partition(1): Watermarks(0, 5, 5)})]
 
 
 # -- bounded ----------------------------------------------------------------------------------------------------------
@@ -599,25 +599,3 @@ def test_broker_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
         consumer.advance(50)
 
     assert 8 <= fetches <= 25, "10 s of pauses between 0.1 and 1 s"
-
-
-def test_preferred_replica_is_read_from() -> None:
-    """KIP-392: the leader may point to a replica in the reader's rack."""
-    consumer = ConsumerDialogue(group_id=None, client_rack="r2")
-    near = Endpoint("127.0.0.1", 9093)
-    consumer.brokers[2] = near
-    assign(consumer, {0: 0})
-    request = consumer.expect(FetchRequest)
-    assert request.rack_id == "r2"
-    from kohort.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-
-    pointer = PartitionData(partition_index=0, preferred_read_replica=2)
-    consumer.answer(
-        request, FetchResponse(responses=[FetchableTopicResponse(topic_id=ORDERS, partitions=[pointer])]), version=17
-    )
-    assert consumer.find(FetchRequest)[0].to == near
-
-    consumer.serve(errors={0: ErrorCode.NOT_LEADER_OR_FOLLOWER})
-    consumer.advance(500)
-
-    assert consumer.find(FetchRequest)[0].to == BROKER

@@ -102,7 +102,7 @@ class ConsumerMachine:
             self._readings,
             settings,
             retry=client.retry,
-            on_trouble=self._on_partition_trouble,
+            preference_ms=client.metadata_max_age_ms,
         )
         self._lookups = Lookups(self._requests, self._cluster, self._queries, self._readings, committed)
         self._member: Member | None = None
@@ -288,22 +288,21 @@ class ConsumerMachine:
     # -- the cluster --------------------------------------------------------------------------------------------------
 
     def _follow_topics(self, now_ms: int) -> None:
-        wanted = {reading.partition.topic for reading in self._readings.all()} | self._lookups.topics()
+        wanted = set(self._readings.topics | self._lookups.topics())
         if self._member is not None:
             wanted |= self._member.followed_topics()
         if wanted or self._group is not None:
             self._subscription.follow(wanted, now_ms)
 
     def _on_cluster_change(self, now_ms: int) -> None:
+        self._sender.on_cluster_change()
         if self._is_unreachable and not self._cluster.is_cut_off:
             self._is_unreachable = False
             self._requests.deliver(Recovered())
-        readings = self._readings.all()
-        missing = self._subscription.find_missing((reading.partition.topic for reading in readings), now_ms)
-        for reading in readings:
+        missing = self._subscription.find_missing(self._readings.topics, now_ms)
+        for reading in self._readings.all() if missing else ():
             if reading.partition.topic in missing and not reading.is_stuck:
-                reading.is_stuck = True
-                self._on_partition_trouble(reading.partition, UnknownTopicError(reading.partition.topic))
+                self._readings.stick(reading, UnknownTopicError(reading.partition.topic))
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
         self._is_unreachable = True

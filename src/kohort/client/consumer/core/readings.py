@@ -1,7 +1,8 @@
 """From where each partition is read: the table of readings, and finding a first offset for those that have none.
 
 Laws: a reading has the fence that the application's side gave it; an answer that was asked under another fence changes
-nothing; a partition without a first offset is not fetched. A paused partition needs none, so none is looked for.
+nothing; a partition without a first offset is not fetched. A paused partition needs none, so none is looked for. Who
+changes a reading touches it, so that nobody has to look at all of them.
 Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 """
 
@@ -11,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.client.actions import Endpoint
 from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks, empty_chunk
 from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import EARLIEST, LATEST, OffsetQueries, Result
-from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError
 from kohort.ids import TopicPartition
 
 #: A look-up without an answer for so long starts again; it has no other limit.
@@ -44,16 +44,24 @@ class Reading:
     #: No fetch before this instant: the last one failed.
     not_before_ms: int = 0
     attempts: int = 0
-    #: Replica to read from (KIP-392); -1 means the leader.
+    #: Leader epoch of the record before `offset` (KIP-320); -1 means unknown.
+    offset_epoch: int = -1
+    #: Replica to read from (KIP-392), and until when; -1 means the leader.
     preferred_node: int = -1
-    #: Broker that a fetch of it is under way to.
-    asked_of: Endpoint | None = None
+    preferred_until_ms: int = 0
     #: A fetch that did not wait found nothing: it waits for data together with its broker's other partitions.
     is_waiting: bool = False
     #: Beginning and end of the log as the application's side knows them; `None` before the first answer.
     watermarks: Watermarks | None = None
     #: The application was told to drop what it holds of this paused partition.
     is_giving_way: bool = False
+    #: The partition is not read any more, or under another fence.
+    is_over: bool = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it can be fetched, now or after its pause."""
+        return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over)
 
 
 class Readings:
@@ -87,6 +95,13 @@ class Readings:
         #: Partitions whose start at the end was told: each rebalance starts there anew until something is committed.
         self._told: set[TopicPartition] = set()
         self._table: dict[TopicPartition, Reading] = {}
+        #: topic -> number of its partitions that are read.
+        self._topics: dict[str, int] = {}
+        self._topic_names: frozenset[str] | None = frozenset()
+        #: Touched since `take_touched` was called last, in order.
+        self._touched: dict[Reading, None] = {}
+        #: Those of them that had no offset, since `on_tick` was called last.
+        self._without_offset: dict[Reading, None] = {}
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._table
@@ -95,18 +110,32 @@ class Readings:
         """The reading of a partition, if there is one."""
         return self._table.get(partition)
 
-    def current(self, partition: TopicPartition, fence: Fence) -> Reading | None:
-        """The reading of a partition if it still has that fence."""
-        reading = self._table.get(partition)
-        return reading if reading is not None and reading.fence == fence else None
-
     def all(self) -> list[Reading]:
-        """Every reading, the one that has waited longest for data first."""
+        """Every reading."""
         return list(self._table.values())
 
-    def to_back(self, reading: Reading) -> None:
-        """It just got data: others come first next time."""
-        self._table[reading.partition] = self._table.pop(reading.partition)
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that are read from; the same object as long as they are the same."""
+        if self._topic_names is None:
+            self._topic_names = frozenset(self._topics)
+        return self._topic_names
+
+    def touch(self, reading: Reading) -> None:
+        """Something about it has changed: whoever goes by it looks again."""
+        self._touched[reading] = None
+        if reading.offset is None:
+            self._without_offset[reading] = None
+
+    def take_touched(self) -> Iterable[Reading]:
+        """What was touched since the last call, in order; those that are over among them."""
+        touched, self._touched = self._touched, {}
+        return touched
+
+    @property
+    def has_touched(self) -> bool:
+        """Whether somebody has to look again."""
+        return bool(self._touched or self._without_offset)
 
     def start(self, starts: Mapping[TopicPartition, Start]) -> None:
         """Read these partitions; one that is read under the same fence already goes on as it is."""
@@ -114,29 +143,72 @@ class Readings:
             old = self._table.get(partition)
             if old is not None and old.fence == start.fence:
                 old.is_paused = start.is_paused
+                self.touch(old)
                 continue
-            self._table[partition] = Reading(
-                partition=partition, fence=start.fence, offset=start.offset, is_paused=start.is_paused
-            )
+            self._put(Reading(partition=partition, fence=start.fence, offset=start.offset, is_paused=start.is_paused))
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these no more."""
         for partition in partitions:
-            self._table.pop(partition, None)
+            reading = self._table.pop(partition, None)
+            if reading is not None:
+                self._end(reading)
 
     def pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
         """Fetch nothing of these, or again; a partition that is not read is none of our business."""
         for partition in partitions:
             reading = self._table.get(partition)
             if reading is not None:
-                reading.is_paused = is_paused
-                reading.is_giving_way = False
+                reading.is_paused, reading.is_giving_way = is_paused, False
+                self.touch(reading)
 
     def seek(self, partition: TopicPartition, fence: Fence, offset: int) -> None:
         """Read on elsewhere; a partition that is not read is none of our business."""
         old = self._table.get(partition)
         if old is not None:
-            self._table[partition] = Reading(partition=partition, fence=fence, offset=offset, is_paused=old.is_paused)
+            self._put(
+                Reading(
+                    partition=partition,
+                    fence=fence,
+                    offset=offset,
+                    is_paused=old.is_paused,
+                    watermarks=old.watermarks,
+                )
+            )
+
+    def want(self, reading: Reading) -> None:
+        """The application asks for its offset, though it may be paused."""
+        if not reading.is_wanted:
+            reading.is_wanted = True
+            self.touch(reading)
+
+    def stick(self, reading: Reading, error: KohortError) -> None:
+        """It cannot be read until the application seeks; the error says why."""
+        reading.is_stuck = True
+        self.touch(reading)
+        self._on_trouble(reading.partition, error)
+
+    def _put(self, reading: Reading) -> None:
+        old = self._table.get(reading.partition)
+        self._table[reading.partition] = reading
+        self._count(reading.partition.topic, 1)
+        if old is not None:
+            self._end(old)
+        self.touch(reading)
+
+    def _end(self, reading: Reading) -> None:
+        reading.is_over = True
+        self._count(reading.partition.topic, -1)
+        self.touch(reading)
+
+    def _count(self, topic: str, by: int) -> None:
+        before = self._topics.get(topic, 0)
+        if before + by:
+            self._topics[topic] = before + by
+        else:
+            del self._topics[topic]
+        if not (before and before + by):
+            self._topic_names = None
 
     def reset(self, reading: Reading, why: str) -> None:
         """Its offset is out of range: start where the option says."""
@@ -144,17 +216,36 @@ class Readings:
             self._give_up(reading, f"{why}, and auto.offset.reset is none: seek to an offset that exists")
         else:
             reading.is_sent_elsewhere = reading.is_sent_elsewhere or reading.offset is not None
-            reading.offset = None
+            reading.offset, reading.offset_epoch = None, -1
             reading.must_reset = True
+            self.touch(reading)
+
+    def truncate(self, reading: Reading, offset: int, epoch: int) -> bool:
+        """The leader's log parts from what was read at that offset, behind a record of that epoch; whether it goes on.
+
+        Source: KIP-320.
+        """
+        assert reading.offset is not None
+        if self._reset == "none":
+            partition = reading.partition
+            self.stick(reading, LogTruncationError(partition.topic, partition.partition, reading.offset, offset))
+            return False
+        reading.offset, reading.offset_epoch = offset, epoch
+        self._deliver(empty_chunk(reading.partition, reading.fence, offset))
+        self.touch(reading)
+        return True
 
     def on_tick(self, now_ms: int) -> None:
         """Find first offsets for readings that have none."""
+        if not self._without_offset:
+            return
+        touched, self._without_offset = self._without_offset, {}
         idle = [
             reading
-            for reading in self._table.values()
+            for reading in touched
             if reading.offset is None
             and (reading.is_wanted or not reading.is_paused)
-            and not (reading.is_asked or reading.is_stuck)
+            and not (reading.is_asked or reading.is_stuck or reading.is_over)
         ]
         if not idle:
             return
@@ -175,7 +266,7 @@ class Readings:
                 if isinstance(result, KohortError):
                     self._on_error(reading, result)
                 elif (found := result[reading.partition]) is not None:
-                    reading.offset = found.offset
+                    reading.offset, reading.offset_epoch = found.offset, found.leader_epoch
                 else:
                     self.reset(reading, f"{reading.partition} has no committed offset")
 
@@ -237,17 +328,15 @@ class Readings:
         wanted = []
         for reading in readings:
             reading.is_asked = False
-            is_current = self._table.get(reading.partition) is reading and not reading.is_stuck
-            if is_current and reading.offset is None:
+            if reading.offset is None and not (reading.is_over or reading.is_stuck):
+                self.touch(reading)
                 wanted.append(reading)
         return wanted
 
     def _on_error(self, reading: Reading, error: KohortError) -> None:
         if not error.retriable:
-            reading.is_stuck = True
-            self._on_trouble(reading.partition, error)
+            self.stick(reading, error)
 
     def _give_up(self, reading: Reading, why: str) -> None:
         reading.offset = None
-        reading.is_stuck = True
-        self._on_trouble(reading.partition, BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, why))
+        self.stick(reading, BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, why))

@@ -1,0 +1,189 @@
+"""Takes in what a broker answers to a fetch: records, ends of logs, errors, other replicas, logs that were cut.
+
+Laws: what was asked for an earlier reading of a partition, or from where it is no more, changes nothing. Records are
+passed on as slices of the answer, without a copy, up to the end of the last whole batch.
+Source: Kafka's Fetch API; KIP-320 (a log that was cut is found by the epoch of the last record, which each fetch
+names), KIP-392 (preferred replica).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from kohort.client.actions import Lane
+from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.exchange import Chunk, Watermarks, WatermarksSeen
+from kohort.client.consumer.core.readings import Reading, Readings
+from kohort.client.fetch.fetch_session import Asked
+from kohort.client.fetch.sources import Fetch
+from kohort.client.requests import Requests
+from kohort.client.retry import Backoff
+from kohort.errors import BrokerError, ErrorCode
+from kohort.ids import TopicPartition
+from kohort.wire.messages.fetch import FetchResponse, PartitionData
+
+#: Base offset, length and leader epoch in front, and the offset delta of the last record, of a batch of format 2.
+_BATCH_START: Final = Struct(">qii")
+_LAST_DELTA: Final = Struct(">i")
+_LAST_DELTA_AT: Final = 23
+_LENGTH_END: Final = 12
+
+
+class Held(NamedTuple):
+    """What of an answer is held."""
+
+    #: Memory that stays in use until the last of it is taken.
+    pinned_bytes: int
+    #: partition -> bytes of its piece; only what is above 0.
+    pieces: dict[TopicPartition, int]
+
+
+class FetchAnswers:
+    """Changes the readings by what brokers say of them.
+
+    Args:
+        preference_ms: how long a replica that the leader has named is preferred.
+    """
+
+    def __init__(
+        self, requests: Requests, cluster: Cluster, readings: Readings, *, retry: Backoff, preference_ms: int
+    ) -> None:
+        self._requests = requests
+        self._cluster = cluster
+        self._readings = readings
+        self._retry = retry
+        self._preference_ms = preference_ms
+
+    def take(self, fetch: Fetch, response: FetchResponse, now_ms: int) -> Held:
+        """Take in a good answer; returns what of it is held from now on."""
+        rows = [
+            (asked, data)
+            for topic in response.responses
+            for data in topic.partitions
+            if (asked := _asked(fetch, topic.topic, bytes(topic.topic_id), data.partition_index)) is not None
+        ]
+        self._note_watermarks(rows)
+        pieces: dict[TopicPartition, int] = {}
+        pinned: dict[int, int] = {}
+        for asked, data in rows:
+            if ErrorCode.of(data.error_code) is not ErrorCode.NONE:
+                self._on_error(fetch, asked.reading, ErrorCode.of(data.error_code), now_ms)
+                continue
+            size_bytes = self._on_data(fetch, asked.reading, data, now_ms)
+            if size_bytes:
+                pieces[asked.reading.partition] = size_bytes
+                assert isinstance(data.records, memoryview)
+                # Mostly one object, the frame that all slices of the answer refer to.
+                pinned[id(data.records.obj)] = memoryview(data.records.obj).nbytes
+        return Held(sum(pinned.values()), pieces)
+
+    def _note_watermarks(self, rows: list[tuple[Asked, PartitionData]]) -> None:
+        seen: dict[TopicPartition, Watermarks] = {}
+        for asked, data in rows:
+            if data.error_code or data.high_watermark < 0:
+                continue
+            now = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
+            if now != asked.reading.watermarks:
+                asked.reading.watermarks = seen[asked.reading.partition] = now
+        if seen:
+            self._requests.deliver(WatermarksSeen(seen=seen))
+
+    def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> int:
+        """Take in one partition's part; returns the bytes that are held from now on."""
+        assert reading.offset is not None
+        reading.attempts = 0
+        if data.preferred_read_replica >= 0:
+            reading.preferred_node = data.preferred_read_replica
+            reading.preferred_until_ms = now_ms + self._preference_ms
+            self._readings.touch(reading)
+        if data.diverging_epoch.end_offset >= 0:
+            self._on_divergence(reading, data)
+            return 0
+        if data.records is None or len(data.records) == 0:
+            # One that was asked beside the long fetch waits with the others from now on.
+            reading.is_waiting = fetch.lane is Lane.FETCH_AT_ONCE
+            return 0
+        assert isinstance(data.records, memoryview), "records that were decoded are a slice of their response"
+        end = end_of(data.records)
+        self._readings.touch(reading)
+        if end is None or end.next_offset <= reading.offset:
+            # Not even one whole batch, or nothing new: nothing is lost by asking again, a little later.
+            reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(0))
+            return 0
+        self._requests.deliver(
+            Chunk(
+                partition=reading.partition,
+                fence=reading.fence,
+                offset=reading.offset,
+                next_offset=end.next_offset,
+                records=data.records[: end.size_bytes],
+                size_bytes=end.size_bytes,
+                aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
+            )
+        )
+        reading.offset, reading.offset_epoch = end.next_offset, end.leader_epoch
+        return end.size_bytes
+
+    def _on_divergence(self, reading: Reading, data: PartitionData) -> None:
+        was, now = reading.offset, data.diverging_epoch
+        if was is not None and now.end_offset < was:
+            if self._readings.truncate(reading, now.end_offset, now.epoch):
+                self._requests.warn(
+                    f"the log of {reading.partition} was cut at offset {now.end_offset}, before the position {was}: "
+                    "reading goes on there"
+                )
+        else:
+            # Only the epoch was lost: nothing was written under it here.
+            reading.offset_epoch = now.epoch
+            self._readings.touch(reading)
+
+    def _on_error(self, fetch: Fetch, reading: Reading, code: ErrorCode, now_ms: int) -> None:
+        reading.preferred_node = -1
+        reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
+        reading.attempts += 1
+        self._readings.touch(reading)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetch.source.endpoint != self._cluster.leader_of(
+            reading.partition
+        ):
+            # A replica that lags behind knows less than the leader, which is asked next.
+            return
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._readings.reset(reading, f"offset {reading.offset} of {reading.partition} does not exist (any more)")
+        elif code.invalidates_metadata:
+            self._cluster.refresh(now_ms)
+        elif not code.retriable:
+            self._readings.stick(reading, BrokerError(code, during=f"reading {reading.partition}"))
+
+
+def _asked(fetch: Fetch, topic: str, topic_id: bytes, partition: int) -> Asked | None:
+    """What was asked of a partition of an answer, if that still stands."""
+    asked = fetch.asked.get(TopicPartition(topic or fetch.names.get(topic_id, ""), partition))
+    if asked is None or asked.reading.is_over or asked.reading.offset != asked.entry.fetch_offset:
+        return None
+    return asked
+
+
+class End(NamedTuple):
+    """Where the whole batches of an answer end; a broker cuts the last one where the limit of bytes is."""
+
+    next_offset: int
+    size_bytes: int
+    #: Of the last batch (KIP-320).
+    leader_epoch: int
+
+
+def end_of(records: memoryview) -> End | None:
+    """The end of the last whole batch; `None` if there is no whole batch."""
+    position, size = 0, len(records)
+    last: int | None = None
+    while size - position > _LAST_DELTA_AT + _LAST_DELTA.size:
+        _, length, _ = _BATCH_START.unpack_from(records, position)
+        if length < _LAST_DELTA_AT or position + _LENGTH_END + length > size:
+            break
+        last, position = position, position + _LENGTH_END + length
+    if last is None:
+        return None
+    base_offset, _, leader_epoch = _BATCH_START.unpack_from(records, last)
+    (last_delta,) = _LAST_DELTA.unpack_from(records, last + _LAST_DELTA_AT)
+    return End(base_offset + last_delta + 1, position, leader_epoch)

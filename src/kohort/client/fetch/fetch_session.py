@@ -1,0 +1,127 @@
+"""What a broker has been asked for, partition by partition, so that the next fetch names only what is different.
+
+Laws: a session's epoch grows by one with each good answer; any doubt about what the broker remembers, be it a failed
+request or a refusal, ends in a fetch that names everything. A broker that keeps no sessions is asked for everything
+each time. Partitions that brought data move to the back, since a broker fills its answer from the front.
+Source: KIP-227 (incremental fetch sessions); KIP-516 (a session goes by topic ids or by names, not by both).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from kohort.client.consumer.core.readings import Reading
+from kohort.errors import ErrorCode
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
+from kohort.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic
+
+#: Epochs in a request: the first of a session, and a fetch without one.
+_FIRST: Final = 0
+NO_SESSION: Final = -1
+_LAST: Final = 2**31 - 1
+
+
+class Asked(NamedTuple):
+    """One partition of a fetch: the reading that it is for, and what is asked."""
+
+    reading: Reading
+    topic_id: TopicId
+    entry: FetchPartition
+
+
+class Contents(NamedTuple):
+    """The part of a fetch request that says which partitions."""
+
+    session_id: int
+    session_epoch: int
+    topics: list[FetchTopic]
+    forgotten: list[ForgottenTopic]
+    #: Every topic has an id; without that only versions that go by name will do.
+    has_ids: bool
+
+
+class FetchSession:
+    """The partitions that one broker's long fetch asks for."""
+
+    __slots__ = ("_epoch", "_had_ids", "_id", "_nameless", "asked", "names")
+
+    def __init__(self) -> None:
+        #: What the last request stood for, whether it named all of it or not; unchanged while a fetch is under way.
+        self.asked: dict[TopicPartition, Asked] = {}
+        #: topic id -> name, of the topics that were asked for.
+        self.names: dict[bytes, str] = {}
+        #: Number of asked partitions whose topic has no id.
+        self._nameless = 0
+        self._had_ids = True
+        self._id = 0
+        #: Epoch of the next request.
+        self._epoch = _FIRST
+
+    def renew(self, changes: Mapping[TopicPartition, Asked | None]) -> Contents:
+        """Take in what is different from the last request, `None` for what is asked for no more; build the next one."""
+        named: list[tuple[TopicPartition, Asked]] = []
+        forgotten: list[tuple[TopicPartition, Asked]] = []
+        for partition, new in changes.items():
+            old = self.asked.get(partition)
+            is_same = old is not None and new is not None and old[1:] == new[1:]
+            if new is not None and is_same:
+                self.asked[partition] = new
+                continue
+            if old is not None:
+                del self.asked[partition]
+                self._nameless -= old.topic_id == ZERO_TOPIC_ID
+            if new is not None:
+                self.asked[partition] = new
+                self._nameless += new.topic_id == ZERO_TOPIC_ID
+                self.names[bytes(new.topic_id)] = partition.topic
+                named.append((partition, new))
+            if old is not None and (new is None or new.topic_id != old.topic_id):
+                forgotten.append((partition, old))
+        has_ids = not self._nameless
+        if has_ids != self._had_ids:
+            self._had_ids, self._epoch = has_ids, _FIRST
+        if self._epoch == _FIRST:
+            return Contents(self._id, _FIRST, topics_of(self.asked.items()), [], has_ids)
+        return Contents(self._id, self._epoch, topics_of(named), _forgotten_topics(forgotten), has_ids)
+
+    def on_answer(self, response: FetchResponse) -> None:
+        """The last request was answered, well or with a code."""
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._id = 0
+            self._epoch = _FIRST
+        elif self._epoch == _FIRST:
+            self._id = response.session_id
+            self._epoch = 1 if self._id else _FIRST
+        elif response.session_id != self._id:
+            # The broker needed the place for others.
+            self._id, self._epoch = 0, _FIRST
+        else:
+            self._epoch = 1 if self._epoch == _LAST else self._epoch + 1
+
+    def on_failure(self) -> None:
+        """Nobody knows whether the last request has arrived: the next one takes the session's place."""
+        self._epoch = _FIRST
+
+
+def topics_of(asked: Iterable[tuple[TopicPartition, Asked]]) -> list[FetchTopic]:
+    """The rows of a request, in the order in which their topics first come up."""
+    topics: dict[tuple[str, TopicId], FetchTopic] = {}
+    for (name, _), each in asked:
+        topic = topics.get((name, each.topic_id))
+        if topic is None:
+            topic = topics[name, each.topic_id] = FetchTopic(topic=name, topic_id=each.topic_id)
+        topic.partitions.append(each.entry)
+    return list(topics.values())
+
+
+def _forgotten_topics(asked: Iterable[tuple[TopicPartition, Asked]]) -> list[ForgottenTopic]:
+    topics: dict[tuple[str, TopicId], ForgottenTopic] = {}
+    for (name, partition), each in asked:
+        topic = topics.get((name, each.topic_id))
+        if topic is None:
+            topic = topics[name, each.topic_id] = ForgottenTopic(topic=name, topic_id=each.topic_id)
+        topic.partitions.append(partition)
+    return list(topics.values())

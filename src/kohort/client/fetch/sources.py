@@ -1,0 +1,256 @@
+"""From which broker each partition is read, and which of them could be asked for now.
+
+Laws: what is known of a reading changes only where it was touched, where an instant comes that was armed, and with a
+new picture of the cluster; so what an event costs does not depend on how many partitions there are. A partition is
+asked for by one fetch at a time.
+Source: the consumer threading refactor (CTR): FetchSender; KIP-392 (preferred replica).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kohort.client.actions import Endpoint, Lane
+from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.readings import Reading, Readings
+from kohort.client.fetch.buffer import FetchBuffer
+from kohort.client.fetch.fetch_session import Asked, FetchSession
+from kohort.ids import TopicPartition
+from kohort.timers import TimerTable
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Fetch:
+    """One request under way."""
+
+    source: Source
+    lane: Lane
+    token: int
+    reserved_bytes: int
+    asked: Mapping[TopicPartition, Asked]
+    #: topic id -> name, of the topics in the request.
+    names: Mapping[bytes, str]
+    #: How many of the readings that were asked for are over.
+    over: int = 0
+
+    @property
+    def serves_nobody(self) -> bool:
+        """Whether every reading that it was sent for is over."""
+        return self.over >= len(self.asked)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Source:
+    """One broker that something is read from."""
+
+    endpoint: Endpoint
+    session: FetchSession = field(default_factory=FetchSession)
+    #: Number of readings that are to be read from here, those that pause after an error among them.
+    size: int = 0
+    #: What could be asked for now and is in no fetch beside the long one.
+    ready: dict[TopicPartition, Reading] = field(default_factory=dict)
+    #: What the next long fetch asks for otherwise than the last one did, or no more.
+    changed: dict[TopicPartition, None] = field(default_factory=dict)
+    #: Of what is ready, what became so while the long fetch was under way.
+    fresh: dict[TopicPartition, Reading] = field(default_factory=dict)
+    long: Fetch | None = None
+    beside: Fetch | None = None
+    #: Number of the fetch that was sent last: who has waited longest comes first.
+    turn: int = 0
+    #: Failures in a row, and the instant before which it is not asked again.
+    attempts: int = 0
+    not_before_ms: int = 0
+
+    def askable(self) -> dict[TopicPartition, Reading]:
+        """What a fetch could go out for over a lane that is free."""
+        if self.long is None:
+            return self.ready
+        return self.fresh if self.beside is None else {}
+
+    def offer(self, reading: Reading) -> None:
+        """It could be asked for."""
+        partition = reading.partition
+        self.ready[partition] = reading
+        self.changed[partition] = None
+        if self.long is not None and not reading.is_waiting and not self._is_asked(reading):
+            self.fresh[partition] = reading
+        else:
+            self.fresh.pop(partition, None)
+
+    def withdraw(self, partition: TopicPartition) -> None:
+        """It is not to be asked for."""
+        self.ready.pop(partition, None)
+        self.fresh.pop(partition, None)
+        if partition in self.session.asked:
+            self.changed[partition] = None
+
+    def _is_asked(self, reading: Reading) -> bool:
+        asked = self.session.asked.get(reading.partition)
+        return asked is not None and asked.reading is reading and asked.entry.fetch_offset == reading.offset
+
+
+class Sources:
+    """All brokers that are read from.
+
+    Args:
+        buffer: told which partitions are paused.
+    """
+
+    def __init__(self, cluster: Cluster, readings: Readings, buffer: FetchBuffer) -> None:
+        self._cluster = cluster
+        self._readings = readings
+        self._buffer = buffer
+        self._table: dict[Endpoint, Source] = {}
+        self._homes: dict[Reading, Source] = {}
+        #: Whose session asks for a reading.
+        self._sessions: dict[Reading, Source] = {}
+        #: Readings in fetches beside a long one.
+        self._besides: dict[Reading, Fetch] = {}
+        #: Ready, but nobody is known to lead them.
+        self._leaderless: dict[Reading, None] = {}
+        #: When a reading is to be looked at again: its pause or its preferred replica's time is over.
+        self._timers: TimerTable[Reading] = TimerTable()
+
+    def __len__(self) -> int:
+        return sum(source.size > 0 for source in self._table.values())
+
+    def all(self) -> list[Source]:
+        """The brokers that something is to be read from, the one that has waited longest first."""
+        return sorted((source for source in self._table.values() if source.size), key=lambda source: source.turn)
+
+    def under_way(self) -> list[Fetch]:
+        """The fetches without an answer."""
+        both = [fetch for source in self._table.values() for fetch in (source.long, source.beside)]
+        return [fetch for fetch in both if fetch is not None]
+
+    @property
+    def are_leaders_missing(self) -> bool:
+        """Whether something could be read if only its leader were known."""
+        return bool(self._leaderless)
+
+    def next_deadline(self) -> int | None:
+        """When `on_tick` has something to do."""
+        return self._timers.next_deadline()
+
+    def on_tick(self, now_ms: int) -> None:
+        """Take in what was touched, and what is due."""
+        for reading in self._readings.take_touched():
+            self._place(reading, now_ms)
+        while (due := self._timers.pop_due(now_ms)) is not None:
+            self._place(due, now_ms)
+
+    def on_cluster_change(self) -> None:
+        """Leaders may have moved."""
+        for endpoint, source in list(self._table.items()):
+            if not source.size and source.long is None and source.beside is None:
+                del self._table[endpoint]
+        for reading in self._readings.all():
+            self._readings.touch(reading)
+
+    # -- fetches ----------------------------------------------------------------------------------------------------
+
+    def note_asked(self, source: Source, partitions: Iterable[TopicPartition], before: Iterable[Asked]) -> None:
+        """A source's session asks for these partitions now, and no more for what it asked `before`."""
+        for asked in before:
+            if self._sessions.get(asked.reading) is source:
+                del self._sessions[asked.reading]
+        for partition in partitions:
+            current = source.session.asked.get(partition)
+            if current is not None:
+                self._sessions[current.reading] = source
+                current.reading.is_waiting = False
+        source.changed.clear()
+        source.fresh.clear()
+
+    def begin(self, fetch: Fetch) -> None:
+        """A fetch has gone out."""
+        source = fetch.source
+        source.turn = fetch.token
+        if fetch.lane is Lane.FETCH:
+            source.long = fetch
+            return
+        source.beside = fetch
+        for partition, asked in fetch.asked.items():
+            self._besides[asked.reading] = fetch
+            source.withdraw(partition)
+
+    def end(self, fetch: Fetch) -> None:
+        """A fetch has ended."""
+        if fetch.lane is Lane.FETCH:
+            fetch.source.long = None
+            return
+        fetch.source.beside = None
+        for asked in fetch.asked.values():
+            if self._besides.pop(asked.reading, None) is not None:
+                self._readings.touch(asked.reading)
+
+    # -- readings ---------------------------------------------------------------------------------------------------
+
+    def _place(self, reading: Reading, now_ms: int) -> None:
+        if reading.is_over:
+            self._forget(reading)
+            return
+        self._buffer.pause(reading.partition, is_paused=reading.is_paused)
+        source = self._source_of(reading, now_ms) if reading.is_readable else None
+        home = self._homes.get(reading)
+        if home is not source:
+            if home is not None:
+                home.size -= 1
+                home.withdraw(reading.partition)
+                del self._homes[reading]
+            if source is not None:
+                source.size += 1
+                self._homes[reading] = source
+        is_due = reading.not_before_ms <= now_ms
+        if reading.is_readable and source is None and is_due:
+            self._leaderless[reading] = None
+        else:
+            self._leaderless.pop(reading, None)
+        if source is not None and is_due and reading not in self._besides:
+            source.offer(reading)
+        elif source is not None:
+            source.withdraw(reading.partition)
+        self._arm(reading, now_ms)
+
+    def _arm(self, reading: Reading, now_ms: int) -> None:
+        instants = [reading.not_before_ms] if reading.is_readable else []
+        if reading.preferred_node >= 0:
+            instants.append(reading.preferred_until_ms)
+        due_ms = min((instant for instant in instants if instant > now_ms), default=None)
+        if due_ms is None:
+            self._timers.disarm(reading)
+        else:
+            self._timers.arm(reading, due_ms)
+
+    def _forget(self, reading: Reading) -> None:
+        partition = reading.partition
+        home = self._homes.pop(reading, None)
+        if home is not None:
+            home.size -= 1
+            if home.ready.get(partition) is reading:
+                home.withdraw(partition)
+        self._leaderless.pop(reading, None)
+        self._timers.disarm(reading)
+        session = self._sessions.pop(reading, None)
+        if session is not None:
+            session.changed[partition] = None
+            if session.long is not None:
+                session.long.over += 1
+        beside = self._besides.pop(reading, None)
+        if beside is not None:
+            beside.over += 1
+        if self._readings.get(partition) is None:
+            self._buffer.pause(partition, is_paused=False)
+
+    def _source_of(self, reading: Reading, now_ms: int) -> Source | None:
+        endpoint = None
+        if reading.preferred_node >= 0 and now_ms < reading.preferred_until_ms:
+            endpoint = self._cluster.brokers.get(reading.preferred_node)
+        if endpoint is None:
+            endpoint = self._cluster.leader_of(reading.partition)
+        if endpoint is None:
+            return None
+        if endpoint not in self._table:
+            self._table[endpoint] = Source(endpoint=endpoint)
+        return self._table[endpoint]

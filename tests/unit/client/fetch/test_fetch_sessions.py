@@ -1,0 +1,216 @@
+"""Fetch sessions (KIP-227): only what has changed travels, and any doubt ends in a fetch that names everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.client.actions import Lane
+from kohort.client.consumer.core.exchange import Fence, PartitionsAssigned, Paused, Sought, Start
+from kohort.client.events import Failure
+from kohort.client.fetch.fetch_session import FetchSession
+from kohort.errors import ErrorCode
+from kohort.ids import TopicPartition
+from kohort.wire.messages.fetch import FetchRequest, FetchResponse
+from kohort.wire.messages.metadata import MetadataRequest
+from support.consumer_dialogue import ConsumerDialogue, batch, orders
+from support.fetch_sessions import SESSION_ID, SessionBroker
+
+
+def reading(count: int, **options: object) -> tuple[ConsumerDialogue, SessionBroker]:
+    """A consumer of so many partitions of orders, and a broker that has just given it a session."""
+    consumer = ConsumerDialogue(**{"group_id": None, **options})
+    assign(consumer, *range(count))
+    broker = SessionBroker(consumer)
+    assert session(broker.serve({})) == (0, 0)
+    return consumer, broker
+
+
+def assign(consumer: ConsumerDialogue, *indexes: int) -> None:
+    starts = {each: Start(fence=consumer.new_fence(), offset=0) for each in orders(*indexes)}
+    consumer.take(PartitionsAssigned(starts=starts))
+    consumer.settle()
+
+
+def partition(index: int) -> TopicPartition:
+    return orders(index)[0]
+
+
+def session(request: FetchRequest) -> tuple[int, int]:
+    return request.session_id, request.session_epoch
+
+
+def named(request: FetchRequest) -> dict[int, int]:
+    """Partition -> offset, of what a request names."""
+    return {entry.partition: entry.fetch_offset for topic in request.topics for entry in topic.partitions}
+
+
+def forgotten(request: FetchRequest) -> list[int]:
+    return [index for topic in request.forgotten_topics_data for index in topic.partitions]
+
+
+def test_only_what_has_changed_is_named() -> None:
+    """The broker remembers the rest; each request counts on by one."""
+    _, broker = reading(3)
+
+    first = broker.serve({1: batch(0, 10)})
+    second = broker.serve({})
+    third = broker.serve({0: batch(0, 2), 2: batch(0, 3)})
+
+    assert [session(each) for each in (first, second, third)] == [(SESSION_ID, epoch) for epoch in (1, 2, 3)]
+    assert [named(each) for each in (first, second, third)] == [{}, {1: 10}, {}]
+    assert named(broker.request()) == {0: 2, 2: 3}
+    assert forgotten(broker.request()) == []
+
+
+def test_epoch_begins_again_behind_the_last_one() -> None:
+    """KIP-227: epoch 0 would begin a new session."""
+    kept = FetchSession()
+    kept.renew({})
+    kept.on_answer(FetchResponse(session_id=SESSION_ID))
+    kept._epoch = 2**31 - 1
+
+    assert kept.renew({}).session_epoch == 2**31 - 1
+    kept.on_answer(FetchResponse(session_id=SESSION_ID))
+
+    assert kept.renew({}).session_epoch == 1
+
+
+def test_paused_partition_leaves_the_session_and_comes_back() -> None:
+    """The broker would send it otherwise."""
+    consumer, broker = reading(2)
+    consumer.take(Paused(partitions=(partition(0),), is_paused=True))
+    broker.serve({})
+    assert (named(broker.request()), forgotten(broker.request())) == ({}, [0])
+
+    consumer.take(Paused(partitions=(partition(0),), is_paused=False))
+    for send in consumer.find(FetchRequest):
+        if send.lane is Lane.FETCH_AT_ONCE:
+            assert isinstance(send.request, FetchRequest)
+            assert session(send.request) == (0, -1), "what does not wait needs no session"
+            consumer.serve_one(send.request, {})
+    broker.serve({})
+
+    assert (named(broker.request()), forgotten(broker.request())) == ({0: 0}, [])
+
+
+def test_partition_that_is_read_no_more_leaves_the_session() -> None:
+    """Given up by hand here; a revocation is the same to the broker."""
+    consumer, broker = reading(3)
+
+    consumer.take(PartitionsAssigned(starts={partition(1): Start(fence=Fence(2), offset=0)}))
+    broker.serve({})
+
+    assert (named(broker.request()), sorted(forgotten(broker.request()))) == ({}, [0, 2])
+    broker.serve({0: batch(0, 5), 1: batch(0, 5)})
+    assert [chunk.partition for chunk in consumer.chunks()] == [partition(1)], "what comes late is nobody's"
+
+
+def test_new_leader_epoch_is_named() -> None:
+    """KIP-320: the broker compares what it was told last."""
+    consumer, broker = reading(2)
+    consumer.leader_epochs[partition(1)] = 4
+    broker.serve({}, errors={0: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+    consumer.advance(500)
+
+    broker.serve({})
+    request = broker.request()
+
+    epochs = {entry.partition: entry.current_leader_epoch for topic in request.topics for entry in topic.partitions}
+    assert epochs[1] == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "named_id"),
+    [(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0), (ErrorCode.INVALID_FETCH_SESSION_EPOCH, SESSION_ID)],
+)
+def test_lost_session_is_begun_again_at_once(code: ErrorCode, named_id: int) -> None:
+    """The broker needed the place, or has missed a request; one that is still there is closed on the way."""
+    _, broker = reading(2)
+
+    broker.refuse(code)
+
+    assert session(broker.request()) == (named_id, 0)
+    assert named(broker.request()) == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ErrorCode.UNKNOWN_TOPIC_ID])
+def test_session_over_topics_that_changed_is_begun_again_with_a_new_picture(code: ErrorCode) -> None:
+    """KIP-516: ids and names do not mix, and an id that the broker does not know is out of date."""
+    consumer, broker = reading(2)
+    before = len(consumer.sent(MetadataRequest))
+
+    broker.refuse(code)
+    assert len(consumer.sent(MetadataRequest)) > before
+    assert consumer.find(FetchRequest) == [], "after a pause"
+    consumer.advance(500)
+
+    assert session(broker.request()) == (SESSION_ID, 0)
+    assert named(broker.request()) == {0: 0, 1: 0}
+
+
+def test_broken_connection_ends_the_session() -> None:
+    """Nobody knows whether the request has arrived."""
+    consumer, broker = reading(2)
+
+    consumer.fail(broker.request(), Failure.DISCONNECTED)
+    consumer.advance(500)
+
+    assert session(broker.request()) == (SESSION_ID, 0)
+    assert named(broker.request()) == {0: 0, 1: 0}
+
+
+def test_fetch_that_is_broken_off_ends_the_session() -> None:
+    """As a broken connection does."""
+    consumer, broker = reading(1)
+
+    consumer.take(Sought(partition=partition(0), fence=Fence(99), offset=50))
+
+    assert session(broker.request()) == (SESSION_ID, 0)
+    assert named(broker.request()) == {0: 50}
+
+
+def test_broker_without_sessions_is_asked_for_everything() -> None:
+    """Session 0 in the answer; each fetch offers one."""
+    consumer = ConsumerDialogue(group_id=None)
+    assign(consumer, 0, 1)
+
+    consumer.serve({0: batch(0, 10)})
+    consumer.serve()
+
+    request = consumer.expect(FetchRequest)
+    assert (session(request), named(request)) == ((0, 0), {0: 10, 1: 0})
+
+
+def test_session_that_the_broker_ends_in_an_answer_is_begun_again() -> None:
+    """Its place was needed for others: another id, or none."""
+    _, broker = reading(2)
+
+    broker.serve({0: batch(0, 10)}, session_id=0)
+
+    assert (session(broker.request()), named(broker.request())) == ((0, 0), {0: 10, 1: 0})
+
+
+def test_topic_that_was_made_anew_is_another_one() -> None:
+    """KIP-516: the old id is forgotten, the new one is named."""
+    consumer, broker = reading(1)
+    consumer.topics["orders"] = (b"again".ljust(16, b"."), 1)
+    broker.serve({}, errors={0: ErrorCode.UNKNOWN_TOPIC_ID})
+    consumer.advance(500)
+
+    request = broker.request()
+
+    assert [(bytes(topic.topic_id)[:5], len(topic.partitions)) for topic in request.topics] == [(b"again", 1)]
+    assert [bytes(topic.topic_id)[:6] for topic in request.forgotten_topics_data] == [b"orders"]
+
+
+def test_topic_whose_id_gets_lost_begins_a_session_by_name() -> None:
+    """KIP-516: from version 13 on there are only ids."""
+    consumer, broker = reading(1)
+    consumer.topics["orders"] = (bytes(16), 1)
+    broker.serve({}, errors={0: ErrorCode.UNKNOWN_TOPIC_ID})
+    consumer.advance(500)
+
+    request = broker.request()
+
+    assert (session(request), named(request), request.forgotten_topics_data) == ((SESSION_ID, 0), {0: 0}, [])
+    assert consumer.find(FetchRequest)[0].max_version == 12
