@@ -86,6 +86,11 @@ class ClientSuite:
         offset_scenarios.asynchronous_commits_keep_their_order(address, protocol)
 
     @both_protocols
+    def test_stored_offsets_are_committed(self, address: str, protocol: str) -> None:
+        """enable.auto.offset.store off."""
+        offset_scenarios.stored_offsets_are_committed(address, protocol)
+
+    @both_protocols
     def test_progress_is_committed_by_itself(self, address: str, protocol: str) -> None:
         """enable.auto.commit."""
         client_scenarios.progress_is_committed_by_itself(address, protocol)

@@ -9,6 +9,7 @@ import pytest
 from kohort import Consumer, OffsetAndMetadata, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from support.client_scenarios import (
+    PATIENCE_SECONDS,
     fresh,
     group_options,
     new_topic,
@@ -17,6 +18,7 @@ from support.client_scenarios import (
     send_values,
     wait_until,
 )
+from support.waiting import until
 
 Ends = list[tuple[KohortError | None, dict[TopicPartition, OffsetAndMetadata]]]
 
@@ -78,3 +80,28 @@ def asynchronous_commits_keep_their_order(bootstrap: str, protocol: str) -> None
         assert threads == {threading.get_ident()}
         with Consumer(**options) as reader:
             assert reader.committed(first) == 499
+
+
+def stored_offsets_are_committed(bootstrap: str, protocol: str) -> None:
+    """What is committed is what was done: at a hand-over, and whoever comes next goes on there."""
+    options = group_options(bootstrap, fresh("stored"), protocol) | {"auto_offset_reset": "earliest"}
+    with new_topic(bootstrap, "stored", 2) as topic:
+        for partition in range(2):
+            send_values(bootstrap, topic, [b"%d" % number for number in range(10)], partition=partition)
+        with Consumer(enable_auto_offset_store=False, **options) as consumer:
+            consumer.subscribe([topic])
+            for record in poll_until(consumer, 20):
+                if record.offset < 4:
+                    consumer.store_offsets(record)
+            with Consumer(enable_auto_offset_store=False, **options) as other:
+                other.subscribe([topic])
+                read: list[int] = []
+                until(
+                    lambda: bool(read),
+                    what="the other's first records",
+                    step=lambda: (read.extend(record.offset for record in other.poll(0.05)), consumer.poll(0.05)),
+                    seconds=PATIENCE_SECONDS,
+                )
+                assert read == [4, 5, 6, 7, 8, 9]
+        with Consumer(**options) as reader:
+            assert reader.committed(partitions_of(topic, 2)) == dict.fromkeys(partitions_of(topic, 2), 4)

@@ -80,11 +80,8 @@ _CONSUMER: Final = (
     Unserved("key.deserializer value.deserializer", _NEEDLESS, "key and value are bytes; decode them where you read"),
     Unserved("rebalance.timeout.ms", _CALLED, "max.poll.interval.ms"),
     Unserved("enable.partition.eof", _LATER, "compare position() with end_offsets()"),
-    Unserved(
-        "enable.auto.offset.store auto.offset.store offset.store.*",
-        _NEEDLESS,
-        "what was handed out counts as processed with the next poll; enable.auto.commit=false commits by hand",
-    ),
+    Unserved("auto.offset.store", _CALLED, "enable.auto.offset.store"),
+    Unserved("offset.store.*", _NEEDLESS, "offsets are kept by the group; keep them yourself with assign and seek"),
     Unserved("auto.commit.enable", _CALLED, "enable.auto.commit"),
     Unserved("offset.commit.cb on.commit default.offset.commit.callback", _NEEDLESS, "commit_async takes a callback"),
     Unserved("rebalance.cb", _NEEDLESS, "subscribe takes on_assigned, on_revoked and on_lost"),

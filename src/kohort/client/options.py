@@ -143,6 +143,12 @@ _MEMBERSHIP: Final = (
 
 _OFFSETS: Final = (
     _switch("enable.auto.commit", True, "Commit what the application has processed."),
+    _switch(
+        "enable.auto.offset.store",
+        True,
+        "What poll has returned counts as processed when it is called again; off: what store_offsets was given "
+        "(librdkafka's option).",
+    ),
     _number("auto.commit.interval.ms", 5_000, "Pause between two automatic commits.", minimum=1),
     _choice(
         "auto.offset.reset",
@@ -264,6 +270,8 @@ class ConsumerSettings:
     group_remote_assignor: str | None
     assignment_strategy: tuple[str, ...]
     enable_auto_commit: bool
+    #: What was handed out counts as processed; otherwise the application says what is.
+    enable_auto_offset_store: bool
     auto_commit_interval_ms: int
     auto_offset_reset: str
     #: The application has said so itself: where it starts is no surprise to it.
@@ -335,6 +343,7 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
         group_remote_assignor=values["group.remote.assignor"],
         assignment_strategy=tuple(values["partition.assignment.strategy"]),
         enable_auto_commit=values["enable.auto.commit"],
+        enable_auto_offset_store=values["enable.auto.offset.store"],
         auto_commit_interval_ms=values["auto.commit.interval.ms"],
         auto_offset_reset=values["auto.offset.reset"],
         is_reset_chosen="auto.offset.reset" in given,

@@ -7,6 +7,7 @@ Source: Kafka's consumer API.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -25,6 +26,7 @@ from kohort.client.consumer.core.exchange import (
     CommitEnded,
     CommittedAsked,
     OffsetsAsked,
+    OffsetsStored,
     PartitionsAsked,
     PositionAsked,
     Sought,
@@ -47,6 +49,9 @@ CommitCallback: TypeAlias = Callable[
 
 class OffsetSide(ReadingSide):
     """The part of a consumer that deals with offsets."""
+
+    #: When the background last heard of what was stored.
+    _stored_s = 0.0
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on reading at that offset.
@@ -88,9 +93,7 @@ class OffsetSide(ReadingSide):
         self, offsets: Committing, message: ConsumerRecord | None, asynchronous: bool, timeout: float
     ) -> Steps[None]:
         if message is not None:
-            if offsets is not None:
-                raise ConfigError("commit cannot be given offsets and a message: one of them is expected")
-            offsets = message
+            offsets = _one_of(offsets, message)
         if asynchronous:
             self.commit_async(offsets)
             return
@@ -108,17 +111,42 @@ class OffsetSide(ReadingSide):
                 self._end()
 
     def _chosen_offsets(self, offsets: Committing) -> Mapping[TopicPartition, Committable]:
+        self._check_group()
+        return self._own_progress() if offsets is None else to_offsets(offsets)
+
+    def _check_group(self) -> None:
         self._check_open()
         if self._settings.group_id is None:
             raise StateError(
                 "there is no group to commit for: create the consumer with group_id, or keep the offsets yourself"
             )
-        return self._own_positions() if offsets is None else to_offsets(offsets)
 
-    def _own_positions(self) -> dict[TopicPartition, int]:
+    def store_offsets(self, offsets: Committing = None, *, message: ConsumerRecord | None = None) -> None:
+        """Say what is done: with enable.auto.offset.store off, automatic commits and `commit()` contain this only.
+
+        May be called from any thread, as often as a record is done: nothing is sent by it.
+
+        Args:
+            offsets: as for `commit`; a record, or a list of records, stands for the offset behind it.
+            message: a record, as confluent-kafka names it.
+
+        Raises:
+            StateError: a partition is not assigned to this consumer (any more), there is no group to commit for, or
+                everything that `poll` returns counts as done.
+        """
+        self._check_group()
+        if not self._progress.is_stored:
+            raise StateError("with enable_auto_offset_store=False the consumer waits to be told what is done")
+        self._progress.store(to_offsets(_one_of(offsets, message)))
+        now_s = time.monotonic()
+        if self._settings.enable_auto_commit and now_s - self._stored_s >= self._progress_every_s:
+            self._stored_s = now_s
+            self._progress.tell(lambda done: self._host.post(OffsetsStored(offsets=done)))
+
+    def _own_progress(self) -> Mapping[TopicPartition, Committable]:
         is_taken = self._begin("commit")
         try:
-            return self._handler.positions()
+            return self._progress.done()
         finally:
             self._end(is_taken)
 
@@ -190,3 +218,9 @@ class OffsetSide(ReadingSide):
             lambda ticket, deadline: PartitionsAsked(topic=topic, ticket=ticket, deadline_ms=deadline), timeout
         )
         return cast("list[int]", found)
+
+
+def _one_of(offsets: Committing, message: ConsumerRecord | None) -> Committing:
+    if offsets is not None and message is not None:
+        raise ConfigError("offsets and a message cannot both be given: one of them is expected")
+    return message if offsets is None else offsets

@@ -21,6 +21,7 @@ from kohort.client.consumer.core.exchange import (
     ConsumerEvent,
 )
 from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.steps import Steps
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.records import with_metadata
@@ -42,14 +43,22 @@ class Rebalancing(Generic[C]):
 
     Args:
         post: takes events for the machine.
-        commits: whether what was consumed of revoked partitions is committed automatically.
+        progress: what the application has done.
+        commits: whether what was done of revoked partitions is committed automatically.
     """
 
     def __init__(
-        self, handler: FetchHandler, deliveries: Deliveries, post: Callable[[ConsumerEvent], None], *, commits: bool
+        self,
+        handler: FetchHandler,
+        deliveries: Deliveries,
+        progress: Progress,
+        post: Callable[[ConsumerEvent], None],
+        *,
+        commits: bool,
     ) -> None:
         self._handler = handler
         self._deliveries = deliveries
+        self._progress = progress
         self._post = post
         self._commits = commits
         self.callbacks: Callbacks[C] = Callbacks()
@@ -67,13 +76,16 @@ class Rebalancing(Generic[C]):
         while self._deliveries.asked:
             wanted = self._deliveries.asked.popleft()
             partitions = self._prepare(wanted)
-            is_final = wanted.kind is CallbackKind.REVOKED and with_progress and self._commits
-            consumed = self._handler.positions(partitions) if is_final else {}
+            commits = wanted.kind is CallbackKind.REVOKED and self._commits
+            consumed = self._progress.done(partitions) if commits and with_progress else {}
             try:
                 yield from self._run(consumer, wanted, partitions)
             finally:
+                if commits and self._progress.is_stored:
+                    # What the callback has finished and stored, too.
+                    consumed = self._progress.done(partitions)
                 if wanted.kind is not CallbackKind.ASSIGNED:
-                    self._handler.forget(partitions)
+                    self._progress.forget(partitions)
                 starts = self._handler.starts(partitions)
                 self._post(CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
 

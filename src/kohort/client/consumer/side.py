@@ -19,6 +19,7 @@ from kohort.client.arguments import to_seconds, to_topics
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.core.exchange import ChunkTaken, CloseAsked, ConsumerEvent, Polled, Sought
 from kohort.client.consumer.deliveries import Deliveries, Signal
+from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.rebalancing import Rebalancing
 from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.turn import Turn
@@ -67,8 +68,13 @@ class ConsumerSide:
             on_crash=self._deliveries.fail,
             farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
         )
+        self._progress = Progress(self._handler, is_stored=not self._settings.enable_auto_offset_store)
         self._rebalancing = Rebalancing[Any](
-            self._handler, self._deliveries, self._host.post, commits=self._settings.enable_auto_commit
+            self._handler,
+            self._deliveries,
+            self._progress,
+            self._host.post,
+            commits=self._settings.enable_auto_commit,
         )
         self._topics: tuple[str, ...] = ()
         self._pattern: str | None = None
@@ -163,13 +169,13 @@ class ConsumerSide:
             self._host.raise_failure()
             return
         try:
-            if with_progress:
+            if with_progress or self._progress.is_stored:
                 self._note_progress()
             ticket: Future[object] = Future()
             self._host.post(CloseAsked(ticket=ticket, deadline_ms=self._host.deadline_ms(timeout)))
             yield from self._serve_steps(ticket, time.monotonic() + timeout + _GRACE_S, with_progress=with_progress)
         finally:
-            self._handler.forget(self._handler.assignment)
+            self._progress.forget(self._handler.assignment)
             self._host.stop(_GRACE_S)
 
     def _is_below_a_call(self) -> bool:
@@ -197,10 +203,13 @@ class ConsumerSide:
 
     @property
     def _has_news(self) -> bool:
-        return self._settings.enable_auto_commit and self._handler.has_moved
+        return self._settings.enable_auto_commit and self._progress.has_news
 
     def _note_progress(self) -> None:
-        self._host.post(Polled(consumed=self._handler.consumed() if self._settings.enable_auto_commit else {}))
+        if self._settings.enable_auto_commit:
+            self._progress.tell(lambda done: self._host.post(Polled(consumed=done)))
+        else:
+            self._host.post(Polled(consumed={}))
 
     def _report_released(self) -> None:
         for partition, start in self._handler.given_way().items():

@@ -90,7 +90,7 @@ class SubscribingSide(ConsumerSide):
                 ticket: Future[object] = Future()
                 self._host.post(Unsubscribed(ticket=ticket, deadline_ms=self._host.deadline_ms(timeout)))
                 yield from self._serve_steps(ticket, time.monotonic() + timeout, with_progress=True)
-            self._handler.forget(self._handler.assignment)
+            self._progress.forget(self._handler.assignment)
             self._topics, self._pattern, self._is_assigned_by_hand = (), None, False
             self._deliveries.forget_trouble()
             self._report_released()
@@ -112,7 +112,7 @@ class SubscribingSide(ConsumerSide):
                 raise StateError("topics are subscribed to; unsubscribe before assigning partitions by hand")
             self._deliveries.drain()
             self._note_progress()
-            self._handler.forget(self._handler.assignment - chosen)
+            self._progress.forget(self._handler.assignment - chosen)
             self._handler.hold(sorted(chosen))
             self._is_assigned_by_hand = bool(chosen)
             self._deliveries.forget_trouble()

@@ -72,6 +72,10 @@ class FetchHandler:
         """The partitions that the application holds."""
         return set(self._held)
 
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether the application holds that partition."""
+        return partition in self._held
+
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions are gained; those that are held already go on as they are."""
         for each in partitions:

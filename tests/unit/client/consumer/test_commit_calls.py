@@ -177,3 +177,92 @@ def test_revocation_callback_of_close_may_commit(address: str) -> None:
 
     with Consumer(bootstrap_servers=address, group_id="last") as consumer:
         assert consumer.committed(FIRST) == 5
+
+
+# -- stored offsets ---------------------------------------------------------------------------------------------------
+
+
+def storing(address: str, group: str, **options: Any) -> Consumer:
+    made = Consumer(
+        bootstrap_servers=address,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_offset_store=False,
+        **options,
+    )
+    made.assign([FIRST, SECOND])
+    return made
+
+
+def committed(address: str, group: str) -> dict[TopicPartition, int | None]:
+    with Consumer(bootstrap_servers=address, group_id=group) as reader:
+        return reader.committed([FIRST, SECOND])
+
+
+def test_only_what_is_stored_is_committed(address: str) -> None:
+    """By close, by the interval, by a commit without offsets; reading commits nothing."""
+    with storing(address, "by close") as consumer:
+        until(lambda: bool(consumer.poll(0.1)), what="a record")
+        consumer.poll(0)
+    assert committed(address, "by close") == {FIRST: None, SECOND: None}
+    with storing(address, "by close") as consumer:
+        (found,) = consumer.consume(1, 10)
+        consumer.store_offsets(found)
+        consumer.store_offsets({SECOND: OffsetAndMetadata(0, "nothing yet")})
+    assert committed(address, "by close") == {FIRST: 1, SECOND: 0}
+
+    with storing(address, "by interval", auto_commit_interval_ms=50) as consumer:
+        # Nobody polls meanwhile: what is done is done.
+        consumer.store_offsets({FIRST: 1})
+        until(lambda: consumer.committed(FIRST) == 1, what="an automatic commit")
+
+    with storing(address, "by commit", enable_auto_commit=False) as consumer:
+        consumer.store_offsets(message=record(0, 0))
+        consumer.commit()
+        consumer.store_offsets({FIRST: 0})
+    assert committed(address, "by commit") == {FIRST: 1, SECOND: None}
+
+
+def test_application_that_fails_has_done_what_it_stored(address: str) -> None:
+    """The record at which it failed is read again, the ones before it are not."""
+    with pytest.raises(ZeroDivisionError), storing(address, "failing") as consumer:
+        consumer.store_offsets({FIRST: 1})
+        raise ZeroDivisionError
+
+    assert committed(address, "failing") == {FIRST: 1, SECOND: None}
+
+
+def test_many_threads_may_store(address: str) -> None:
+    """Each its own partition; what each stored last is committed."""
+
+    def work(consumer: Consumer, partition: TopicPartition) -> None:
+        for offset in range(1, 2_000):
+            consumer.store_offsets({partition: offset})
+
+    with storing(address, "threads", auto_commit_interval_ms=10) as consumer:
+        workers = [threading.Thread(target=work, args=(consumer, each)) for each in (FIRST, SECOND)]
+        for worker in workers:
+            worker.start()
+        until(lambda: not any(worker.is_alive() for worker in workers), what="the end", step=lambda: consumer.poll(0))
+
+    assert committed(address, "threads") == {FIRST: 1_999, SECOND: 1_999}
+
+
+def test_storing_is_refused_where_it_makes_no_sense(consumer: Consumer, address: str) -> None:
+    """One sentence each; nothing of a refused call is stored."""
+    with pytest.raises(StateError, match="enable_auto_offset_store=False"):
+        consumer.store_offsets({FIRST: 1})
+    with storing(address, "refused") as storer:
+        with pytest.raises(StateError, match="orders-7 is not assigned"):
+            storer.store_offsets({FIRST: 1, TopicPartition("orders", 7): 1})
+        with pytest.raises(TypeError, match="a mapping is expected"):
+            storer.store_offsets()
+        with pytest.raises(ConfigError, match="one of them is expected"):
+            storer.store_offsets({FIRST: 1}, message=record(0, 0))
+    with pytest.raises(StateError, match="closed"):
+        storer.store_offsets({FIRST: 1})
+    assert committed(address, "refused") == {FIRST: None, SECOND: None}
+    with Consumer(bootstrap_servers=address, enable_auto_offset_store=False) as alone:
+        alone.assign([FIRST])
+        with pytest.raises(StateError, match="no group to commit for"):
+            alone.store_offsets({FIRST: 1})

@@ -19,9 +19,10 @@ from kohort.client.consumer.core.exchange import (
     Trouble,
 )
 from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.rebalancing import Callbacks, Rebalancing
 from kohort.client.fetch.fetch_handler import FetchHandler
-from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode
+from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, StateError
 from kohort.ids import TopicPartition
 from support.consumer_dialogue import batch, orders
 
@@ -29,12 +30,13 @@ from support.consumer_dialogue import batch, orders
 class Side:
     """Handler, deliveries and callbacks of one consumer, without a thread."""
 
-    def __init__(self, *, commits: bool = True) -> None:
+    def __init__(self, *, commits: bool = True, is_stored: bool = False) -> None:
         self.handler = FetchHandler()
         self.deliveries = Deliveries(self.handler, member_id="m-1", signal=threading.Event())
+        self.progress = Progress(self.handler, is_stored=is_stored)
         self.posted: list[ConsumerEvent] = []
         self.rebalancing: Rebalancing[Side] = Rebalancing(
-            self.handler, self.deliveries, self.posted.append, commits=commits
+            self.handler, self.deliveries, self.progress, self.posted.append, commits=commits
         )
         self.called: list[tuple[str, list[TopicPartition], set[TopicPartition]]] = []
         self.rebalancing.callbacks = Callbacks(
@@ -258,3 +260,40 @@ def test_data_of_an_old_reading_gives_its_memory_back() -> None:
     deliveries.drain()
 
     assert sum(handler.released_bytes().values()) == len(records)
+
+
+@pytest.mark.parametrize("with_progress", [True, False])
+def test_stored_offsets_are_reported_in_place_of_positions(with_progress: bool) -> None:
+    """enable.auto.offset.store off: what the application says is done, even if it ends by an exception."""
+    side = Side(is_stored=True)
+    side.ask(CallbackKind.ASSIGNED, 0, 1)
+    side.read(0, 5)
+    side.read(1, 5)
+    side.progress.store({orders(0)[0]: 3})
+
+    assert side.ask(CallbackKind.REVOKED, 0, 1, with_progress=with_progress).consumed == {orders(0)[0]: 3}
+
+
+def test_what_the_revocation_callback_stores_is_reported() -> None:
+    """It finishes what is under way."""
+    side = Side(is_stored=True)
+    side.ask(CallbackKind.ASSIGNED, 0)
+    side.read(0, 5)
+    side.progress.store({orders(0)[0]: 3})
+    side.rebalancing.callbacks = Callbacks(on_revoked=lambda side, given: side.progress.store({given[0]: 5}))
+
+    assert side.ask(CallbackKind.REVOKED, 0).consumed == {orders(0)[0]: 5}
+
+
+def test_what_was_stored_of_a_partition_goes_with_it() -> None:
+    """Whoever gets it back starts from what the group has committed, not from what he once stored."""
+    side = Side(is_stored=True)
+    side.ask(CallbackKind.ASSIGNED, 0)
+    side.progress.store({orders(0)[0]: 3})
+    side.ask(CallbackKind.REVOKED, 0)
+    with pytest.raises(StateError, match="orders-0 is not assigned"):
+        side.progress.store({orders(0)[0]: 4})
+    side.ask(CallbackKind.ASSIGNED, 0)
+
+    assert not side.progress.has_news
+    assert side.progress.done() == {}

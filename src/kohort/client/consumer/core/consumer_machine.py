@@ -21,6 +21,7 @@ from kohort.client.consumer.core.exchange import (
     CommittedAsked,
     ConsumerEvent,
     OffsetsAsked,
+    OffsetsStored,
     PartitionsAsked,
     PartitionsAssigned,
     Paused,
@@ -120,7 +121,7 @@ class ConsumerMachine:
                 self._on_answer(event, now_ms)
             case DeadlineReached():
                 pass
-            case Polled() | CallbackStarted() | CallbackDone() | CommitAsked() | ChunkTaken():
+            case Polled() | OffsetsStored() | CallbackStarted() | CallbackDone() | CommitAsked() | ChunkTaken():
                 self._on_progress(event, now_ms)
             case Subscribed() | Unsubscribed() | PartitionsAssigned() | Sought() | Paused() | CloseAsked():
                 self._on_change(event, now_ms)
@@ -183,13 +184,15 @@ class ConsumerMachine:
     # -- events of the application ------------------------------------------------------------------------------------
 
     def _on_progress(
-        self, event: Polled | CallbackStarted | CallbackDone | CommitAsked | ChunkTaken, now_ms: int
+        self, event: Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | ChunkTaken, now_ms: int
     ) -> None:
         match event:
             case Polled(consumed=consumed):
                 self._note_consumed(consumed, now_ms)
                 if self._member is not None:
                     self._member.on_polled(now_ms)
+            case OffsetsStored(offsets=offsets):
+                self._note_consumed(offsets, now_ms)
             case ChunkTaken(sizes=sizes):
                 self._sender.buffer.release(sizes)
             case CallbackStarted():

@@ -84,6 +84,13 @@ class Polled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsStored:
+    """The application has done what is below these offsets, wherever it is now."""
+
+    offsets: Mapping[TopicPartition, Committable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTaken:
     """So many bytes of these partitions' fetched data are not held any more."""
 
@@ -178,6 +185,7 @@ ConsumerEvent = (
     | Sought
     | Paused
     | Polled
+    | OffsetsStored
     | ChunkTaken
     | CallbackStarted
     | CallbackDone
