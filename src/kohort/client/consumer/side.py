@@ -8,12 +8,14 @@ Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading r
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 from uuid import uuid4
+from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
@@ -36,6 +38,20 @@ _PROGRESS_S: Final = 0.1
 _GRACE_S: Final = 2.0
 #: What a consumer that nobody closed has to leave its group in the background.
 _FORGOTTEN_S: Final = 5.0
+
+
+#: The consumers of this process: in a fork of it they are closed.
+_sides: Final[WeakSet[ConsumerSide]] = WeakSet()
+
+
+def _close_all_in_child() -> None:
+    for side in _sides:
+        side._is_closed = True
+        side._why_closed = "this consumer belongs to another process; create a new one after a fork"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all_in_child)
 
 
 class ConsumerSide:
@@ -81,6 +97,8 @@ class ConsumerSide:
         self._is_assigned_by_hand = False
         self._turn = Turn()
         self._is_closed = False
+        self._why_closed = "this consumer is closed; create a new one"
+        _sides.add(self)
         self._is_woken = False
         #: Asked for below a call of the same thread, by a signal handler: it is carried out when that call ends.
         self._late_close_s: float | None = None
@@ -224,7 +242,7 @@ class ConsumerSide:
     def _check_open(self) -> None:
         # `close` runs callbacks, too, and those may commit and ask.
         if self._is_closed and not (self._rebalancing.is_in_callback and self._turn.is_mine):
-            raise StateError("this consumer is closed; create a new one")
+            raise StateError(self._why_closed)
 
     def _begin(self, what: str) -> bool:
         """Begin a short call; whether it has taken the turn, which `_end` wants to know."""
