@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kohort.client.admin.admin import Admin
     from kohort.client.consumer.consumer import Consumer
     from kohort.client.producer.producer import Producer
-    from kohort.client.records import ConsumerRecord, OffsetAndMetadata, RecordMetadata
+    from kohort.client.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, Rebalance, RecordMetadata
     from kohort.ids import TopicPartition
 
 __version__ = "0.1.0"
@@ -29,7 +29,9 @@ __all__ = [
     "Producer",
     "Admin",
     "ConsumerRecord",
+    "GroupMetadata",
     "OffsetAndMetadata",
+    "Rebalance",
     "RecordMetadata",
     "TopicPartition",
     "errors",
@@ -41,7 +43,9 @@ _HOMES = {
     "Producer": "kohort.client.producer.producer",
     "Admin": "kohort.client.admin.admin",
     "ConsumerRecord": "kohort.client.records",
+    "GroupMetadata": "kohort.client.records",
     "OffsetAndMetadata": "kohort.client.records",
+    "Rebalance": "kohort.client.records",
     "RecordMetadata": "kohort.client.records",
     "TopicPartition": "kohort.ids",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,6 +51,38 @@ def callbacks_may_ask_and_commit(bootstrap: str, protocol: str) -> None:
         }
         with Consumer(**options) as reader:
             assert reader.committed([first, second]) == {first: 1, second: 1}
+
+
+def rebalances_have_a_reason(bootstrap: str, protocol: str, lines: Callable[[], list[str]]) -> None:
+    """`last_rebalance`, inside callbacks and after them; what `enforce_rebalance` does; who the member is."""
+    group = fresh("reason")
+    told: list[tuple[str, str]] = []
+
+    def note(consumer: Consumer, _: list[TopicPartition]) -> None:
+        assert consumer.last_rebalance is not None
+        told.append((consumer.last_rebalance.kind, consumer.last_rebalance.reason))
+
+    with new_topic(bootstrap, "reason", 2) as topic, Consumer(**group_options(bootstrap, group, protocol)) as consumer:
+        assert consumer.last_rebalance is None
+        assert consumer.group_metadata().generation_id == -1
+        with pytest.raises(StateError, match="subscribe"):
+            consumer.enforce_rebalance()
+        consumer.subscribe([topic], on_assigned=note, on_revoked=note)
+        wait_until(lambda: len(told) == 1, "the assignment", consumer)
+        assert told[0][0] == "assigned"
+        identity = consumer.group_metadata()
+        assert identity == (group, consumer.group_epoch, consumer.member_id, None)
+        consumer.enforce_rebalance("because we want to")
+        if protocol == "consumer":
+            wait_until(lambda: any("has no effect" in line for line in lines()), "a warning", consumer)
+            assert "at member epoch" in told[0][1]
+        else:
+            wait_until(lambda: consumer.group_epoch > identity.generation_id, "a new generation", consumer)
+            assert told[0][1] == "topics were subscribed to"
+            if protocol == "classic":
+                wait_until(lambda: len(told) == 3, "everything is assigned anew", consumer)
+                assert told[1:] == [("revoked", "because we want to"), ("assigned", "because we want to")]
+    assert told[-1] == ("revoked", "this member leaves")
 
 
 def revoked_partitions_that_were_never_read_have_a_position(bootstrap: str, protocol: str) -> None:

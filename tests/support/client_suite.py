@@ -50,6 +50,13 @@ class ClientSuite:
         """position, committed, end_offsets, seek, pause and commit in on_assigned and on_revoked."""
         callback_scenarios.callbacks_may_ask_and_commit(address, protocol)
 
+    @all_modes
+    def test_rebalances_have_a_reason(self, address: str, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+        """last_rebalance, enforce_rebalance, group_metadata."""
+        callback_scenarios.rebalances_have_a_reason(
+            address, protocol, lambda: [record.getMessage() for record in caplog.records]
+        )
+
     @both_protocols
     def test_callbacks_refuse_what_would_turn_in_a_circle(self, address: str, protocol: str) -> None:
         """poll, subscribe, assign, unsubscribe and close in a callback."""

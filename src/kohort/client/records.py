@@ -35,6 +35,28 @@ class ConsumerRecord(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+class GroupMetadata(NamedTuple):
+    """A member of a group, as others have to name it."""
+
+    group_id: str
+    #: Epoch of the member; classic: generation of the group; -1 while it is no member.
+    generation_id: int
+    member_id: str
+    #: Name of a static member; `None` for a dynamic one.
+    group_instance_id: str | None
+
+
+class Rebalance(NamedTuple):
+    """A change of what a member reads."""
+
+    #: assigned, revoked or lost.
+    kind: str
+    #: In order.
+    partitions: tuple[TopicPartition, ...]
+    #: As far as the member knows: brokers say only that there is a rebalance; `kohort group history` knows why.
+    reason: str
+
+
 class OffsetAndMetadata(NamedTuple):
     """What a group remembers of a partition: the next offset to read, and what the committer wants to keep beside it.
 

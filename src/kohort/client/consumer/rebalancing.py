@@ -8,10 +8,11 @@ Source: the consumer threading refactor (CTR): callbacks run in the polling thre
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from inspect import isawaitable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from kohort.client.consumer.core.exchange import (
     CallbackDone,
@@ -24,10 +25,13 @@ from kohort.client.consumer.deliveries import Deliveries
 from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.steps import Steps
 from kohort.client.fetch.fetch_handler import FetchHandler
-from kohort.client.records import with_metadata
+from kohort.client.records import Rebalance, with_metadata
 from kohort.ids import TopicPartition
 
 C = TypeVar("C")
+_LOG: Final = logging.getLogger("kohort.client")
+#: Partitions that a line of the log names.
+_SHOWN: Final = 10
 
 
 class Callbacks(NamedTuple, Generic[C]):
@@ -62,6 +66,8 @@ class Rebalancing(Generic[C]):
         self._post = post
         self._commits = commits
         self.callbacks: Callbacks[C] = Callbacks()
+        #: The change of the assignment that was begun last.
+        self.last: Rebalance | None = None
         #: The application's code is running below us.
         self.is_in_callback = False
 
@@ -79,6 +85,7 @@ class Rebalancing(Generic[C]):
             commits = wanted.kind is CallbackKind.REVOKED and self._commits
             consumed = self._progress.done(partitions) if commits and with_progress else {}
             try:
+                self._note(wanted, partitions)
                 yield from self._run(consumer, wanted, partitions)
             finally:
                 if commits and self._progress.is_stored:
@@ -104,6 +111,13 @@ class Rebalancing(Generic[C]):
             return list(wanted.partitions)
         # Their data stays until the callback has returned, for what it asks of positions; nobody polls meanwhile.
         return sorted(self._handler.assignment.intersection(wanted.partitions))
+
+    def _note(self, wanted: CallbackWanted, partitions: list[TopicPartition]) -> None:
+        if not partitions:
+            return
+        self.last = Rebalance(wanted.kind.value, tuple(partitions), wanted.reason)
+        shown = ", ".join(map(str, partitions[:_SHOWN])) + (", ..." if len(partitions) > _SHOWN else "")
+        _LOG.info("%s %s: %s", wanted.kind.value, shown, wanted.reason)
 
     def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> Steps[None]:
         match wanted.kind:

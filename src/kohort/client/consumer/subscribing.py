@@ -13,11 +13,12 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from kohort.client.arguments import to_callback, to_partitions, to_seconds, to_topics
-from kohort.client.consumer.core.exchange import PartitionsAssigned, Paused, Subscribed, Unsubscribed
+from kohort.client.consumer.core.exchange import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.consumer.rebalancing import Callbacks
 from kohort.client.consumer.side import ConsumerSide
 from kohort.client.consumer.steps import Steps
+from kohort.client.records import GroupMetadata, Rebalance
 from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition
 
@@ -142,6 +143,40 @@ class SubscribingSide(ConsumerSide):
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
         return self._handler.paused()
+
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Have the group rebalance, e.g. because an assignor of one's own would decide otherwise by now.
+
+        Classic: this member joins again, at its next `poll`, and the reason goes to the broker, which tells it in its
+        history. The consumer protocol knows no such thing: a line of warning, and no effect, as with Kafka's consumer.
+
+        Raises:
+            StateError: no topics are subscribed to.
+        """
+        self._check_open()
+        if reason is not None and not isinstance(reason, str):
+            raise TypeError(f"reason is {reason!r}; expected a text that says why")
+        if not self._is_subscribed:
+            raise StateError("there is no group to rebalance: subscribe to topics first")
+        self._host.post(RebalanceEnforced(reason=reason or "enforced by the application"))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, in Kafka's words; generation -1 while it is none.
+
+        Raises:
+            StateError: there is no group.
+        """
+        if self._settings.group_id is None:
+            raise StateError("there is no group: create the consumer with group_id")
+        identity = self._deliveries.identity
+        return GroupMetadata(
+            self._settings.group_id, identity.epoch, identity.member_id, self._settings.group_instance_id
+        )
+
+    @property
+    def last_rebalance(self) -> Rebalance | None:
+        """What was assigned, revoked or lost last, and why; inside a callback the one that it is called for."""
+        return self._rebalancing.last
 
     @property
     def member_id(self) -> str:

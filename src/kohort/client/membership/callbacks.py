@@ -49,9 +49,11 @@ class Callbacks:
         """Whether the application is in the callback that is wanted."""
         return self._open is not None and self._open.is_running
 
-    def ask(self, kind: CallbackKind, partitions: set[TopicPartition], now_ms: int) -> None:
+    def ask(self, kind: CallbackKind, partitions: set[TopicPartition], reason: str, now_ms: int) -> None:
         """Ask, in place of any before."""
-        wanted = CallbackWanted(number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)))
+        wanted = CallbackWanted(
+            number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)), reason=reason
+        )
         self._next_number += 1
         self._open = _Open(wanted=wanted, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
         self._requests.deliver(wanted)

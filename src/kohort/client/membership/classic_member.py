@@ -9,15 +9,15 @@ KIP-345, KIP-814; cooperative rebalancing: KIP-429.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.membership.host import Later
 from kohort.client.membership.leading import Leading
-from kohort.client.membership.member import Member
+from kohort.client.membership.matching import Matching
+from kohort.client.membership.member import Member, by_topic
 from kohort.client.membership.states import ACTIVE, MemberState, Step
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode, ProtocolError
@@ -32,6 +32,8 @@ from kohort.wire.schema import Message
 PROTOCOL_TYPE = "consumer"
 #: JoinGroup is answered when the rebalance ends; so much later at the most.
 _JOIN_MARGIN_MS = 5_000
+#: Characters of a reason that brokers take (KIP-800).
+_LONGEST_REASON = 255
 #: The first version of JoinGroup that knows static members.
 _FIRST_STATIC = 5
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
@@ -52,8 +54,7 @@ class ClassicMember(Member):
     #: What the leader gave, while something has to be given up for it first; `None` otherwise.
     _target: Set[TopicPartition] | None = None
     _attempts: int = 0
-    #: The cluster's picture in which the pattern was last looked for.
-    _matched_generation: int = 0
+    _matching: Matching
 
     # -- what to do -----------------------------------------------------------------------------------------------
 
@@ -93,26 +94,29 @@ class ClassicMember(Member):
 
     def on_topics_changed(self, now_ms: int) -> None:
         """Join again with the new subscription."""
-        self._must_rejoin = True
-        self._matched_generation = 0
+        self._must_rejoin, self._why = True, "the subscription has changed"
+        self._matching.restart()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Join again, once; the reason goes with it."""
+        if self.epoch >= 0:
+            self._must_rejoin, self._why = True, reason
 
     def _knows_topics(self) -> bool:
         """Look what the pattern means by now; `False` while nobody has said which topics there are."""
         if self.pattern is None:
             return True
-        if self._cluster.knows_all and self._matched_generation != self._cluster.generation:
-            self._matched_generation = self._cluster.generation
-            matches = re.compile(self.pattern).fullmatch
-            found = tuple(
-                sorted(
-                    topic.name
-                    for topic in self._cluster.topics.values()
-                    if topic.error is ErrorCode.NONE and not topic.is_internal and matches(topic.name)
-                )
-            )
-            self._must_rejoin = self._must_rejoin or (self.topics != found and self.epoch >= 0)
+        found = self._matching.look(self.pattern)
+        if found is not None:
+            if self.topics != found and self.epoch >= 0:
+                self._want_rejoin("other topics match the pattern")
             self.topics = found
-        return self._matched_generation > 0
+        return self._matching.is_known
+
+    def _want_rejoin(self, why: str) -> None:
+        """Join again when the member is at rest; a callback that is under way is waited for first."""
+        if not self._must_rejoin:
+            self._must_rejoin, self._why = True, why
 
     def followed_topics(self) -> set[str]:
         """A leader follows what anybody in the group subscribes to."""
@@ -133,7 +137,8 @@ class ClassicMember(Member):
         return self._heard_ms + self._settings.session_timeout_ms
 
     def _check_rejoin(self, now_ms: int) -> None:
-        self._must_rejoin = self._must_rejoin or self._leading.has_changed()
+        if self._leading.has_changed():
+            self._want_rejoin("topics have changed, and this member leads")
         if not self._must_rejoin:
             return
         self._must_rejoin = False
@@ -150,8 +155,9 @@ class ClassicMember(Member):
         self._drop_request()
         target, self._target = self._target, None
         # KIP-429: what was given up is handed on in the rebalance that this member begins then.
-        self._must_rejoin = target is not None
+        self._must_rejoin = False
         if target is not None:
+            self._want_rejoin("what this member has given up is to be handed on")
             self._take(target - self.owned, now_ms)
         else:
             self._due_ms = now_ms
@@ -167,7 +173,7 @@ class ClassicMember(Member):
     def _forget_membership(self) -> None:
         self.epoch = -1
         self._target = None
-        self._leading = Leading(self._cluster)
+        self._leading, self._matching = Leading(self._cluster), Matching(self._cluster)
         self._must_rejoin = False
         self._due_ms = 0
         self._drop_request()
@@ -200,7 +206,7 @@ class ClassicMember(Member):
         assert self._is_cooperative or not self.owned, "an eager member joins with nothing"
         subscription = encode_subscription(
             list(self.topics),
-            owned_partitions=_by_topic(sorted(self.owned)),
+            owned_partitions=by_topic(self.owned),
             generation_id=self.epoch if self.owned else -1,
             rack_id=self._settings.client_rack or None,
         )
@@ -211,6 +217,7 @@ class ClassicMember(Member):
             member_id=self.member_id,
             group_instance_id=self._settings.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
+            reason=self._why[:_LONGEST_REASON],
             protocols=[
                 JoinGroupRequestProtocol(name=name, metadata=subscription)
                 for name in self._settings.assignment_strategy
@@ -345,8 +352,8 @@ class ClassicMember(Member):
             self._attempts = 0
             self._lookup.works()
             self._heard_ms = now_ms
-            # Noted only: a callback that is under way is waited for first.
-            self._must_rejoin = self._must_rejoin or code is ErrorCode.REBALANCE_IN_PROGRESS
+            if code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._want_rejoin("the group rebalances: a member came, went, fell silent or changed its subscription")
         elif code in _UNKNOWN:
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
@@ -385,10 +392,3 @@ class ClassicMember(Member):
                 then(now_ms)
 
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    return by_topic

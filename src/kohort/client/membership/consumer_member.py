@@ -14,7 +14,7 @@ from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.membership.host import Later
-from kohort.client.membership.member import Member
+from kohort.client.membership.member import Member, by_topic
 from kohort.client.membership.states import ACTIVE, MemberState
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode
@@ -94,6 +94,13 @@ class ConsumerMember(Member):
         self._has_new_topics = True
         self._due_ms = now_ms
 
+    def enforce_rebalance(self, reason: str) -> None:
+        """Warn: in this protocol the coordinator alone decides when to assign anew, as for Kafka's own consumer."""
+        self._requests.warn(
+            f"a rebalance of group {self.group_id} was asked for ({reason}): in the consumer protocol that has no "
+            "effect, the coordinator decides"
+        )
+
     def _wants_heartbeat(self, now_ms: int) -> bool:
         return self._in_flight is None and now_ms >= self._due_ms and self._may_join()
 
@@ -156,12 +163,9 @@ class ConsumerMember(Member):
         return "" if self.pattern is None and self._has_said_pattern else self.pattern
 
     def _owned_by_id(self) -> list[RequestPartitions]:
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in sorted(self.owned):
-            by_topic.setdefault(topic, []).append(partition)
         return [
             RequestPartitions(topic_id=self._ids[topic], partitions=partitions)
-            for topic, partitions in by_topic.items()
+            for topic, partitions in by_topic(self.owned).items()
         ]
 
     def _on_answer(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
@@ -185,6 +189,8 @@ class ConsumerMember(Member):
         if not self._has_news and not self._has_new_topics:
             self._due_ms = now_ms + self._interval_ms
         if response.assignment is not None:
+            if self._after_leave is None:
+                self._why = f"the coordinator's assignment at member epoch {self.epoch}"
             self._target = {
                 TopicId(topic.topic_id): tuple(topic.partitions) for topic in response.assignment.topic_partitions
             }

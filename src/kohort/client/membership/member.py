@@ -9,6 +9,7 @@ Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the me
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -79,6 +80,8 @@ class Member(ABC):
         self._heard_ms = 0
         self._has_assignment = False
         self._told: Identity | None = None
+        #: Why the member rebalances, as far as it knows: brokers do not say.
+        self._why = "topics were subscribed to"
 
     # -- protocol -------------------------------------------------------------------------------------------------
 
@@ -93,6 +96,10 @@ class Member(ABC):
     @abstractmethod
     def on_topics_changed(self, now_ms: int) -> None:
         """The application subscribes to other topics."""
+
+    @abstractmethod
+    def enforce_rebalance(self, reason: str) -> None:
+        """The application wants the group to rebalance, and says why."""
 
     @abstractmethod
     def _after_revocation(self, now_ms: int) -> None:
@@ -124,6 +131,7 @@ class Member(ABC):
         if self.state is MemberState.FATAL:
             self._move(Step.LEFT)
         if self.state is MemberState.UNSUBSCRIBED:
+            self._why = "topics were subscribed to"
             self._move(Step.SUBSCRIBED)
             self._forget_membership()
         elif is_new:
@@ -176,7 +184,7 @@ class Member(ABC):
         if self.state is MemberState.UNSUBSCRIBED:
             then(now_ms)
             return
-        self._after_leave = then
+        self._after_leave, self._why = then, "this member leaves"
         if self.state in (MemberState.STABLE, MemberState.ASSIGNING_PARTITIONS, MemberState.PREPARING_REBALANCE):
             self._take_half_gained()
             if self.owned:
@@ -200,7 +208,7 @@ class Member(ABC):
         # Not dropped: a callback that asks for positions has to find them. Nor given back, should the coordinator want
         # that meanwhile: the application may be on its way into the callback already.
         self._host.pause_reading(sorted(partitions))
-        self.callbacks.ask(CallbackKind.REVOKED, partitions, now_ms)
+        self.callbacks.ask(CallbackKind.REVOKED, partitions, self._why, now_ms)
 
     def _on_revoked(self, partitions: set[TopicPartition], now_ms: int) -> None:
         self._move(Step.ACKNOWLEDGED)
@@ -253,7 +261,7 @@ class Member(ABC):
         if partitions:
             self._round += 1
             self._move(Step.GAINED)
-            self.callbacks.ask(CallbackKind.ASSIGNED, partitions, now_ms)
+            self.callbacks.ask(CallbackKind.ASSIGNED, partitions, self._why, now_ms)
         elif self.state is not MemberState.STABLE:
             self._move(Step.SETTLED)
 
@@ -273,8 +281,9 @@ class Member(ABC):
             return
         self._requests.warn(f"member {self.member_id} of group {self.group_id} lost its partitions: {why}")
         self._drop_everything(Step.LOST)
+        self._why = f"after a loss: {why}"
         if self.owned:
-            self.callbacks.ask(CallbackKind.LOST, self.owned, now_ms)
+            self.callbacks.ask(CallbackKind.LOST, self.owned, why, now_ms)
         else:
             self._on_loss_acknowledged(now_ms)
 
@@ -308,7 +317,7 @@ class Member(ABC):
             return
         self._drop_everything(Step.REFUSED)
         if self.owned:
-            self.callbacks.ask(CallbackKind.LOST, self.owned, now_ms)
+            self.callbacks.ask(CallbackKind.LOST, self.owned, code.name, now_ms)
             self.owned.clear()
         self._host.on_trouble(error, is_fatal=True)
         self._finish_leave(now_ms)
@@ -368,3 +377,11 @@ class Member(ABC):
         if new is None:
             raise InvariantViolation(f"a member in state {self.state.value} cannot take the step {step.value}")
         self.state = new
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic -> its partitions, all in order."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        found.setdefault(topic, []).append(partition)
+    return found

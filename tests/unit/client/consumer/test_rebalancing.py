@@ -48,8 +48,13 @@ class Side:
     def note(self, what: str, partitions: list[TopicPartition]) -> None:
         self.called.append((what, partitions, self.handler.assignment))
 
+    def wanted(self, kind: CallbackKind, *partitions: int, number: int) -> CallbackWanted:
+        return CallbackWanted(number=number, kind=kind, partitions=tuple(orders(*partitions)), reason="a test")
+
     def ask(self, kind: CallbackKind, *partitions: int, number: int = 1, with_progress: bool = True) -> CallbackDone:
-        self.deliveries.deliver(CallbackWanted(number=number, kind=kind, partitions=tuple(orders(*partitions))))
+        self.deliveries.deliver(
+            CallbackWanted(number=number, kind=kind, partitions=tuple(orders(*partitions)), reason="a test")
+        )
         self.deliveries.drain()
         for _ in self.rebalancing.answer(self, with_progress=with_progress):
             raise AssertionError("nothing here is to be awaited")
@@ -143,12 +148,29 @@ def test_loss_takes_the_place_of_callbacks_that_have_not_begun() -> None:
     """What was to be given up is gone: `on_revoked` would commit what belongs to others."""
     side = Side()
     side.ask(CallbackKind.ASSIGNED, 0, 1)
-    side.deliveries.deliver(CallbackWanted(number=2, kind=CallbackKind.REVOKED, partitions=tuple(orders(1))))
+    side.deliveries.deliver(
+        CallbackWanted(number=2, kind=CallbackKind.REVOKED, partitions=tuple(orders(1)), reason="others")
+    )
 
     side.ask(CallbackKind.LOST, 0, 1, number=3)
 
     assert [what for what, _, _ in side.called] == ["assigned", "lost"]
     assert side.called[-1][1] == orders(0, 1)
+
+
+def test_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """One line, which names some of many partitions."""
+    side = Side()
+    with caplog.at_level("INFO", "kohort.client"):
+        side.ask(CallbackKind.ASSIGNED, 0, 1)
+        side.ask(CallbackKind.LOST, *range(2, 5), number=2)
+        side.ask(CallbackKind.ASSIGNED, *range(12), number=3)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "assigned orders-0, orders-1: a test",
+        f"assigned {', '.join(f'orders-{index}' for index in range(10))}, ...: a test",
+    ]
+    assert side.rebalancing.last == ("assigned", tuple(orders(*range(12))), "a test")
 
 
 def test_data_of_revoked_partitions_waits_for_the_callback() -> None:

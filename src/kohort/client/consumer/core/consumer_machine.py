@@ -27,6 +27,7 @@ from kohort.client.consumer.core.exchange import (
     Paused,
     Polled,
     PositionAsked,
+    RebalanceEnforced,
     Recovered,
     Sought,
     Start,
@@ -125,6 +126,9 @@ class ConsumerMachine:
                 self._on_progress(event, now_ms)
             case Subscribed() | Unsubscribed() | PartitionsAssigned() | Sought() | Paused() | CloseAsked():
                 self._on_change(event, now_ms)
+            case RebalanceEnforced(reason=reason):
+                if self._member is not None:
+                    self._member.enforce_rebalance(reason)
             case CommittedAsked():
                 self._lookups.on_committed(event, now_ms)
             case OffsetsAsked():

@@ -50,6 +50,13 @@ class Unsubscribed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RebalanceEnforced:
+    """The application wants its group to rebalance."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAssigned:
     """The application has chosen its partitions by hand, in place of those before."""
 
@@ -181,6 +188,7 @@ class CloseAsked:
 ConsumerEvent = (
     Subscribed
     | Unsubscribed
+    | RebalanceEnforced
     | PartitionsAssigned
     | Sought
     | Paused
@@ -215,6 +223,8 @@ class CallbackWanted:
     number: int
     kind: CallbackKind
     partitions: tuple[TopicPartition, ...]
+    #: Why, as far as the member knows.
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
