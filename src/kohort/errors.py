@@ -8,7 +8,6 @@ Source: Apache Kafka's error codes; architecture rule 15.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from kohort.errorcodes import ErrorCode as ErrorCode  # noqa: PLC0414  # handed on: callers know it from here
 
@@ -118,6 +117,8 @@ class UnknownOptionError(ConfigError):
     """An option that does not exist; says `why`, or names the nearest one that does."""
 
     def __init__(self, name: str, known: Iterable[str], *, what: str = "option", why: str | None = None) -> None:
+        from difflib import get_close_matches
+
         self.name = name
         self.nearest = next(iter(get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
         self.what = what
