@@ -103,18 +103,14 @@ _PRODUCER: Final = (
         _NEEDLESS,
         "max.block.ms bounds send and delivery.timeout.ms a record; flush and close take a timeout",
     ),
-    Unserved("partitioner.class", _CALLED, "partitioner"),
+    Unserved("key.serializer value.serializer", _NEEDLESS, "send takes bytes and text; encode before"),
     Unserved(
-        "partitioner.* sticky.partitioning.linger.ms msg.order.cmp",
+        "partitioner partitioner.* sticky.partitioning.linger.ms msg.order.cmp",
         _LATER,
-        "partitioner chooses a rule, or is a function of yours",
+        "keys are spread as by Kafka's default partitioner; send(partition=...) decides otherwise",
     ),
     Unserved("compression.codec", _CALLED, "compression.type"),
-    Unserved(
-        "compression.level compression.*",
-        _NEEDLESS,
-        "each codec has an option for its level: compression.gzip.level, compression.lz4.level, compression.zstd.level",
-    ),
+    Unserved("compression.*", _LATER, "every codec works at its usual level"),
     Unserved("queue.buffering.max.ms", _CALLED, "linger.ms"),
     Unserved("queue.buffering.max.kbytes", _CALLED, "buffer.memory"),
     Unserved("queue.buffering.*", _NEEDLESS, "buffer.memory bounds what waits"),
@@ -127,9 +123,7 @@ _PRODUCER: Final = (
     Unserved("request.required.acks", _CALLED, "acks"),
     Unserved("max.in.flight", _CALLED, "max.in.flight.requests.per.connection"),
     Unserved(
-        "on.delivery delivery.report.only.error dr.cb dr.msg.cb",
-        _NEEDLESS,
-        "send and produce take on_delivery, and send returns a future",
+        "on.delivery delivery.report.only.error dr.cb dr.msg.cb", _NEEDLESS, "send returns a future with the outcome"
     ),
     Unserved("enable.gapless.guarantee", _NEEDLESS, "enable.idempotence keeps the order"),
     Unserved("allow.auto.create.topics", _LATER, "the broker's auto.create.topics.enable decides"),

@@ -13,19 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Final
+from uuid import uuid4
 from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
-from kohort.client.consumer.core.exchange import ChunkTaken, CloseAsked, ConsumerEvent, Polled, Sought
+from kohort.client.consumer.core.exchange import ChunkTaken, CloseAsked, Configured, ConsumerEvent, Polled, Sought
 from kohort.client.consumer.deliveries import Deliveries, Signal
 from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.rebalancing import Rebalancing
 from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.turn import Turn
 from kohort.client.fetch.fetch_handler import FetchHandler
-from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
+from kohort.client.options import CONSUMER_OPTIONS, changed_limits, client_settings, consumer_settings
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 
@@ -64,8 +66,6 @@ class ConsumerSide:
             host: what runs the machine: its class, or anything that makes one.
             signal: ends the waits for deliveries.
         """
-        from uuid import uuid4
-
         config, self._first_topics = _divide(first)
         given = CONSUMER_OPTIONS.gather(config, options)
         values = CONSUMER_OPTIONS.parse(given)
@@ -123,6 +123,24 @@ class ConsumerSide:
         """
         self._is_woken = True
         self._deliveries.wake()
+
+    def configure(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
+        """Change limits of fetching while it goes on; they hold from the next fetch and the next `poll` on.
+
+        What is held beyond a smaller fetch.buffer.bytes is kept until it was handed out. May be called from any thread.
+
+        Args:
+            config: options by Kafka's dotted names; may be mixed with keywords.
+            options: fetch_buffer_bytes, fetch_max_bytes, fetch_max_wait_ms, fetch_min_bytes, max_partition_fetch_bytes
+                and max_poll_records; what is left out stays as it is.
+
+        Raises:
+            ConfigError: an option is unknown, is none of these, or has an impossible value.
+        """
+        changes = changed_limits(config, options)
+        self._check_open()
+        self._settings = replace(self._settings, **changes)
+        self._host.post(Configured(settings=self._settings))
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,13 @@ class FetchSender:
 
     def on_cluster_change(self) -> None:
         """There is a new picture of the cluster."""
-        self._sources.on_cluster_change()
+        self._sources.look_at_all()
+
+    def configure(self, settings: ConsumerSettings) -> None:
+        """Other limits hold, from the next fetch on; what is held beyond them is kept until it is taken."""
+        self._settings = settings
+        self.buffer.limit_bytes = settings.fetch_buffer_bytes
+        self._sources.look_at_all()
 
     def on_tick(self, now_ms: int) -> None:
         """Send what can be sent."""

@@ -140,8 +140,8 @@ class Sources:
         while (due := self._timers.pop_due(now_ms)) is not None:
             self._place(due, now_ms)
 
-    def on_cluster_change(self) -> None:
-        """Leaders may have moved."""
+    def look_at_all(self) -> None:
+        """Leaders may have moved, or what is asked for is another thing."""
         for endpoint, source in list(self._table.items()):
             if not source.size and source.long is None and source.beside is None:
                 del self._table[endpoint]

@@ -6,6 +6,7 @@ Source: architecture rule 6.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
@@ -57,5 +58,5 @@ def _settle(ticket: Ticket, value: object, error: Exception | None) -> None:
             ticket.set_result(value)
         else:
             ticket.set_exception(error)
-    except InvalidStateError:
+    except (InvalidStateError, asyncio.InvalidStateError):
         _LOG.debug("the end of a call came after its caller had given up")

@@ -45,6 +45,8 @@ GOOD: dict[str, Any] = {
     "asynchronous": False,
     "cached": True,
     "reason": None,
+    "config": None,
+    "options": {"max_poll_records": 500},
 }
 #: These end it, or begin with another one.
 LEFT_OUT = {"close", "from_config", "wakeup", "unsubscribe"}
@@ -119,6 +121,10 @@ def arguments(method: Callable[..., object]) -> st.SearchStrategy[tuple[list[obj
             value = draw(ANYTHING) if each.name == bad else GOOD[each.name]
             if each.kind is each.VAR_POSITIONAL:
                 positional += value if isinstance(value, list) else [value]
+            elif each.kind is each.VAR_KEYWORD:
+                named |= (
+                    value if isinstance(value, dict) and all(isinstance(key, str) for key in value) else {"x": value}
+                )
             elif each.kind is each.KEYWORD_ONLY:
                 named[each.name] = value
             else:
@@ -152,7 +158,7 @@ def test_nothing_works_once_it_is_closed(broker: Broker, name: str) -> None:
     consumer.close()
     consumer.close()
     wanted = inspect.signature(getattr(consumer, name)).parameters.values()
-    positional = [GOOD[each.name] for each in wanted if each.kind is not each.KEYWORD_ONLY]
+    positional = [GOOD[each.name] for each in wanted if each.kind not in (each.KEYWORD_ONLY, each.VAR_KEYWORD)]
     if name in ("assignment", "subscription", "paused", "metrics", "group_metadata"):
         getattr(consumer, name)(*positional)
         return

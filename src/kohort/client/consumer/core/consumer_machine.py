@@ -15,10 +15,12 @@ from kohort.client.cluster import Cluster
 from kohort.client.consumer.core.exchange import (
     CallbackDone,
     CallbackStarted,
+    Change,
     ChunkTaken,
     CloseAsked,
     CommitAsked,
     CommittedAsked,
+    Configured,
     ConsumerEvent,
     OffsetsAsked,
     OffsetsStored,
@@ -27,6 +29,7 @@ from kohort.client.consumer.core.exchange import (
     Paused,
     Polled,
     PositionAsked,
+    Progress,
     RebalanceEnforced,
     Recovered,
     Sought,
@@ -124,7 +127,9 @@ class ConsumerMachine:
                 pass
             case Polled() | OffsetsStored() | CallbackStarted() | CallbackDone() | CommitAsked() | ChunkTaken():
                 self._on_progress(event, now_ms)
-            case Subscribed() | Unsubscribed() | PartitionsAssigned() | Sought() | Paused() | CloseAsked():
+            case (
+                Subscribed() | Unsubscribed() | PartitionsAssigned() | Sought() | Paused() | Configured() | CloseAsked()
+            ):
                 self._on_change(event, now_ms)
             case RebalanceEnforced(reason=reason):
                 if self._member is not None:
@@ -187,9 +192,7 @@ class ConsumerMachine:
 
     # -- events of the application ------------------------------------------------------------------------------------
 
-    def _on_progress(
-        self, event: Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | ChunkTaken, now_ms: int
-    ) -> None:
+    def _on_progress(self, event: Progress, now_ms: int) -> None:
         match event:
             case Polled(consumed=consumed):
                 self._note_consumed(consumed, now_ms)
@@ -212,9 +215,7 @@ class ConsumerMachine:
             case _:
                 assert_never(event)
 
-    def _on_change(
-        self, event: Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | CloseAsked, now_ms: int
-    ) -> None:
+    def _on_change(self, event: Change, now_ms: int) -> None:
         match event:
             case Subscribed(topics=topics, pattern=pattern):
                 self._subscribe(topics, pattern, now_ms)
@@ -228,6 +229,8 @@ class ConsumerMachine:
                 # What is paused because it moves is not the application's to resume.
                 moving = () if is_paused or self._member is None else self._member.moving
                 self._readings.pause([each for each in partitions if each not in moving], is_paused=is_paused)
+            case Configured(settings=settings):
+                self._sender.configure(settings)
             case CloseAsked():
                 self._closing = event
                 self._leave(self._finish, now_ms)

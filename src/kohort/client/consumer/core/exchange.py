@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, NewType
 
+from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
@@ -176,6 +177,13 @@ class PartitionsAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Configured:
+    """The application has other limits for fetching from now on; everything else in the settings is as before."""
+
+    settings: ConsumerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseAsked:
     """Commit, leave, end; the ticket ends when that is done, the driver stops at the deadline at the latest."""
 
@@ -185,25 +193,11 @@ class CloseAsked:
     is_forgotten: bool = False
 
 
-ConsumerEvent = (
-    Subscribed
-    | Unsubscribed
-    | RebalanceEnforced
-    | PartitionsAssigned
-    | Sought
-    | Paused
-    | Polled
-    | OffsetsStored
-    | ChunkTaken
-    | CallbackStarted
-    | CallbackDone
-    | CommitAsked
-    | CommittedAsked
-    | OffsetsAsked
-    | PositionAsked
-    | PartitionsAsked
-    | CloseAsked
-)
+#: How far the application is.
+Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | ChunkTaken
+#: What it wants otherwise from now on.
+Change = Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | Configured | CloseAsked
+ConsumerEvent = Progress | Change | RebalanceEnforced | CommittedAsked | OffsetsAsked | PositionAsked | PartitionsAsked
 
 # -- to the application ---------------------------------------------------------------------------------------------
 

@@ -27,13 +27,4 @@ class ProducerCloseAsked:
     is_quiet: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsAsked:
-    """The ticket ends with the numbers of a topic's partitions, ascending; none if there is no such topic."""
-
-    topic: str
-    ticket: object
-    deadline_ms: int
-
-
-ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked | PartitionsAsked
+ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked
