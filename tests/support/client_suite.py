@@ -97,6 +97,15 @@ class ClientSuite:
         """enable.auto.offset.store off."""
         offset_scenarios.stored_offsets_are_committed(address, protocol)
 
+    def test_positions_are_sought(self, address: str) -> None:
+        """seek_to_beginning, seek_to_end, seek_to_timestamp; position and lag behind them."""
+        offset_scenarios.positions_are_sought(address)
+
+    @both_protocols
+    def test_ends_are_known_without_asking(self, address: str, protocol: str) -> None:
+        """lag, watermarks."""
+        offset_scenarios.ends_are_known_without_asking(address, protocol)
+
     @both_protocols
     def test_progress_is_committed_by_itself(self, address: str, protocol: str) -> None:
         """enable.auto.commit."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from time import time_ns
+from typing import Final
 
 import pytest
 
-from kohort import Consumer, OffsetAndMetadata, TopicPartition
+from kohort import Consumer, OffsetAndMetadata, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from support.client_scenarios import (
     PATIENCE_SECONDS,
@@ -20,6 +22,8 @@ from support.client_scenarios import (
 )
 from support.waiting import until
 
+#: A little while ago: records from long ago are deleted by the first broker that looks.
+_T: Final = time_ns() // 1_000_000 - 60_000
 Ends = list[tuple[KohortError | None, dict[TopicPartition, OffsetAndMetadata]]]
 
 
@@ -105,3 +109,63 @@ def stored_offsets_are_committed(bootstrap: str, protocol: str) -> None:
                 assert read == [4, 5, 6, 7, 8, 9]
         with Consumer(**options) as reader:
             assert reader.committed(partitions_of(topic, 2)) == dict.fromkeys(partitions_of(topic, 2), 4)
+
+
+def positions_are_sought(bootstrap: str) -> None:
+    """Beginning, end and time; position and lag are right at once, beside partitions in which nothing happens."""
+    with (
+        new_topic(bootstrap, "sought", 3) as topic,
+        Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none") as consumer,
+        Producer(bootstrap_servers=bootstrap) as producer,
+    ):
+        first, second, third = partitions_of(topic, 3)
+        for number in range(10):
+            producer.send(topic, b"%d" % number, partition=0, timestamp_ms=_T + number * 1_000)
+        producer.flush(10)
+        consumer.assign([first, second, third])
+
+        consumer.seek_to_beginning()
+        assert [consumer.position(each) for each in (first, second, third)] == [0, 0, 0]
+        assert [record.offset for record in poll_until(consumer, 10)] == list(range(10))
+        wait_until(lambda: consumer.lag() == {first: 0, second: 0, third: 0}, "the end is known", consumer)
+
+        consumer.seek_to_timestamp(_T + 6_500, first, second)
+        assert (consumer.position(first), consumer.position(second)) == (7, 0)
+        assert consumer.current_lag(first) == 3
+        assert [record.offset for record in poll_until(consumer, 3)] == [7, 8, 9]
+
+        consumer.seek(first, OffsetAndMetadata(8, "", 0))
+        assert [record.offset for record in poll_until(consumer, 2)] == [8, 9]
+        consumer.seek_to_end([first])
+        assert consumer.position(first) == 10
+        producer.send(topic, b"later", partition=0).result(10)
+        assert [record.offset for record in poll_until(consumer, 1)] == [10]
+
+        consumer.pause([first])
+        consumer.seek_to_beginning(first)
+        assert consumer.position(first) == 0
+        consumer.resume([first])
+        assert len(poll_until(consumer, 11)) == 11
+
+
+def ends_are_known_without_asking(bootstrap: str, protocol: str) -> None:
+    """What a fetch says of a log's ends: lag and watermarks; of any other partition the broker is asked."""
+    options = group_options(bootstrap, fresh("ends"), protocol) | {"auto_offset_reset": "earliest"}
+    with new_topic(bootstrap, "ends", 2) as topic, Consumer(max_poll_records=4, **options) as consumer:
+        first, second = partitions_of(topic, 2)
+        send_values(bootstrap, topic, [b"%d" % number for number in range(10)])
+        assert consumer.watermarks(first) == (0, 10)
+        assert consumer.get_watermark_offsets(second) == (0, 0)
+        assert consumer.lag() == {}
+        consumer.subscribe([topic])
+        poll_until(consumer, 4)
+
+        assert consumer.current_lag(first) == 6
+        assert consumer.watermarks(first, cached=True) == (0, 10)
+        wait_until(lambda: consumer.lag([second]) == {second: 0}, "the other's end is known")
+        poll_until(consumer, 6)
+        assert consumer.lag([first]) == {first: 0}
+        send_values(bootstrap, topic, [b"one", b"more"])
+        wait_until(lambda: consumer.highwater(first) == 12, "the new end is known")
+        assert consumer.current_lag(first) == 2
+        assert len(poll_until(consumer, 2)) == 2

@@ -133,11 +133,12 @@ def to_timestamps(values: object) -> dict[TopicPartition, int]:
     """Milliseconds since 1970 by partition; -1 and -2 stand for the end and the beginning."""
     if not isinstance(values, Mapping):
         raise TypeError(f"timestamps cannot be {values!r}: a mapping is expected, like {{{_ONE}: 1700000000000}}")
-    expected = "a whole number of milliseconds since 1970"
-    return {
-        to_partition(each): whole_number(value, "timestamp", expected, INT64_MAX, minimum=-2)
-        for each, value in values.items()
-    }
+    return {to_partition(each): to_time(value, minimum=-2) for each, value in values.items()}
+
+
+def to_time(value: object, *, minimum: int) -> int:
+    """Milliseconds since 1970."""
+    return whole_number(value, "timestamp", "a whole number of milliseconds since 1970", INT64_MAX, minimum=minimum)
 
 
 def to_seconds(value: object, name: str = "timeout") -> float:

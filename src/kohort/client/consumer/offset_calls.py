@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
+from kohort.client.arguments import to_partition
 from kohort.client.consumer.offset_side import Committing, OffsetSide
 from kohort.client.consumer.steps import Steps
 from kohort.client.records import ConsumerRecord, OffsetAndMetadata
@@ -52,6 +53,44 @@ class OffsetCalls(OffsetSide):
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """The offset of the next record that `poll` will return."""
         return self._run(self._position_steps(partition, timeout))
+
+    def lag(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """How many offsets lie between what was handed out of a partition and its end, as the last fetch has said.
+
+        No broker is asked; `None` stands for a partition of which no fetch was answered yet.
+
+        Args:
+            partitions: `None` means all that are assigned.
+            timeout: seconds to wait for positions that are being found.
+
+        Raises:
+            StateError: a partition is not assigned.
+        """
+        return self._run(self._lag_steps(partitions, timeout))
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """The same of one partition."""
+        return self._run(self._lag_steps([partition], None))[to_partition(partition)]
+
+    def watermarks(
+        self, partition: TopicPartition, timeout: float | None = None, *, cached: bool = False
+    ) -> tuple[int, int] | None:
+        """The first offset that a partition still has, and the one that its next record will get.
+
+        Args:
+            partition: any; with `cached` one that is assigned.
+            timeout: seconds.
+            cached: answer with what the last fetch has said, without asking; `None` before the first.
+        """
+        return self._run(self._watermark_steps(partition, timeout, cached))
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
+    ) -> tuple[int, int] | None:
+        """`watermarks` by the name that confluent-kafka gives it."""
+        return self.watermarks(partition, timeout, cached=cached)
 
     @overload
     def committed(

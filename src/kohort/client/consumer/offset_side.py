@@ -1,4 +1,4 @@
-"""Committing, seeking and asking for offsets, as steps.
+"""Committing and asking for offsets, as steps.
 
 Laws: what only asks the background may be called from any thread; what looks at the application's positions may not.
 Source: Kafka's consumer API.
@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, cast
 from kohort.client.arguments import (
     is_partition,
     to_callback,
-    to_offset,
     to_offsets,
     to_partition,
     to_partitions,
@@ -28,10 +27,8 @@ from kohort.client.consumer.core.exchange import (
     OffsetsAsked,
     OffsetsStored,
     PartitionsAsked,
-    PositionAsked,
-    Sought,
 )
-from kohort.client.consumer.reading import ReadingSide
+from kohort.client.consumer.position_side import PositionSide
 from kohort.client.consumer.steps import Steps
 from kohort.client.offsets.queries import EARLIEST, LATEST
 from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
@@ -47,28 +44,11 @@ CommitCallback: TypeAlias = Callable[
 ]
 
 
-class OffsetSide(ReadingSide):
+class OffsetSide(PositionSide):
     """The part of a consumer that deals with offsets."""
 
     #: When the background last heard of what was stored.
     _stored_s = 0.0
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on reading at that offset.
-
-        Raises:
-            StateError: the partition is not assigned.
-        """
-        partition, offset = to_partition(partition), to_offset(offset)
-        is_taken = self._begin("seek")
-        try:
-            self._check_held([partition])
-            fence = self._handler.seek(partition, offset)
-            self._deliveries.forget_trouble(partition)
-            self._host.post(Sought(partition=partition, fence=fence, offset=offset))
-            self._report_released()
-        finally:
-            self._end(is_taken)
 
     def commit_async(self, offsets: Committing = None, callback: CommitCallback | None = None) -> None:
         """Commit without waiting: in order with every other commit, and those that wait for their turn as one request.
@@ -134,10 +114,11 @@ class OffsetSide(ReadingSide):
             StateError: a partition is not assigned to this consumer (any more), there is no group to commit for, or
                 everything that `poll` returns counts as done.
         """
+        chosen = to_offsets(_one_of(offsets, message))
         self._check_group()
         if not self._progress.is_stored:
             raise StateError("with enable_auto_offset_store=False the consumer waits to be told what is done")
-        self._progress.store(to_offsets(_one_of(offsets, message)))
+        self._progress.store(chosen)
         now_s = time.monotonic()
         if self._settings.enable_auto_commit and now_s - self._stored_s >= self._progress_every_s:
             self._stored_s = now_s
@@ -147,27 +128,6 @@ class OffsetSide(ReadingSide):
         is_taken = self._begin("commit")
         try:
             return self._progress.done()
-        finally:
-            self._end(is_taken)
-
-    def _position_steps(self, partition: TopicPartition, timeout: float | None) -> Steps[int]:
-        partition = to_partition(partition)
-        known = self._known_position(partition)
-        if known is not None:
-            return known
-        found = yield from self._ask_steps(
-            lambda ticket, deadline: PositionAsked(partition=partition, ticket=ticket, deadline_ms=deadline), timeout
-        )
-        # Data may have come meanwhile, and the background is ahead of it.
-        known = self._known_position(partition)
-        return cast(int, found) if known is None else known
-
-    def _known_position(self, partition: TopicPartition) -> int | None:
-        is_taken = self._begin("position")
-        try:
-            self._check_held([partition])
-            self._deliveries.drain()
-            return self._handler.position(partition)
         finally:
             self._end(is_taken)
 
@@ -200,6 +160,16 @@ class OffsetSide(ReadingSide):
     ) -> Steps[dict[TopicPartition, int]]:
         found = yield from self._times_steps(dict.fromkeys(to_partitions(partitions), which), timeout)
         return {partition: 0 if offset is None else offset[0] for partition, offset in found.items()}
+
+    def _watermark_steps(
+        self, partition: TopicPartition, timeout: float | None, cached: bool
+    ) -> Steps[tuple[int, int] | None]:
+        chosen = to_partition(partition)
+        if cached:
+            return self._seen_watermarks(chosen)
+        begins = yield from self._bound_steps([chosen], EARLIEST, timeout)
+        ends = yield from self._bound_steps([chosen], LATEST, timeout)
+        return begins[chosen], ends[chosen]
 
     def _times_steps(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None

@@ -31,6 +31,8 @@ class _Held:
     fence: Fence
     #: Next offset to hand out; `None` until the first data, unless the application chose it.
     position: int | None
+    #: Where the position is to be found, as in `Start`; `None` where the application has not said.
+    timestamp: int | None = None
     is_paused: bool = False
     #: Beginning and end of its log; `None` before the first answer.
     watermarks: Watermarks | None = None
@@ -86,7 +88,12 @@ class FetchHandler:
         """How the background is to read these partitions."""
         self._settle()
         return {
-            each: Start(fence=held.fence, offset=held.position, is_paused=held.is_paused)
+            each: Start(
+                fence=held.fence,
+                offset=held.position,
+                is_paused=held.is_paused,
+                timestamp=held.timestamp if held.position is None else None,
+            )
             for each in partitions
             if (held := self._held.get(each)) is not None
         }
@@ -99,12 +106,16 @@ class FetchHandler:
             self._moved.pop(each, None)
         self._drop_outdated()
 
-    def seek(self, partition: TopicPartition, offset: int) -> Fence:
-        """Go on elsewhere; returns the fence of the new reading."""
+    def seek(self, partition: TopicPartition, offset: int | None, timestamp: int | None = None) -> Fence:
+        """Go on elsewhere, at an offset or where a timestamp leads; returns the fence of the new reading."""
         self._settle()
         held = self._held[partition]
-        held.fence, held.position = self._new_fence(), offset
-        self._moved[partition] = offset
+        held.fence, held.position, held.timestamp = self._new_fence(), offset, timestamp
+        if offset is None:
+            # Where it goes on is known when the background has found it.
+            self._moved.pop(partition, None)
+        else:
+            self._moved[partition] = offset
         self._drop_outdated()
         return held.fence
 

@@ -223,8 +223,8 @@ class ConsumerMachine:
                 self._leave(lambda _: self._requests.complete(ticket), now_ms)
             case PartitionsAssigned(starts=starts):
                 self._assign(starts, now_ms)
-            case Sought(partition=partition, fence=fence, offset=offset):
-                self._readings.seek(partition, fence, offset)
+            case Sought():
+                self._readings.seek(event)
             case Paused(partitions=partitions, is_paused=is_paused):
                 # What is paused because it moves is not the application's to resume.
                 moving = () if is_paused or self._member is None else self._member.moving

@@ -26,11 +26,13 @@ Fence = NewType("Fence", int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How to read a partition; `offset` `None` means from the committed offset, or as `auto.offset.reset` says."""
+    """How to read a partition; without offset and timestamp from the committed offset, or as the reset option says."""
 
     fence: Fence
     offset: int | None = None
     is_paused: bool = False
+    #: In place of an offset: the first record not older, milliseconds; -2 the first of the log, -1 its end.
+    timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +68,15 @@ class PartitionsAssigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
-    """Read on from another offset."""
+    """Read on from another offset, or (`None`) from where a timestamp leads."""
 
     partition: TopicPartition
     fence: Fence
-    offset: int
+    offset: int | None
+    #: As in `Start`.
+    timestamp: int | None = None
+    #: Leader epoch of the record before `offset` (KIP-320); -1 means unknown.
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks, empty_chunk
+from kohort.client.consumer.core.exchange import Chunk, Fence, Sought, Start, Watermarks, empty_chunk
 from kohort.client.offsets.committed import Committed, CommittedOffsets
-from kohort.client.offsets.queries import EARLIEST, LATEST, OffsetQueries, Result
+from kohort.client.offsets.queries import EARLIEST, LATEST, Found, OffsetQueries, Result
 from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError
 from kohort.ids import TopicPartition
 
@@ -31,6 +31,8 @@ class Reading:
     #: Next offset to fetch; `None` while that is being found.
     offset: int | None
     is_paused: bool
+    #: Find the offset by this, as in `Start`; `None` means by what is committed, or by the reset option.
+    timestamp: int | None = None
     #: The committed offset counts no more: start where `auto.offset.reset` says.
     must_reset: bool = False
     #: It was read already when it was reset: the application has to hear of its new offset.
@@ -145,7 +147,15 @@ class Readings:
                 old.is_paused = start.is_paused
                 self.touch(old)
                 continue
-            self._put(Reading(partition=partition, fence=start.fence, offset=start.offset, is_paused=start.is_paused))
+            self._put(
+                Reading(
+                    partition=partition,
+                    fence=start.fence,
+                    offset=start.offset,
+                    is_paused=start.is_paused,
+                    timestamp=start.timestamp,
+                )
+            )
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these no more."""
@@ -162,16 +172,18 @@ class Readings:
                 reading.is_paused, reading.is_giving_way = is_paused, False
                 self.touch(reading)
 
-    def seek(self, partition: TopicPartition, fence: Fence, offset: int) -> None:
+    def seek(self, sought: Sought) -> None:
         """Read on elsewhere; a partition that is not read is none of our business."""
-        old = self._table.get(partition)
+        old = self._table.get(sought.partition)
         if old is not None:
             self._put(
                 Reading(
-                    partition=partition,
-                    fence=fence,
-                    offset=offset,
+                    partition=sought.partition,
+                    fence=sought.fence,
+                    offset=sought.offset,
                     is_paused=old.is_paused,
+                    timestamp=sought.timestamp,
+                    offset_epoch=sought.leader_epoch,
                     watermarks=old.watermarks,
                 )
             )
@@ -249,6 +261,10 @@ class Readings:
         ]
         if not idle:
             return
+        sought = [reading for reading in idle if reading.timestamp is not None]
+        if sought:
+            self._look_up(sought, now_ms)
+            idle = [reading for reading in idle if reading.timestamp is None]
         if self._committed is not None:
             uncommitted = [reading for reading in idle if not reading.must_reset]
             if uncommitted:
@@ -281,6 +297,9 @@ class Readings:
                     reading, f"{reading.partition} has no offset to start from, and auto.offset.reset is none"
                 )
             return
+        self._look_up(readings, now_ms)
+
+    def _look_up(self, readings: list[Reading], now_ms: int) -> None:
         for reading in readings:
             reading.is_asked = True
 
@@ -289,22 +308,28 @@ class Readings:
             for reading in self._still_wanted(readings):
                 if isinstance(result, KohortError):
                     self._on_error(reading, result)
-                    continue
-                found = result[reading.partition]
-                # Nothing is below 0; an answer without an offset can only mean an empty log.
-                reading.offset = 0 if found is None else found[0]
-                reading.must_reset = False
-                if reading.is_sent_elsewhere:
-                    reading.is_sent_elsewhere = False
-                    self._deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
-                else:
-                    begun[reading.partition] = reading.offset
-            if begun and timestamp == LATEST:
+                elif not self._begin(reading, result[reading.partition]):
+                    begun[reading.partition] = reading.offset or 0
+            if begun and reset == LATEST:
                 self._count_skipped(begun, now_ms)
 
-        timestamp = EARLIEST if self._reset == "earliest" else LATEST
-        wanted = {reading.partition: timestamp for reading in readings}
+        reset = EARLIEST if self._reset == "earliest" else LATEST
+        wanted = {each.partition: reset if each.timestamp is None else each.timestamp for each in readings}
         self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms)
+
+    def _begin(self, reading: Reading, found: Found) -> bool:
+        """Start where the answer says; whether the application has sent it there, or has to hear of it."""
+        if found is None and reading.timestamp is not None and reading.timestamp >= 0:
+            # No record is that young: those that come are.
+            reading.timestamp = LATEST
+            return True
+        # Nothing is below 0; an answer without an offset can only mean an empty log.
+        reading.offset = 0 if found is None else found[0]
+        is_told = reading.is_sent_elsewhere or reading.timestamp is not None
+        reading.must_reset, reading.is_sent_elsewhere, reading.timestamp = False, False, None
+        if is_told:
+            self._deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
+        return is_told
 
     def _count_skipped(self, begun: Mapping[TopicPartition, int], now_ms: int) -> None:
         ends = {partition: end for partition, end in begun.items() if partition not in self._told}

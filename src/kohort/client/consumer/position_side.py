@@ -1,0 +1,184 @@
+"""Where a consumer reads, and how far it is behind, as steps.
+
+Laws: what looks at the application's positions belongs to the thread that polls. A seek takes effect with the next
+record that is handed out; where it leads by time, beginning or end is found when it is needed.
+Source: Kafka's consumer API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any, cast
+
+from kohort.client.arguments import (
+    is_partition,
+    to_committable,
+    to_partition,
+    to_partitions,
+    to_seconds,
+    to_time,
+)
+from kohort.client.consumer.core.exchange import PositionAsked, Sought
+from kohort.client.consumer.reading import ReadingSide
+from kohort.client.consumer.steps import Pause, Steps
+from kohort.client.offsets.queries import EARLIEST, LATEST
+from kohort.client.records import Committable, with_metadata
+from kohort.errors import KohortError
+from kohort.ids import TopicPartition
+
+
+class PositionSide(ReadingSide):
+    """The part of a consumer that deals with positions."""
+
+    def seek(self, partition: TopicPartition, offset: Committable | None = None) -> None:
+        """Go on reading at that offset.
+
+        Args:
+            partition: one that is assigned; what confluent-kafka calls TopicPartition brings its offset along.
+            offset: of the next record to read, or what `committed(..., metadata=True)` says, with whose leader epoch a
+                log that was cut off meanwhile is noticed.
+
+        Raises:
+            StateError: the partition is not assigned.
+        """
+        chosen = to_partition(partition)
+        if offset is None:
+            offset = getattr(partition, "offset", None)
+            if offset in (EARLIEST, LATEST):
+                self._seek([chosen], "seek", timestamp=offset)
+                return
+        found, _, epoch = with_metadata(to_committable(offset))
+        self._seek([chosen], "seek", offset=found, leader_epoch=epoch)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on reading with the first record that these partitions, or without any all assigned ones, still have."""
+        self._seek(_several(partitions), "seek_to_beginning", timestamp=EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on reading with what is written from now on, of these partitions, or without any of all assigned ones.
+
+        Where that is is found at once, but not before this returns; `position` waits for it.
+        """
+        self._seek(_several(partitions), "seek_to_end", timestamp=LATEST)
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go on reading with the first record that is not older, at the end where there is none.
+
+        Args:
+            timestamp_ms: milliseconds since 1970-01-01 UTC.
+            partitions: none means all assigned ones.
+        """
+        self._seek(_several(partitions), "seek_to_timestamp", timestamp=to_time(timestamp_ms, minimum=0))
+
+    def _seek(
+        self,
+        partitions: tuple[TopicPartition, ...] | list[TopicPartition],
+        what: str,
+        *,
+        offset: int | None = None,
+        timestamp: int | None = None,
+        leader_epoch: int = -1,
+    ) -> None:
+        is_taken = self._begin(what)
+        try:
+            chosen = partitions or sorted(self._handler.assignment)
+            self._check_held(chosen)
+            for each in chosen:
+                fence = self._handler.seek(each, offset, timestamp)
+                self._deliveries.forget_trouble(each)
+                sought = Sought(
+                    partition=each, fence=fence, offset=offset, timestamp=timestamp, leader_epoch=leader_epoch
+                )
+                self._host.post(sought)
+            self._report_released()
+        finally:
+            self._end(is_taken)
+
+    def _position_steps(self, partition: TopicPartition, timeout: float | None) -> Steps[int]:
+        partition = to_partition(partition)
+        known = self._known_position(partition)
+        if known is not None:
+            return known
+        found = yield from self._ask_steps(
+            lambda ticket, deadline: PositionAsked(partition=partition, ticket=ticket, deadline_ms=deadline), timeout
+        )
+        # Data may have come meanwhile, and the background is ahead of it.
+        known = self._known_position(partition)
+        return cast(int, found) if known is None else known
+
+    def _known_position(self, partition: TopicPartition) -> int | None:
+        is_taken = self._begin("position")
+        try:
+            self._check_held([partition])
+            self._deliveries.drain()
+            return self._handler.position(partition)
+        finally:
+            self._end(is_taken)
+
+    # -- how far behind -----------------------------------------------------------------------------------------------
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of an assigned partition as the last fetch has said, without asking; `None` before the first.
+
+        For readers of committed records the end is where the first open transaction begins.
+        """
+        chosen = to_partition(partition)
+        is_taken = self._begin("highwater")
+        try:
+            self._check_held([chosen])
+            self._deliveries.drain()
+            return self._handler.end_offset(chosen)
+        finally:
+            self._end(is_taken)
+
+    def _lag_steps(
+        self, partitions: Iterable[TopicPartition] | None, timeout: float | None
+    ) -> Steps[dict[TopicPartition, int | None]]:
+        given = () if partitions is None else to_partitions([partitions] if is_partition(partitions) else partitions)
+        is_taken = self._begin("lag")
+        try:
+            chosen = sorted(self._handler.assignment) if partitions is None else given
+            self._check_held(chosen)
+            self._deliveries.drain()
+            ends = {each: self._handler.end_offset(each) for each in chosen}
+            positions = {each: self._handler.position(each) for each in chosen}
+        finally:
+            self._end(is_taken)
+        found = yield from self._find_steps(
+            [each for each in chosen if positions[each] is None and ends[each] is not None], timeout
+        )
+        positions.update(found)
+        return {each: _behind(positions[each], ends[each]) for each in chosen}
+
+    def _find_steps(
+        self, partitions: list[TopicPartition], timeout: float | None
+    ) -> Steps[dict[TopicPartition, int | None]]:
+        """Positions of which nothing was handed out: the background knows them, unless they are being found."""
+        seconds = self._default_timeout_s if timeout is None else to_seconds(timeout)
+        deadline_ms = self._host.deadline_ms(seconds)
+        tickets: dict[TopicPartition, Future[object]] = {each: Future() for each in partitions}
+        for each, ticket in tickets.items():
+            self._host.post(PositionAsked(partition=each, ticket=ticket, deadline_ms=deadline_ms))
+        found: dict[TopicPartition, int | None] = {}
+        for each, ticket in tickets.items():
+            try:
+                found[each] = cast(int, (yield Pause(seconds + 0.5, ticket)))
+            except KohortError:
+                found[each] = None
+        return found
+
+    def _seen_watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
+        end = self.highwater(partition)
+        seen = self._handler.watermarks(partition)
+        return None if end is None or seen is None or seen.log_start_offset < 0 else (seen.log_start_offset, end)
+
+
+def _several(partitions: tuple[Any, ...]) -> tuple[TopicPartition, ...]:
+    """Partitions one by one, or a list of them."""
+    is_list = len(partitions) == 1 and not is_partition(partitions[0])
+    return to_partitions(partitions[0] if is_list else partitions)
+
+
+def _behind(position: int | None, end: int | None) -> int | None:
+    return None if position is None or end is None else max(0, end - position)
