@@ -54,6 +54,13 @@ def parse_str(text: object) -> str:
     return str(text)
 
 
+def parse_function(value: object) -> Callable[..., Any]:
+    """Something to call."""
+    if not callable(value):
+        raise ValueError("a function is expected")
+    return value
+
+
 def parse_list(text: object) -> list[str]:
     """A list of names, or one text with commas."""
     if isinstance(text, str):

@@ -8,7 +8,6 @@ Source: Apache Kafka's error codes; architecture rule 15.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from kohort.errorcodes import ErrorCode as ErrorCode  # noqa: PLC0414  # handed on: callers know it from here
 
@@ -118,6 +117,8 @@ class UnknownOptionError(ConfigError):
     """An option that does not exist; says `why`, or names the nearest one that does."""
 
     def __init__(self, name: str, known: Iterable[str], *, what: str = "option", why: str | None = None) -> None:
+        from difflib import get_close_matches
+
         self.name = name
         self.nearest = next(iter(get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
         self.what = what
@@ -193,6 +194,45 @@ class KohortTimeoutError(KohortError, TimeoutError):
     """A call did not finish within the time that the caller gave it."""
 
     retriable = True
+
+
+class BufferFullError(KohortTimeoutError, BufferError):
+    """What a producer may hold was full, and stayed so for as long as `send` may wait.
+
+    Args:
+        limit_bytes: of `buffer.memory`.
+        waited_s: seconds, of `max.block.ms`; 0 means that it does not wait.
+    """
+
+    def __init__(self, limit_bytes: int, waited_s: float) -> None:
+        super().__init__(limit_bytes, waited_s)
+        self.limit_bytes = limit_bytes
+        self.waited_s = waited_s
+
+    def __str__(self) -> str:
+        full = f"stayed full for {self.waited_s:g} s" if self.waited_s else "is full"
+        return (
+            f"buffer.memory ({self.limit_bytes} bytes) {full}: the broker takes records more slowly than they are sent"
+        )
+
+
+class SerializationError(KohortError, ValueError):
+    """A function of the application's could not make bytes of a key or a value, or the other way round.
+
+    Args:
+        topic: of the record.
+        what: "key" or "value".
+        reason: what went wrong.
+    """
+
+    def __init__(self, topic: str, what: str, reason: str) -> None:
+        super().__init__(topic, what, reason)
+        self.topic = topic
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the {self.what} of a record of {self.topic}: {self.reason}"
 
 
 class UnknownTopicError(KohortError):

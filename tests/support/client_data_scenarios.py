@@ -148,20 +148,28 @@ def _plain_of_row(row: dict[str, Any]) -> Plain:
 
 def keys_go_where_java_puts_them(bootstrap: str) -> None:
     """Equal keys meet in the partition that Java's murmur2 chooses, as confluent-kafka computes it."""
+    _compare_partitions(bootstrap, "murmur2", Producer(bootstrap_servers=bootstrap))
+
+
+def keys_go_where_librdkafka_puts_them(bootstrap: str, rule: str) -> None:
+    """By each of its rules."""
+    _compare_partitions(bootstrap, rule, Producer(bootstrap_servers=bootstrap, partitioner=rule))
+
+
+def _compare_partitions(bootstrap: str, rule: str, producer: Producer) -> None:
     keys = [b"k%d" % number for number in range(64)] + [b"\xff\x00", "zürich".encode(), b"x" * 100]
-    with new_topic(bootstrap, "keys", 7) as topic:
+    with producer, new_topic(bootstrap, "keys", 7) as topic:
         theirs: dict[bytes, int] = {}
 
         def note(_: object, sent: Any) -> None:
             theirs[sent.key()] = sent.partition()
 
-        other = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2"})
+        other = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "partitioner": rule})
         for key in keys:
             other.produce(topic, b"", key, on_delivery=note)
         assert other.flush(PATIENCE_SECONDS) == 0
-        with Producer(bootstrap_servers=bootstrap) as producer:
-            sent = {key: producer.send(topic, b"", key) for key in keys}
-            ours = {key: each.result(PATIENCE_SECONDS).partition for key, each in sent.items()}
+        sent = {key: producer.send(topic, b"", key) for key in keys}
+        ours = {key: each.result(PATIENCE_SECONDS).partition for key, each in sent.items()}
         assert ours == theirs
 
 

@@ -152,6 +152,11 @@ class ClientSuite:
         """The partitioner."""
         client_data_scenarios.keys_go_where_java_puts_them(address)
 
+    @pytest.mark.parametrize("rule", ["consistent", "fnv1a", "fnv1a_random"])
+    def test_keys_go_where_librdkafka_puts_them(self, address: str, rule: str) -> None:
+        """Its other partitioners."""
+        client_data_scenarios.keys_go_where_librdkafka_puts_them(address, rule)
+
     def test_records_without_key_reach_every_partition(self, address: str) -> None:
         """The partitioner without keys."""
         client_data_scenarios.records_without_key_reach_every_partition(address)

@@ -110,6 +110,8 @@ class Cluster:
         self._asked = bootstrap[0]
         #: (address, how it failed) of the present round.
         self._round: list[tuple[str, RequestFailed]] = []
+        #: Why nobody has answered lately; `None` where the last question was answered.
+        self.trouble: str | None = None
         #: Where the last answer came from.
         self._answered: Endpoint | None = None
         #: Whether a broker was reached under an address that an answer has named.
@@ -226,6 +228,7 @@ class Cluster:
             self._on_failure(answer, now_ms)
             return
         self._round.clear()
+        self.trouble = None
         self.generation += 1
         had_names = bool(self.brokers)
         self.brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in response.brokers}
@@ -324,6 +327,7 @@ class Cluster:
         candidates = self._candidates()
         endpoint = candidates[self._cursor % len(candidates)]
         self._round.append((str(endpoint), answer))
+        self.trouble = f"{endpoint}: {_reason(endpoint, answer)}"
         self._cursor += 1
         if len(self._round) < len(candidates):
             self._due_ms = now_ms

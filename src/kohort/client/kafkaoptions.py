@@ -103,14 +103,18 @@ _PRODUCER: Final = (
         _NEEDLESS,
         "max.block.ms bounds send and delivery.timeout.ms a record; flush and close take a timeout",
     ),
-    Unserved("key.serializer value.serializer", _NEEDLESS, "send takes bytes and text; encode before"),
+    Unserved("partitioner.class", _CALLED, "partitioner"),
     Unserved(
-        "partitioner partitioner.* sticky.partitioning.linger.ms msg.order.cmp",
+        "partitioner.* sticky.partitioning.linger.ms msg.order.cmp",
         _LATER,
-        "keys are spread as by Kafka's default partitioner; send(partition=...) decides otherwise",
+        "partitioner chooses a rule, or is a function of yours",
     ),
     Unserved("compression.codec", _CALLED, "compression.type"),
-    Unserved("compression.*", _LATER, "every codec works at its usual level"),
+    Unserved(
+        "compression.level compression.*",
+        _NEEDLESS,
+        "each codec has an option for its level: compression.gzip.level, compression.lz4.level, compression.zstd.level",
+    ),
     Unserved("queue.buffering.max.ms", _CALLED, "linger.ms"),
     Unserved("queue.buffering.max.kbytes", _CALLED, "buffer.memory"),
     Unserved("queue.buffering.*", _NEEDLESS, "buffer.memory bounds what waits"),
@@ -123,7 +127,9 @@ _PRODUCER: Final = (
     Unserved("request.required.acks", _CALLED, "acks"),
     Unserved("max.in.flight", _CALLED, "max.in.flight.requests.per.connection"),
     Unserved(
-        "on.delivery delivery.report.only.error dr.cb dr.msg.cb", _NEEDLESS, "send returns a future with the outcome"
+        "on.delivery delivery.report.only.error dr.cb dr.msg.cb",
+        _NEEDLESS,
+        "send and produce take on_delivery, and send returns a future",
     ),
     Unserved("enable.gapless.guarantee", _NEEDLESS, "enable.idempotence keeps the order"),
     Unserved("allow.auto.create.topics", _LATER, "the broker's auto.create.topics.enable decides"),

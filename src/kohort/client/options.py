@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.client.actions import Endpoint
+from kohort.client.option_kinds import choice as _choice
+from kohort.client.option_kinds import function as _function
+from kohort.client.option_kinds import number as _number
+from kohort.client.option_kinds import switch as _switch
+from kohort.client.option_kinds import text as _text
+from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, parse_partitioner
 from kohort.client.retry import Backoff
-from kohort.config import Option, OptionSet, Unserved, Verdict, as_keyword, parse_bool, parse_int, parse_list, parse_str
+from kohort.config import Option, OptionSet, Unserved, Verdict, as_keyword, parse_int, parse_list
 from kohort.errors import ConfigError
 
 _INT32_MAX: Final = 2**31 - 1
@@ -42,22 +48,6 @@ def _endpoint_of(server: str) -> Endpoint:
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{server!r} is not host:port, for example 127.0.0.1:9092")
     return Endpoint(host, int(port))
-
-
-def _number(name: str, default: int, doc: str, *, minimum: int = 0, maximum: int = _INT32_MAX) -> Option:
-    return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=minimum, maximum=maximum)
-
-
-def _switch(name: str, default: bool, doc: str) -> Option:
-    return Option(name=name, parse=parse_bool, default=default, doc=doc)
-
-
-def _choice(name: str, default: str, doc: str, *choices: str) -> Option:
-    return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)
-
-
-def _text(name: str, default: str | None, doc: str) -> Option:
-    return Option(name=name, parse=parse_str, default=default, doc=doc)
 
 
 _SHARED: Final = (
@@ -210,7 +200,11 @@ _PRODUCING: Final = (
     _choice("acks", "all", "Copies that must hold a record.", "all", "-1", "0", "1"),
     _switch("enable.idempotence", True, "No record twice, none out of order."),
     _number("linger.ms", 5, "How long a batch waits for more records."),
-    _number("batch.size", 16_384, "Bytes at which a batch is sent at once."),
+    _number(
+        "batch.size",
+        16_384,
+        "Bytes at which a batch is sent at once; while its leader is busy it goes on filling, up to max.request.size.",
+    ),
     _choice("compression.type", "none", "Codec of batches.", "none", "gzip", "snappy", "lz4", "zstd"),
     _number(
         "max.in.flight.requests.per.connection",
@@ -221,8 +215,28 @@ _PRODUCING: Final = (
     _number("delivery.timeout.ms", 120_000, "How long a record may take in all.", minimum=1),
     _number("buffer.memory", 32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40),
     _number("max.request.size", 1_048_576, "Most bytes of one request.", minimum=1),
-    _number("max.block.ms", 60_000, "How long send waits for room or metadata."),
+    _number("max.block.ms", 60_000, "How long send waits for room, 0 means not at all; partitions_for for an answer."),
     _number("retries", _INT32_MAX, "Attempts within delivery.timeout.ms."),
+    Option(
+        name="partitioner",
+        parse=parse_partitioner,
+        default=DEFAULT_PARTITIONER,
+        doc="Which partition a record goes to that names none: murmur2_random, Kafka's own way (murmur2 of the key; "
+        "without one batch.size bytes to each partition in turn); librdkafka's murmur2, consistent, consistent_random, "
+        "fnv1a, fnv1a_random and random; round_robin; or a function of topic, key and number of partitions, called in "
+        "the background (in Kafka partitioner.class).",
+    ),
+    _function("key.serializer", "A function that makes bytes of a key (Kafka: a class)."),
+    _function("value.serializer", "A function that makes bytes of a value (Kafka: a class)."),
+    _number("compression.gzip.level", -1, "Level of gzip; -1 is its usual one, 6.", minimum=-1, maximum=9),
+    _number(
+        "compression.lz4.level",
+        9,
+        "Level of lz4; 9 is the fast way, all others the thorough one, as in Kafka.",
+        minimum=1,
+        maximum=17,
+    ),
+    _number("compression.zstd.level", 3, "Level of zstd.", minimum=-131_072, maximum=22),
 )
 
 

@@ -8,15 +8,12 @@ Source: Apache Kafka's record format, magic 2 (KIP-98).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from kohort.errors import CorruptRecordError, LocalProtocolError
-from kohort.records.checksum import crc32c
 from kohort.records.compression import DEFAULT_LIMIT_BYTES, codec_number, compress, decompress
 from kohort.records.header import (
     CONTROL_BIT,
-    CRC_START,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -27,14 +24,13 @@ from kohort.records.header import (
     Buffer,
     check_batch,
     pack_header,
+    seal,
     split_batches,
 )
 
 #: (key, value, timestamp in ms, headers) of one record to be written.
 RecordInput: TypeAlias = tuple[Buffer | None, Buffer | None, int, Iterable[tuple[str, Buffer | None]]]
 
-_UINT32: Final = Struct(">I")
-_CRC_POSITION: Final = 17
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_LIMIT: Final = 1 << 63
 #: Lengths, offsets and times below this are encoded once.
@@ -59,6 +55,7 @@ def build_batch(
     *,
     base_offset: int = 0,
     compression: str = "none",
+    level: int | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -71,6 +68,7 @@ def build_batch(
     Args:
         records: at least one (key, value, timestamp_ms, headers).
         compression: none, gzip, snappy, lz4 or zstd.
+        level: of the codec; `None` means its usual one.
 
     Raises:
         LocalProtocolError: no records, or more bytes than a batch can hold.
@@ -79,7 +77,7 @@ def build_batch(
         raise LocalProtocolError("a batch needs at least one record")
     base_timestamp = records[0][2]
     body = _encode_records(records, base_timestamp, range(len(records)))
-    payload = body if compression == "none" else compress(compression, body)
+    payload = body if compression == "none" else compress(compression, body, level=level)
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
     if length > _INT32_MAX:
         raise LocalProtocolError(f"a batch of {length} bytes is more than the protocol can carry; send fewer records")
@@ -141,8 +139,7 @@ def _seal(header: BatchHeader, payload: Buffer) -> bytes:
     """Header and records behind each other, with their checksum."""
     batch = bytearray(pack_header(header))
     batch += payload
-    with memoryview(batch) as view:
-        _UINT32.pack_into(batch, _CRC_POSITION, crc32c(view[CRC_START:]))
+    seal(batch)
     return bytes(batch)
 
 

@@ -36,6 +36,7 @@ _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_HEADER: Final = bytes((0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82))
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_STORED: Final = 0x8000_0000
+LZ4_USUAL_LEVEL: Final = 9
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
@@ -55,9 +56,12 @@ def codec_number(codec: str) -> int:
         raise ConfigError(f"unknown compression {codec!r}; choose one of {', '.join(CODEC_NAMES)}") from None
 
 
-def compress(codec: str, data: Buffer) -> bytes:
-    """The data in the codec's form as Kafka's clients write it."""
-    return _COMPRESSORS[codec_number(codec)](data)
+def compress(codec: str, data: Buffer, *, level: int | None = None) -> bytes:
+    """The data in the codec's form as Kafka's clients write it.
+
+    `level`: of gzip 1 to 9, of lz4 1 to 17, of zstd up to 22; `None` means the usual one.
+    """
+    return _COMPRESSORS[codec_number(codec)](data, level)
 
 
 def decompress(codec: str | int, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes | memoryview:
@@ -85,7 +89,7 @@ def _too_large(codec: str, limit_bytes: int) -> CorruptRecordError:
     return CorruptRecordError(f"a {codec} batch unfolds to more than the {limit_bytes} bytes that are allowed")
 
 
-def _store(data: Buffer) -> bytes:
+def _store(data: Buffer, _: int | None) -> bytes:
     return bytes(data)
 
 
@@ -95,8 +99,8 @@ def _load(data: memoryview, limit_bytes: int) -> memoryview:
     return data
 
 
-def _gzip_compress(data: Buffer) -> bytes:
-    compressor = zlib.compressobj(wbits=31)
+def _gzip_compress(data: Buffer, level: int | None) -> bytes:
+    compressor = zlib.compressobj(-1 if level is None else level, wbits=31)
     return compressor.compress(data) + compressor.flush()
 
 
@@ -111,7 +115,7 @@ def _gzip_decompress(data: memoryview, limit_bytes: int) -> bytes:
     return out
 
 
-def _snappy_compress(data: Buffer) -> bytes:
+def _snappy_compress(data: Buffer, _: int | None) -> bytes:
     view = memoryview(data).cast("B")
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -160,18 +164,29 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
     return blocks
 
 
-def _lz4_compress(data: Buffer) -> bytes:
+def _lz4_compress(data: Buffer, level: int | None) -> bytes:
     view = memoryview(data).cast("B")
     parts = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         plain = view[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        block = _lz4_block(plain, level)
         if len(block) < len(plain):
             parts += (_LITTLE_UINT32.pack(len(block)), block)
         else:
             parts += (_LITTLE_UINT32.pack(len(plain) | _LZ4_STORED), bytes(plain))
     parts.append(bytes(4))
     return b"".join(parts)
+
+
+def _lz4_block(plain: memoryview, level: int | None) -> bytes:
+    # As in Kafka's Java client: the usual level is the fast way, every other one the thorough way.
+    if level is None or level == LZ4_USUAL_LEVEL:
+        return bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    # Only whole frames are given levels; so little is one block in its frame, right behind the header.
+    frame = memoryview(cramjam.lz4.compress(plain, level=level))
+    (size,) = _LITTLE_UINT32.unpack_from(frame, len(_LZ4_HEADER))
+    start = len(_LZ4_HEADER) + 4
+    return bytes(frame[start : start + (size & ~_LZ4_STORED)])
 
 
 def _lz4_decompress(data: memoryview, limit_bytes: int) -> memoryview:
@@ -206,8 +221,8 @@ def _lz4_bound(data: memoryview) -> int:
     return bound
 
 
-def _zstd_compress(data: Buffer) -> bytes:
-    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+def _zstd_compress(data: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
 def _zstd_decompress(data: memoryview, limit_bytes: int) -> memoryview:
@@ -278,7 +293,7 @@ def _into_bounded(
     return memoryview(out)[:written]
 
 
-_COMPRESSORS: Final[tuple[Callable[[Buffer], bytes], ...]] = (
+_COMPRESSORS: Final[tuple[Callable[[Buffer, int | None], bytes], ...]] = (
     _store,
     _gzip_compress,
     _snappy_compress,

@@ -1,7 +1,7 @@
 """The 61-byte header of a version 2 record batch: parse, split, check, rebase.
 
 Laws: nothing here looks at the records themselves; a length read from the bytes is checked against the bytes that
-are there before it is used; only `rebase` writes, and only to fields that the CRC does not cover.
+are there before it is used; `rebase` writes only to fields that the CRC does not cover, `readdress` renews it.
 Source: Apache Kafka's record batch format, magic 2 (KIP-98); attributes as of KIP-534 (delete horizon).
 """
 
@@ -38,7 +38,11 @@ CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
+_UINT32: Final = Struct(">I")
+_PRODUCER: Final = Struct(">qhi")
 _MAGIC_POSITION: Final = 16
+_CRC_POSITION: Final = 17
+_PRODUCER_POSITION: Final = 43
 _OFFSET_LIMIT: Final = 1 << 63
 
 
@@ -182,6 +186,18 @@ def rebase(buffer: bytearray | memoryview, position: int, base_offset: int, part
     """Give the batch at `position` its place in the log, in place; the CRC does not cover these two fields."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LENGTH_OVERHEAD, partition_leader_epoch)
+
+
+def readdress(buffer: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Send one whole batch under another identity, in place."""
+    _PRODUCER.pack_into(buffer, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
+    seal(buffer)
+
+
+def seal(buffer: bytearray) -> None:
+    """Write the checksum of one whole batch into it."""
+    with memoryview(buffer) as view, view[CRC_START:] as covered:
+        _UINT32.pack_into(buffer, _CRC_POSITION, crc32c(covered))
 
 
 def _foreign_magic(magic: int, position: int) -> CorruptRecordError:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
-from os import environ
-from pathlib import Path
+from os import environ, path
 from types import ModuleType
 from typing import Final
 
@@ -43,18 +42,12 @@ def plain_form(module: ModuleType) -> ModuleType:
     if not is_compiled_form(module):
         return module
     package, _, stem = module.__name__.rpartition(".")
-    spec = spec_from_loader(
-        f"{package}._plain_{stem}", SourceFileLoader(f"{package}._plain_{stem}", str(source_of(module)))
-    )
+    source = path.join(path.dirname(str(module.__file__)), f"{stem}.py")
+    spec = spec_from_loader(f"{package}._plain_{stem}", SourceFileLoader(f"{package}._plain_{stem}", source))
     assert spec is not None and spec.loader is not None
     plain = module_from_spec(spec)
     spec.loader.exec_module(plain)
     return plain
-
-
-def source_of(module: ModuleType) -> Path:
-    """The Python file that a module of kernels was made of."""
-    return Path(str(module.__file__)).parent / f"{module.__name__.rpartition('.')[2]}.py"
 
 
 def not_compiled() -> ConfigError:

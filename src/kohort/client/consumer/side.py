@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final
-from uuid import uuid4
 from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
@@ -66,6 +65,8 @@ class ConsumerSide:
             host: what runs the machine: its class, or anything that makes one.
             signal: ends the waits for deliveries.
         """
+        from uuid import uuid4
+
         config, self._first_topics = _divide(first)
         given = CONSUMER_OPTIONS.gather(config, options)
         values = CONSUMER_OPTIONS.parse(given)

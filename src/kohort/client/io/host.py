@@ -12,12 +12,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kohort.client.io.driver import Driver, Machine
 from kohort.client.options import ClientSettings
 from kohort.clock import SystemClock
 from kohort.errors import StateError
+
+if TYPE_CHECKING:
+    # Whoever imports a door need not wait for asyncio.
+    from kohort.client.io.driver import Driver, Machine
 
 E = TypeVar("E")
 #: Makes of a ticket and a deadline the event that ends a machine.
@@ -121,6 +124,7 @@ class Host(ABC, Generic[E]):
 
     def _build_driver(self, on_stopped: Callable[[], None]) -> Driver[E]:
         """The driver, on the running loop; `on_stopped` is called once, when it has ended."""
+        from kohort.client.io.driver import Driver
 
         def note_end(bug: BaseException | None) -> None:
             self._bug = bug

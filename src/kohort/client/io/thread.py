@@ -8,7 +8,6 @@ Source: architecture rule 6; the consumer threading refactor (CTR).
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -17,14 +16,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kohort.client import own_threads
-from kohort.client.io.driver import Machine
 from kohort.client.io.farewell import enter, leave
 from kohort.client.io.host import Farewell, Host
 from kohort.client.options import ClientSettings
 from kohort.errors import KohortTimeoutError, StateError
+
+if TYPE_CHECKING:
+    # Loaded when the thread starts, not when a door is imported.
+    import asyncio
+
+    from kohort.client.io.driver import Machine
 
 E = TypeVar("E")
 #: A wait looks up this often to see whether the I/O thread still runs.
@@ -163,6 +167,8 @@ class IoThread(Host[E]):
     # -- the I/O thread's side --------------------------------------------------------------------------------------
 
     def _main(self, ready: threading.Event) -> None:
+        import asyncio
+
         own_threads.enter(self._holds)
         try:
             with asyncio.Runner() as runner:
@@ -183,6 +189,8 @@ class IoThread(Host[E]):
             self._drain()
 
     async def _serve(self, ready: threading.Event) -> None:
+        import asyncio
+
         self._loop = asyncio.get_running_loop()
         stopped: asyncio.Future[None] = self._loop.create_future()
         self._driver = self._build_driver(lambda: stopped.set_result(None))

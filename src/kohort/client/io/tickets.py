@@ -6,7 +6,6 @@ Source: architecture rule 6.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
@@ -58,5 +57,5 @@ def _settle(ticket: Ticket, value: object, error: Exception | None) -> None:
             ticket.set_result(value)
         else:
             ticket.set_exception(error)
-    except (InvalidStateError, asyncio.InvalidStateError):
+    except InvalidStateError:
         _LOG.debug("the end of a call came after its caller had given up")

@@ -5,37 +5,55 @@ Source: Kafka's producer; C9.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
+from weakref import WeakSet
 
+from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.io.thread import IoThread
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
-from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
-from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
-from kohort.client.producer.core.producer_machine import ProducerMachine
-from kohort.client.producer.core.sender import SenderSettings
-from kohort.client.producer.core.submissions import PendingRecord, Submissions
-from kohort.client.producer.record_arguments import (
-    Payload,
-    check_partition,
-    check_timestamp,
-    check_topic,
-    to_bytes,
-    to_headers,
+from kohort.client.producer.core.producer_events import (
+    FlushAsked,
+    PartitionsAsked,
+    ProducerCloseAsked,
+    ProducerEvent,
+    RecordsSubmitted,
 )
-from kohort.client.producer.record_future import RecordFuture
+from kohort.client.producer.core.producer_machine import ProducerMachine
+from kohort.client.producer.core.submissions import Submissions
+from kohort.client.producer.deliveries import Deliveries
+from kohort.client.producer.intake import Intake
+from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.producer.room import Room
+from kohort.client.producer.settings import is_idempotent, sender_settings
 from kohort.client.records import RecordMetadata
-from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortTimeoutError, StateError
+from kohort.errors import KohortError, KohortTimeoutError, StateError
 
 _SUBMITTED: Final = RecordsSubmitted()
 _FOREVER_S: Final = 1e9
 #: What a producer that nobody closed has to flush in the background.
 _FORGOTTEN_S: Final = 30.0
+#: How long callbacks that another thread calls may take until `flush` and `close` return without them.
+_CALLBACKS_S: Final = 5.0
+#: Headers as applications write them.
+HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
+#: The rooms of producers of this process: in a fork of it they are shut.
+_rooms: Final[WeakSet[Room]] = WeakSet()
+
+
+def _shut_rooms() -> None:
+    for room in _rooms:
+        # Its lock may be held by a thread that this process does not have.
+        room.is_shut = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shut_rooms)
 
 
 class Producer:
@@ -65,38 +83,28 @@ class Producer:
         """
         given = PRODUCER_OPTIONS.gather(config, options)
         values = PRODUCER_OPTIONS.parse(given)
-        acks = {"all": -1, "-1": -1, "0": 0, "1": 1}[values["acks"]]
-        is_idempotent = values["enable.idempotence"]
-        if acks != -1 and is_idempotent:
-            if "enable.idempotence" in given:
-                raise ConfigError("enable.idempotence needs acks=all; leave one of the two out")
-            is_idempotent = False
-        max_in_flight = values["max.in.flight.requests.per.connection"]
-        if is_idempotent and max_in_flight > 5:
-            raise ConfigError("max.in.flight.requests.per.connection cannot be above 5 with enable.idempotence")
-        self._max_request_bytes: int = values["max.request.size"]
-        self._room = Room(limit_bytes=values["buffer.memory"], max_block_s=values["max.block.ms"] / 1000)
         self._is_closed = False
-        #: Names that can be asked for.
-        self._checked_topics: set[str] = set()
+        self._max_block_s: float = values["max.block.ms"] / 1000
+        self._room = Room(limit_bytes=values["buffer.memory"], max_block_s=self._max_block_s)
+        _rooms.add(self._room)
+        self._intake = Intake(
+            max_request_bytes=values["max.request.size"],
+            key_serializer=values["key.serializer"],
+            value_serializer=values["value.serializer"],
+        )
         self._submissions = Submissions(wake_bytes=values["batch.size"])
+        self._deliveries = Deliveries()
         settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
         machine = ProducerMachine(
             settings,
-            SenderSettings(
-                acks=acks,
-                compression=values["compression.type"],
-                max_in_flight=max_in_flight,
-                max_request_bytes=self._max_request_bytes,
-                request_timeout_ms=settings.request_timeout_ms,
-                delivery_timeout_ms=values["delivery.timeout.ms"],
-                retries=values["retries"],
-            ),
+            sender_settings(values),
             submissions=self._submissions,
             batch_bytes=values["batch.size"],
             linger_ms=values["linger.ms"],
-            is_idempotent=is_idempotent,
+            is_idempotent=is_idempotent(values, given),
             on_release=self._room.release,
+            on_ended=self._deliveries.put,
+            partitioner=values["partitioner"],
         )
         # Nothing that the thread refers to leads back here: a producer that is forgotten is flushed by `__del__`.
         self._io: IoThread[ProducerEvent] = IoThread(
@@ -118,64 +126,143 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Payload = None,
-        key: Payload = None,
+        value: Any = None,
+        key: Any = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Sequence[tuple[str, Payload]] = (),
+        headers: HeadersArgument = None,
+        on_delivery: DeliveryCall | None = None,
     ) -> Future[RecordMetadata]:
         """Queue a record and return at once; the future ends when the broker has it, or with the reason why not.
 
         Args:
             topic: created by the broker if it is missing and the broker allows that.
-            value: bytes, or text that is sent as UTF-8; `None` is a tombstone.
+            value: bytes, or text that is sent as UTF-8; `None` is a tombstone. With `value_serializer` whatever that
+                takes.
             key: as `value`; equal keys go to the same partition.
             partition: goes there whatever the key; `None` lets the key decide.
             timestamp_ms: milliseconds since 1970-01-01 UTC; `None` means now.
-            headers: (name, value) pairs; a value as `value`.
+            headers: (name, value) pairs, or a mapping; a value is bytes, text or `None`.
+            on_delivery: called with error and metadata, one of which is for nothing, when the record has its end; by a
+                later call of `send`, `poll`, `flush` or `close`, in the thread that makes it. What it raises is logged.
 
         Raises:
             TypeError: topic, key, value or headers are of a type that cannot be sent.
             ConfigError: partition or timestamp is no number that it can be, or text is not fit for UTF-8.
+            SerializationError: a serializer has failed.
             BrokerError: MESSAGE_TOO_LARGE, the record is above `max_request_size`.
-            KohortTimeoutError: `buffer_memory` is full and stayed so for `max_block_ms`.
+            BufferFullError: `buffer_memory` is full and stayed so for `max_block_ms`.
             StateError: the producer is closed or has stopped after an internal error; or `buffer_memory` is full in a
                 callback of a future, where nobody may wait.
         """
-        if self._is_closed:
-            raise StateError("this producer is closed")
-        if topic.__class__ is not str or topic not in self._checked_topics:
-            check_topic(topic)
-            self._checked_topics.add(topic)
-        if partition is not None:
-            partition = check_partition(partition)
-        key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
-        size = RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
-        pairs = to_headers(headers) if headers else ()
-        for name, content in pairs:
-            size += len(name) + len(content or b"") + 10
-        if size + BATCH_OVERHEAD_BYTES > self._max_request_bytes:
-            text = f"a record of {size} bytes is above max.request.size ({self._max_request_bytes})"
-            raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
-        timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else check_timestamp(timestamp_ms)
-        self._room.reserve(size, self._wake_to_wait)
-        future: RecordFuture[RecordMetadata] = RecordFuture()
-        record = PendingRecord(topic, partition, (key_bytes, value_bytes, timestamp, pairs), future, size)
+        record = self._intake.record(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
+        self._queue(record)
+        return record
+
+    def _queue(self, record: RecordFuture) -> None:
+        if not self._room.is_shut:
+            self._room.reserve(record.size_bytes, self._wake_to_wait)
+        if self._room.is_shut:
+            raise self._refusal()
         if self._submissions.append(record):
             self._wake()
-        return future
+        if self._deliveries.ended:
+            self._deliveries.serve()
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Send what is queued at once, and return when every record so far has its end, good or bad.
+    def _refusal(self) -> KohortError:
+        """Why nothing is taken any more."""
+        try:
+            self._io.check()
+        except KohortError as why:
+            return why
+        return StateError("this producer is closed")
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int = -1,
+        on_delivery: DeliveryCall | None = None,
+        callback: DeliveryCall | None = None,
+        timestamp: int = 0,
+        headers: HeadersArgument = None,
+    ) -> None:
+        """`send` in the words of confluent-kafka: no future, a callback by either name; `poll` and `flush` call it.
+
+        Args:
+            partition: -1 lets the key decide.
+            timestamp: milliseconds since 1970-01-01 UTC; 0 means now.
+        """
+        if on_delivery is not None and callback is not None:
+            raise TypeError("callback is another name for on_delivery: leave one of the two out")
+        self.send(
+            topic,
+            value,
+            key,
+            partition=None if partition == -1 else partition,
+            timestamp_ms=timestamp or None,
+            headers=headers,
+            on_delivery=callback if on_delivery is None else on_delivery,
+        )
+
+    def poll(self, timeout: float | None = 0.0) -> int:
+        """Call the callbacks of records that have their end; waits up to `timeout` seconds for the first.
+
+        Only callbacks need it: records are sent and acknowledged without it. `None` waits as long as it takes.
+
+        Returns:
+            How many callbacks were called.
+        """
+        seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
+        if seconds:
+            self._deliveries.wait(min(seconds, _FOREVER_S))
+        return self._deliveries.serve()
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic, ascending; none if there is no such topic.
+
+        Raises:
+            KohortTimeoutError: nobody has answered within `timeout` seconds (`None`: `max_block_ms`).
+            StateError: the producer is closed.
+        """
+        name = to_topic(topic, "partitions_for('orders')")
+        if self._room.is_shut:
+            raise self._refusal()
+        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
+        deadline = self._io.deadline_ms(seconds)
+        found = self._io.call(
+            lambda ticket: PartitionsAsked(topic=name, ticket=ticket, deadline_ms=deadline), seconds + _CALLBACKS_S
+        )
+        return cast("list[int]", found)
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Send what is queued at once; returns when every record so far has its end, good or bad.
+
+        Returns:
+            0, the records that are left; a number for those who compare, as confluent-kafka has it.
 
         Raises:
             KohortTimeoutError: not within `timeout` seconds (`None`: no limit); sending goes on.
-            StateError: called in a callback of a future, or the producer has stopped after an internal error.
+            StateError: called in a callback, or the producer has stopped after an internal error.
         """
+        seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
+        self._deliveries.check_outside("flush()")
         self._io.raise_failure()
         if self._io.is_running:
-            self._io.call(lambda ticket: FlushAsked(ticket=ticket), _FOREVER_S if timeout is None else timeout)
+            self._io.call(lambda ticket: FlushAsked(ticket=ticket), seconds)
+        self._deliveries.serve(patience_s=_CALLBACKS_S)
+        return 0
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`.
@@ -183,17 +270,21 @@ class Producer:
         Records that failed, and whose futures nobody has asked, are counted in a line of the log.
 
         Raises:
-            StateError: called in a callback of a future, or the producer has stopped after an internal error.
+            StateError: called in a callback, or the producer has stopped after an internal error.
         """
-        self._close(timeout, is_quiet=False)
+        seconds = to_seconds(timeout)
+        self._deliveries.check_outside("close()")
+        self._close(seconds, is_quiet=False)
 
     def _close(self, timeout: float, *, is_quiet: bool) -> None:
         if self._is_closed:
             return
         self._io.check_may_wait()
         self._is_closed = True
+        self._room.shut()
         if self._io.is_running:
             self._end(timeout, is_quiet=is_quiet)
+        self._deliveries.serve(patience_s=_CALLBACKS_S)
         if not is_quiet:
             self._io.raise_failure()
 
@@ -207,6 +298,10 @@ class Producer:
         except (KohortTimeoutError, StateError):
             self._io.stop()
         self._io.join(5.0)
+        self._submissions.close()
+        for record in self._submissions.take():
+            # From a thread that was on its way in while this one closed.
+            record.fail(StateError("this producer is closed"))
 
     def _wake_to_wait(self) -> None:
         self._io.check_may_wait()
@@ -231,4 +326,4 @@ class Producer:
 
 def _abandon(machine: ProducerMachine, room: Room, error: StateError) -> None:
     machine.abandon(error)
-    room.close()
+    room.shut()

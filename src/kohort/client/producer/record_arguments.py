@@ -7,11 +7,11 @@ Source: Kafka's record format and protocol: text is UTF-8, a timestamp an int64 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kohort.client.arguments import INT32_MAX, INT64_MAX, encode, to_topic, whole_number
-from kohort.client.producer.core.submissions import Headers
+from kohort.client.producer.record_future import Headers
 
 #: What may be sent as key or value.
 Payload = bytes | bytearray | memoryview | str | None
@@ -36,18 +36,20 @@ def check_timestamp(timestamp_ms: object) -> int:
 
 def to_bytes(payload: object, what: str) -> bytes | None:
     """Key, value or the value of a header as it travels; text as UTF-8."""
-    if payload is None or isinstance(payload, bytes):
+    if payload is None or payload.__class__ is bytes:
         return payload
     if isinstance(payload, str):
         return encode(payload, what)
-    if isinstance(payload, (bytearray, memoryview)):
+    if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
     raise TypeError(f"{what} is a {type(payload).__name__}: bytes, text or None is expected; serialise it first")
 
 
 def to_headers(headers: object) -> Headers:
-    """Headers as they travel."""
-    if isinstance(headers, (str, bytes, dict)) or not isinstance(headers, Iterable):
+    """Headers as they travel, of pairs or of a mapping."""
+    if isinstance(headers, Mapping):
+        headers = headers.items()
+    if isinstance(headers, (str, bytes)) or not isinstance(headers, Iterable):
         raise TypeError(f"headers cannot be {headers!r}: {_HEADERS_EXPECTED}")
     pairs = []
     for pair in headers:

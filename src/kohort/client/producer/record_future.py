@@ -1,67 +1,175 @@
-"""The future of a record that was sent: cheap until somebody looks at it.
+"""A record on its way, which is also the future that `send` returns: one object, cheap until somebody looks at it.
 
 Most applications send many records and look at few futures. What a `concurrent.futures.Future` makes at once (a
 condition, a lock, lists) is a dozen objects that the garbage collector walks over again and again while a record waits;
-with them it, and not the sending, sets the pace.
+with them it, and not the sending, sets the pace. For the same reason a record gets no end of its own: it shares that of
+its batch, and what `result` returns is made when it is asked for.
 
-Laws: one that has ended well is looked at without a lock. Everybody else sees a `concurrent.futures.Future`: `wait`,
+Laws: one that nobody looks at ends without being touched. Everybody else sees a `concurrent.futures.Future`: `wait`,
 `as_completed` and asyncio, too; whoever comes first, the one who settles it or the one who waits, the other one learns
 of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures._base import FINISHED, PENDING
+from concurrent.futures._base import CANCELLED, FINISHED, PENDING
 from threading import Condition, Lock
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 from kohort.client.own_threads import check_may_wait
+from kohort.client.records import RecordMetadata
+from kohort.errors import KohortError
 
-T = TypeVar("T")
-#: Held for a moment only: while a future gets its condition, or its end.
+#: Headers as they travel: (name, value) pairs.
+Headers = tuple[tuple[str, bytes | None], ...]
+#: What is told of a record that has its end: the error, or where it is stored.
+DeliveryCall = Callable[[KohortError | None, RecordMetadata | None], object]
+
+#: Held for a moment only: while a future gets its condition.
 _LOCK: Final = Lock()
 #: What `Future.__init__` makes, and this class when it is asked for.
 _WHEN_WATCHED: Final = frozenset({"_condition", "_waiters", "_done_callbacks"})
 
 
-class RecordFuture(Future[T]):
-    """A future that gets its condition and its lists when they are first used."""
+class BatchEnd:
+    """What becomes of the records of one batch, which all refer to it."""
 
-    _state = PENDING
-    _result: T | None = None
-    _exception: BaseException | None = None
+    __slots__ = ("append_time_ms", "base_offset", "error", "is_over", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        #: Offset of the first record; -1 where the broker was not asked to tell.
+        self.base_offset = -1
+        #: When the broker appended it, in milliseconds; -1 where each record keeps its own time.
+        self.append_time_ms = -1
+        #: Why it is not stored.
+        self.error: KohortError | None = None
+        #: Set last.
+        self.is_over = False
+
+
+#: Of what waits for a batch.
+_NOT_YET: Final = BatchEnd("", -1)
+
+
+class RecordFuture(Future[RecordMetadata]):
+    """A record, and the future of where it is stored.
+
+    Args:
+        timestamp_ms: milliseconds since 1970.
+        size_bytes: what it takes of `buffer.memory`.
+    """
+
+    #: What every record has. The rest are exceptions and cost nothing where they are not made.
+    __slots__ = ("end", "index", "key", "size_bytes", "timestamp_ms", "topic", "value")
+
+    #: Where it is to go; `None` leaves the choice to the partitioner.
+    partition: int | None = None
+    headers: Headers = ()
+    #: Called once it has its end.
+    on_delivery: DeliveryCall | None = None
+    #: Its end is to be told to somebody.
+    is_noticed = False
     #: Somebody has looked at it, so somebody may be waiting.
-    _is_watched = False
+    is_watched = False
+    #: State of one that was cancelled, or that is watched; of all others their end says what is so.
+    _fate = PENDING
 
-    def __init__(self) -> None:
-        """Nothing is made here, on purpose."""
+    def __init__(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, size_bytes: int) -> None:
+        # What `Future.__init__` makes is not made here, on purpose.
+        self.topic = topic
+        self.key = key
+        self.value = value
+        self.timestamp_ms = timestamp_ms
+        self.size_bytes = size_bytes
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether anybody has ever asked for its end."""
-        return self._is_watched
+    def tell(self, on_delivery: DeliveryCall) -> None:
+        """Somebody is to be called once it has its end."""
+        self.on_delivery = on_delivery
+        self.is_noticed = True
+
+    def join(self, end: BatchEnd, index: int) -> None:
+        """From now on it shares the end of that batch, in which it has that place."""
+        self.end = end
+        self.index = index
+
+    def fail(self, error: KohortError) -> None:
+        """It ends by itself, outside of any batch."""
+        self.end = BatchEnd(self.topic, -1)
+        self.end.error = error
+        self.end.is_over = True
+        self.on_end()
+
+    def on_end(self) -> None:
+        """Its end has come: tell whoever waits. To be called where `is_noticed` says so."""
+        if not self.is_watched:
+            return
+        with self._condition:
+            if self._fate != PENDING:
+                return
+            self._fate = FINISHED
+            for waiter in self._waiters:
+                (waiter.add_exception if self.end.error is not None else waiter.add_result)(self)
+            self._condition.notify_all()
+        self._invoke_callbacks()
+
+    # -- what Future has as attributes ----------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for what is missing, so once in the life of a future that is watched.
+        # Called only for what is missing: once in the life of a future that is watched, and before it is in a batch.
+        if name == "end":
+            return _NOT_YET
         if name not in _WHEN_WATCHED:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         with _LOCK:
-            if not self._is_watched:
+            if not self.is_watched:
                 self._condition = Condition()
                 self._waiters: list[Any] = []
                 self._done_callbacks: list[Any] = []
-                self._is_watched = True
+                self.is_watched = self.is_noticed = True
+                # Whoever ends it sees that it is watched, or has ended it before this line.
+                if self.end.is_over and self._fate == PENDING:
+                    self._fate = FINISHED
         return object.__getattribute__(self, name)
 
-    def result(self, timeout: float | None = None) -> T:
+    @property
+    def _state(self) -> str:
+        if self._fate == PENDING and not self.is_watched and self.end.is_over:
+            return FINISHED
+        return self._fate
+
+    @_state.setter
+    def _state(self, state: str) -> None:
+        self._fate = state
+
+    @property
+    def _exception(self) -> KohortError | None:  # type: ignore[override]  # a record is ended by its batch alone
+        return self.end.error
+
+    @property
+    def _result(self) -> RecordMetadata:  # type: ignore[override]
+        return self.metadata()
+
+    # -- what is asked most ---------------------------------------------------------------------------------------
+
+    def metadata(self) -> RecordMetadata:
+        """Where it is stored, once it is."""
+        end = self.end
+        offset = -1 if end.base_offset < 0 else end.base_offset + self.index
+        timestamp = self.timestamp_ms if end.append_time_ms < 0 else end.append_time_ms
+        return RecordMetadata(end.topic, end.partition, offset, timestamp)
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record is stored, once it is; see `concurrent.futures.Future.result`.
 
         Raises:
-            StateError: called in a callback, where that would wait for itself.
+            StateError: called in a callback of a future, where that would wait for itself.
         """
         if self._is_good():
-            return cast(T, self._result)
+            return self.metadata()
         self._check_may_wait()
         return super().result(timeout)
 
@@ -72,29 +180,18 @@ class RecordFuture(Future[T]):
         self._check_may_wait()
         return super().exception(timeout)
 
+    def done(self) -> bool:
+        """Whether it has its end, or was cancelled."""
+        return self._state != PENDING
+
+    def cancelled(self) -> bool:
+        """Whether nobody wants to know its end any more."""
+        return self._fate == CANCELLED
+
     def _check_may_wait(self) -> None:
-        if self._state == PENDING:
+        if not self.done():
             check_may_wait(self)
 
     def _is_good(self) -> bool:
-        # What it ended with is there before its state says so: no lock is needed, and none is made for it.
-        return self._state == FINISHED and self._exception is None
-
-    def set_result(self, result: T) -> None:
-        """The record is stored there."""
-        if not self._settle(result, None):
-            super().set_result(result)
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """The record could not be stored."""
-        if not self._settle(None, exception):
-            super().set_exception(exception)
-
-    def _settle(self, result: T | None, exception: BaseException | None) -> bool:
-        """End it without waking anybody, if nobody can be waiting."""
-        with _LOCK:
-            if self._is_watched or self._state != PENDING:
-                return False
-            self._result, self._exception = result, exception
-            self._state = FINISHED
-            return True
+        end = self.end
+        return end.is_over and end.error is None and self._fate != CANCELLED

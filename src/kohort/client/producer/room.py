@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from kohort.errors import KohortTimeoutError
+from kohort.errors import BufferFullError
 
 
 class Room:
@@ -18,7 +18,7 @@ class Room:
 
     Args:
         limit_bytes: so much is held at most, or one record that is larger.
-        max_block_s: how long `reserve` waits, in seconds.
+        max_block_s: how long `reserve` waits, in seconds; 0 means not at all.
     """
 
     def __init__(self, *, limit_bytes: int, max_block_s: float) -> None:
@@ -29,30 +29,26 @@ class Room:
         self._freed = threading.Condition(self._lock)
         #: Bytes of records without an end; guarded by `_lock`.
         self._held_bytes = 0
-        self._is_closed = False
+        #: Nothing more is taken: the producer is closed, has failed, or was left behind by a fork.
+        self.is_shut = False
 
     def reserve(self, size: int, wake: Callable[[], None]) -> None:
         """Take room for a record; `wake` is called before a wait, so that what is held is sent.
 
         Raises:
-            KohortTimeoutError: there was none for too long.
-            StateError: what `wake` raises where nobody may wait, and when the producer has ended.
+            BufferFullError: there was none for too long. One that was shut meanwhile has room for everybody.
+            StateError: what `wake` raises where nobody may wait.
         """
         # Entering the lock itself costs half of entering the condition.
         with self._lock:
-            if self._held_bytes + size > self._limit_bytes and self._held_bytes > 0:
+            if self._held_bytes + size > self._limit_bytes and self._held_bytes > 0 and not self.is_shut:
                 wake()
-                fits = self._freed.wait_for(
-                    lambda: self._held_bytes + size <= self._limit_bytes or self._is_closed, self._max_block_s
-                )
-                if self._is_closed:
-                    wake()
-                if not fits:
-                    raise KohortTimeoutError(
-                        f"buffer.memory ({self._limit_bytes} bytes) stayed full for {self._max_block_s:g} s: "
-                        "the broker takes records more slowly than they are sent"
-                    )
+                if not self._freed.wait_for(lambda: self._has_room(size), self._max_block_s):
+                    raise BufferFullError(self._limit_bytes, self._max_block_s)
             self._held_bytes += size
+
+    def _has_room(self, size: int) -> bool:
+        return self.is_shut or self._held_bytes == 0 or self._held_bytes + size <= self._limit_bytes
 
     def release(self, size: int) -> None:
         """A record has its end."""
@@ -60,9 +56,8 @@ class Room:
             self._held_bytes -= size
             self._freed.notify_all()
 
-    def close(self) -> None:
-        """Nothing is sent any more: whoever waits, or comes later, wakes the machine and learns why."""
+    def shut(self) -> None:
+        """Nobody waits any more."""
+        self.is_shut = True
         with self._freed:
-            self._is_closed = True
-            self._held_bytes = self._limit_bytes = 1
             self._freed.notify_all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -19,7 +18,8 @@ from kohort.client.options import ADMIN_OPTIONS, PRODUCER_OPTIONS, client_settin
 from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import SenderSettings
-from kohort.client.producer.core.submissions import PendingRecord, Submissions
+from kohort.client.producer.core.submissions import Submissions
+from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -91,11 +91,12 @@ class Sending:
             farewell=lambda ticket, deadline_ms: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
         )
 
-    def send(self, topic: str, value: bytes) -> Future[Any]:
-        future: Future[Any] = Future()
-        self._submissions.append(PendingRecord(topic, 0, (None, value, 1_000, ()), future, 100))
+    def send(self, topic: str, value: bytes) -> RecordFuture:
+        record = RecordFuture(topic, None, value, 1_000, 100)
+        record.partition = 0
+        self._submissions.append(record)
         self.host.post(RecordsSubmitted())
-        return future
+        return record
 
 
 def test_calls_are_answered_without_a_thread(address: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from kohort.client.producer.core.losses import Losses
 from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, RecordsSubmitted
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import SenderSettings
-from kohort.client.producer.core.submissions import PendingRecord, Submissions
+from kohort.client.producer.core.submissions import Submissions
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.records import RecordMetadata
 from kohort.errors import (
@@ -106,11 +105,12 @@ class Dialogue:
             pytest.fail("the machine's deadline does not move")
         self.now_ms = until
 
-    def submit(self, value: bytes, *, topic: str = "orders", partition: int | None = 0) -> Future[RecordMetadata]:
-        future: Future[RecordMetadata] = Future()
-        if self.submissions.append(PendingRecord(topic, partition, (None, value, 5, ()), future, len(value) + 24)):
+    def submit(self, value: bytes, *, topic: str = "orders", partition: int | None = 0) -> RecordFuture:
+        record = RecordFuture(topic, None, value, 5, len(value) + 24)
+        record.partition = partition
+        if self.submissions.append(record):
             self.take(RecordsSubmitted())
-        return future
+        return record
 
     def next(self, kind: type) -> Send:
         """The oldest unanswered request of that kind."""
@@ -168,6 +168,10 @@ class Dialogue:
         return [action.text for action in self.actions if isinstance(action, Warn)]
 
 
+def a_record() -> RecordFuture:
+    return RecordFuture("orders", None, b"1", 5, 25)
+
+
 def sequence_of(send: Send) -> int:
     assert isinstance(send.request, ProduceRequest)
     return parse_header(send.request.topic_data[0].partition_data[0].records).base_sequence  # type: ignore[arg-type]
@@ -211,11 +215,58 @@ def test_linger_gathers_records_into_one_batch() -> None:
 def test_full_batch_does_not_linger() -> None:
     """`batch.size` reached: sent at once."""
     dialogue = Dialogue(linger_ms=60_000, batch_bytes=400)
-    futures = [dialogue.submit(bytes(100)) for _ in range(4)]
+    futures = [dialogue.submit(bytes(100)) for _ in range(2)]
     dialogue.answer_metadata()
     dialogue.answer_identity()
-    assert len(values_of(dialogue.next(ProduceRequest))) == 2
+    assert not dialogue.unanswered(ProduceRequest)
+    futures += [dialogue.submit(bytes(100)) for _ in range(4)]
+    assert len(values_of(dialogue.next(ProduceRequest))) == 6
     assert not any(future.done() for future in futures)
+
+
+def test_batch_whose_leader_is_busy_goes_on_filling() -> None:
+    """What cannot leave anyway is sent in one large piece, up to `max.request.size`."""
+    dialogue = Dialogue(batch_bytes=400).ready()
+    for _ in range(5):
+        dialogue.submit(bytes(100))
+    assert dialogue.unanswered(ProduceRequest) == 5
+    waiting = [dialogue.submit(bytes(100)) for _ in range(50)]
+    assert dialogue.unanswered(ProduceRequest) == 5
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=1)
+    large = dialogue.sent[-1]
+    assert len(values_of(large)) == 50
+    dialogue.answer_produce(large, offset=6)
+    assert [future.result(0).offset for future in waiting] == list(range(6, 56))
+
+
+def test_batch_that_is_too_large_for_the_broker_is_cut() -> None:
+    """Its pieces share its sequence numbers; what was sent behind it follows them. KIP-126."""
+    dialogue = Dialogue().ready()
+    dialogue.leaderless = True
+    dialogue.submit(b"0")
+    dialogue.answer_produce(dialogue.next(ProduceRequest), error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    dialogue.answer_pending_metadata()
+    futures = [dialogue.submit(b"%d" % number) for number in range(1, 5)]
+    dialogue.take(FlushAsked(ticket="flush"))
+    dialogue.leaderless = False
+    dialogue.advance(500)
+    dialogue.answer_pending_metadata()
+    dialogue.advance(500)
+    first = dialogue.next(ProduceRequest)
+    assert sequence_of(first) == 1
+    dialogue.answer_produce(first, offset=1)
+    whole = dialogue.next(ProduceRequest)
+    assert (values_of(whole), sequence_of(whole)) == ([b"1", b"2", b"3", b"4"], 2)
+
+    dialogue.answer_produce(whole, error=ErrorCode.MESSAGE_TOO_LARGE)
+    halves = [dialogue.next(ProduceRequest), dialogue.next(ProduceRequest)]
+    assert [(values_of(half), sequence_of(half)) for half in halves] == [([b"1", b"2"], 2), ([b"3", b"4"], 4)]
+    assert Complete(ticket="flush", value=None) not in dialogue.actions
+    for half, offset in zip(halves, (2, 4), strict=True):
+        dialogue.answer_produce(half, offset=offset)
+    assert [future.result(0).offset for future in futures] == [2, 3, 4, 5]
+    assert Complete(ticket="flush", value=None) in dialogue.actions
+    assert dialogue.released == len(b"first01234") + 6 * 24
 
 
 def test_retry_keeps_order_and_sequence() -> None:
@@ -280,10 +331,10 @@ def test_first_batch_of_a_partition_goes_alone() -> None:
     """A broker that has seen nothing of a producer would take its second batch without the first."""
     dialogue = Dialogue(batch_bytes=100)
     first, second = dialogue.submit(b"1"), dialogue.submit(b"2", partition=1)
-    third = dialogue.submit(b"3")
     dialogue.answer_metadata(partitions=3)
     dialogue.answer_identity()
     one = dialogue.next(ProduceRequest)
+    third = dialogue.submit(b"3")
     assert not dialogue.unanswered(ProduceRequest), "the third waits for the first"
     dialogue.answer_produce(one, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     dialogue.answer_metadata(partitions=3)
@@ -524,10 +575,10 @@ class TestLossesAtTheEnd:
 
     LOST = "not stored, and nobody has asked what send returned for them: the producer was closed before this record"
 
-    def end(self, futures: list[Future[RecordMetadata]], **options: Any) -> list[str]:
+    def end(self, records: list[RecordFuture], **options: Any) -> list[str]:
         dialogue = Dialogue()
-        for future in futures:
-            dialogue.submissions.append(PendingRecord("orders", 0, (None, b"1", 5, ()), future, 25))
+        for record in records:
+            dialogue.submissions.append(record)
         dialogue.take(RecordsSubmitted())
         dialogue.take(ProducerCloseAsked(ticket="bye", deadline_ms=dialogue.now_ms + 50, **options))
         dialogue.advance(100)
@@ -535,32 +586,32 @@ class TestLossesAtTheEnd:
         return dialogue.warnings()
 
     def test_what_nobody_has_asked_for_is_counted(self) -> None:
-        (line,) = self.end([RecordFuture() for _ in range(3)])
+        (line,) = self.end([a_record() for _ in range(3)])
         assert line.startswith(f"3 records were {self.LOST}")
-        (line,) = self.end([RecordFuture()])
+        (line,) = self.end([a_record()])
         assert line.startswith(f"1 record was {self.LOST}")
 
     def test_what_somebody_waits_for_is_theirs(self) -> None:
-        waited: RecordFuture[RecordMetadata] = RecordFuture()
+        waited = a_record()
         waited.add_done_callback(lambda _: None)
-        (line,) = self.end([waited, RecordFuture()])
+        (line,) = self.end([waited, a_record()])
         assert line.startswith("1 record was ")
 
     def test_what_somebody_has_cancelled_is_not_lost(self) -> None:
-        cancelled: RecordFuture[RecordMetadata] = RecordFuture()
+        cancelled = a_record()
         cancelled.cancel()
         assert self.end([cancelled]) == []
 
     def test_nothing_is_said_after_an_error_of_the_application(self) -> None:
-        assert self.end([RecordFuture()], is_quiet=True) == []
+        assert self.end([a_record()], is_quiet=True) == []
 
     def test_counting_takes_no_more_memory_than_a_limit(self) -> None:
         losses = Losses()
-        asked: RecordFuture[RecordMetadata] = RecordFuture()
-        losses.fail(asked, KohortTimeoutError("late"))
-        assert asked.exception() is not None
+        asked = a_record()
+        losses.note(asked, KohortTimeoutError("late"))
+        asked.add_done_callback(lambda _: None)
         for _ in range(25_000):
-            losses.fail(RecordFuture(), KohortTimeoutError("late"))
+            losses.note(a_record(), KohortTimeoutError("late"))
         assert losses.summary() == (
             "25000 records were not stored, and nobody has asked what send returned for them: late"
         )

@@ -1,7 +1,8 @@
 """Records grouped into batches, partition by partition, until they are acknowledged.
 
 Laws: batches of a partition are sent, and sent again, in the order in which they were filled; a batch keeps its
-sequence number over retries, so that the broker recognises it.
+sequence number over retries, so that the broker recognises it. A batch that is due but cannot leave yet, since its
+leader is busy, goes on filling: what waits long is sent in large pieces.
 Source: Kafka's RecordAccumulator; KIP-98 (idempotence).
 """
 
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from enum import Enum
+from itertools import islice
 
 from kohort.client.producer.core.partitioner import Partitioner
-from kohort.client.producer.core.submissions import PendingRecord
+from kohort.client.producer.record_future import BatchEnd, RecordFuture
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
@@ -24,7 +26,9 @@ RECORD_OVERHEAD_BYTES = 24
 class BatchState(Enum):
     """Where a batch is on its way."""
 
+    #: It waits for more.
     OPEN = "open"
+    #: It may leave; the last one of its partition takes more records until it does.
     CLOSED = "closed"
     IN_FLIGHT = "in flight"
 
@@ -36,6 +40,7 @@ class Batch:
         "attempts",
         "created_ms",
         "encoded",
+        "end",
         "last_error",
         "not_before_ms",
         "partition",
@@ -47,79 +52,114 @@ class Batch:
 
     def __init__(self, partition: TopicPartition, created_ms: int) -> None:
         self.partition = partition
-        self.records: list[PendingRecord] = []
+        self.records: list[RecordFuture] = []
+        #: What all of them end with.
+        self.end = BatchEnd(*partition)
         self.size_bytes = BATCH_OVERHEAD_BYTES
         self.created_ms = created_ms
         self.state = BatchState.OPEN
         #: Sequence number of its first record; `None` until it is sent first, and without idempotence.
         self.sequence: int | None = None
-        #: The batch as bytes once it was built.
-        self.encoded: bytes | None = None
+        #: The batch as bytes once it was built; keys and values are in here only from then on.
+        self.encoded: bytearray | None = None
         self.attempts = 0
         #: Why it is sent again; `None` before the first failure.
         self.last_error: KohortError | None = None
         #: Not sent again before this instant.
         self.not_before_ms = 0
 
+    def add(self, record: RecordFuture) -> None:
+        """One more record."""
+        record.end, record.index = self.end, len(self.records)
+        self.records.append(record)
+        self.size_bytes += record.size_bytes
+
 
 class Accumulator:
     """Every batch of one producer that is not acknowledged.
 
     Args:
-        batch_bytes: size at which a batch is closed; a single larger record makes a batch of its own.
+        batch_bytes: size at which a batch may leave; a single larger record makes a batch of its own.
         linger_ms: how long an open batch waits for more.
+        limit_bytes: a batch that cannot leave takes no more than that.
+        partitioner: chooses for records that name no partition.
     """
 
-    def __init__(self, *, batch_bytes: int, linger_ms: int) -> None:
+    def __init__(self, *, batch_bytes: int, linger_ms: int, limit_bytes: int, partitioner: Partitioner) -> None:
         self._batch_bytes = batch_bytes
         self._linger_ms = linger_ms
-        self.partitioner = Partitioner()
-        #: partition -> its batches in order; only the last may be open, those in flight come first unless one of
+        self._limit_bytes = max(limit_bytes, batch_bytes)
+        #: Topics whose broker has refused a batch that had grown above `batch_bytes`.
+        self._narrow: set[str] = set()
+        self.partitioner = partitioner
+        #: partition -> its batches in order; only the last may be filling, those in flight come first unless one of
         #: them has to be sent again. No empty queues.
         self.queues: dict[TopicPartition, deque[Batch]] = {}
-        #: Batches that are filling, by partition.
-        self._open: dict[tuple[str, int], Batch] = {}
+        #: Batches that take records, by partition.
+        self._filling: dict[tuple[str, int], Batch] = {}
+        #: Those of them that are open, in the order in which they were begun.
+        self._lingering: dict[TopicPartition, Batch] = {}
 
-    def add(self, record: PendingRecord, partition_count: int, now_ms: int) -> None:
-        """Put a record into the batch of its partition."""
+    def add(self, record: RecordFuture, partition_count: int, now_ms: int) -> None:
+        """Put a record into the batch of its partition.
+
+        Raises:
+            ConfigError: the application's own partitioner has failed, or its answer is no partition.
+        """
         number = record.partition
         if number is None:
-            number = self.partitioner.choose(record.topic, record.body[0], partition_count)
-        batch = self._open.get((record.topic, number))
-        if batch is not None and batch.size_bytes + record.size_bytes > self._batch_bytes:
-            self.close(batch)
-            batch = None
+            number = self.partitioner.choose(record.topic, record.key, partition_count, record.size_bytes)
+        batch = self._filling.get((record.topic, number))
         if batch is None:
-            partition = TopicPartition(record.topic, number)
-            batch = self._open[partition] = Batch(partition, now_ms)
-            self.queues.setdefault(partition, deque()).append(batch)
-        batch.records.append(record)
-        batch.size_bytes += record.size_bytes
-        if batch.size_bytes >= self._batch_bytes:
+            batch = self._begin(TopicPartition(record.topic, number), now_ms)
+        elif batch.size_bytes + record.size_bytes > self._batch_bytes and self._is_full(batch, record):
             self.close(batch)
+            del self._filling[batch.partition]
+            batch = self._begin(batch.partition, now_ms)
+        batch.add(record)
+        if batch.size_bytes >= self._batch_bytes and batch.state is BatchState.OPEN:
+            self.close(batch)
+
+    def _begin(self, partition: TopicPartition, now_ms: int) -> Batch:
+        batch = self._filling[partition] = self._lingering[partition] = Batch(partition, now_ms)
+        self.queues.setdefault(partition, deque()).append(batch)
+        return batch
+
+    def _is_full(self, batch: Batch, record: RecordFuture) -> bool:
+        if record.topic in self._narrow:
+            return True
+        return batch.size_bytes + record.size_bytes > self._limit_bytes
+
+    def narrow(self, topic: str) -> None:
+        """The topic takes no batches much above `batch_bytes`."""
+        self._narrow.add(topic)
 
     def close(self, batch: Batch) -> None:
-        """No more records for this batch."""
+        """It may leave."""
         batch.state = BatchState.CLOSED
-        self._open.pop(batch.partition, None)
-        self.partitioner.on_batch_closed(*batch.partition)
+        self._lingering.pop(batch.partition, None)
 
     def close_all(self) -> None:
-        """Close every open batch: a flush waits for no linger."""
-        for batch in list(self._open.values()):
+        """Every batch may leave: a flush waits for no linger."""
+        for batch in list(self._lingering.values()):
             self.close(batch)
 
     def close_lingered(self, now_ms: int) -> None:
-        """Close the batches whose linger is over."""
-        for batch in list(self._open.values()):
-            if batch.created_ms + self._linger_ms <= now_ms:
-                self.close(batch)
+        """Those whose linger is over may leave."""
+        for batch in list(self._lingering.values()):
+            if batch.created_ms + self._linger_ms > now_ms:
+                break
+            self.close(batch)
 
     def next_linger(self) -> int | None:
         """When the first linger ends."""
-        # Open batches are in the order in which they were begun.
-        first = next(iter(self._open.values()), None)
+        first = next(iter(self._lingering.values()), None)
         return None if first is None else first.created_ms + self._linger_ms
+
+    def leave(self, batch: Batch) -> None:
+        """It is being sent: no more records for it."""
+        batch.state = BatchState.IN_FLIGHT
+        self._stop_filling(batch)
 
     def remove(self, batch: Batch) -> None:
         """A batch has its end."""
@@ -127,8 +167,19 @@ class Accumulator:
         queue.remove(batch)
         if not queue:
             del self.queues[batch.partition]
-        if self._open.get(batch.partition) is batch:
+        if batch.state is BatchState.OPEN:
             self.close(batch)
+        self._stop_filling(batch)
+
+    def _stop_filling(self, batch: Batch) -> None:
+        if self._filling.get(batch.partition) is batch:
+            del self._filling[batch.partition]
+
+    def replace(self, batch: Batch, pieces: list[Batch]) -> None:
+        """A batch was cut; the pieces take its place in the order."""
+        queue = self.queues[batch.partition]
+        place = queue.index(batch)
+        self.queues[batch.partition] = deque([*islice(queue, place), *pieces, *islice(queue, place + 1, None)])
 
     def batches(self) -> Iterator[Batch]:
         """Every batch, partition by partition, in order."""

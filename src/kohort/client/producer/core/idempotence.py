@@ -61,5 +61,10 @@ class Identity:
     def number(self, partition: TopicPartition, count: int) -> int:
         """The sequence number of the first of `count` records; they are used up with that."""
         first = self._next.get(partition, 0)
-        self._next[partition] = (first + count) % _SEQUENCES
+        self._next[partition] = following(first, count)
         return first
+
+
+def following(sequence: int, count: int) -> int:
+    """The sequence number behind so many records."""
+    return (sequence + count) % _SEQUENCES

@@ -1,16 +1,15 @@
 """Records that were not stored, and whose futures nobody has asked: their loss would go unsaid.
 
-Laws: a future that somebody has looked at counts for nothing here; memory is bounded, whatever fails.
+Laws: a future that somebody has looked at counts for nothing here, nor does one whose end is told to a callback; memory
+is bounded, whatever fails.
 Source: requirement: no record is lost without a word.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future, InvalidStateError
 from typing import Final
 
 from kohort.client.producer.record_future import RecordFuture
-from kohort.client.records import RecordMetadata
 from kohort.errors import KohortError
 
 #: So many futures are kept to be looked at again; earlier ones that were not asked by then count as lost.
@@ -18,30 +17,26 @@ _KEPT: Final = 10_000
 
 
 class Losses:
-    """Ends the records that fail."""
+    """Counts the records that fail."""
 
     def __init__(self) -> None:
-        self._futures: list[RecordFuture[RecordMetadata]] = []
+        self._futures: list[RecordFuture] = []
         #: Of those that are not kept any more.
         self._unseen = 0
         self._last_error: KohortError | None = None
 
-    def fail(self, future: Future[RecordMetadata], error: KohortError) -> None:
+    def note(self, record: RecordFuture, error: KohortError) -> None:
         """That record was not stored."""
-        try:
-            future.set_exception(error)
-        except InvalidStateError:
-            return  # The application has cancelled it.
-        if not isinstance(future, RecordFuture) or future.is_watched:
+        if record.is_noticed:
             return
-        self._futures.append(future)
+        self._futures.append(record)
         self._last_error = error
         if len(self._futures) > _KEPT:
             self._unseen += self._count_kept()
             self._futures.clear()
 
     def _count_kept(self) -> int:
-        return sum(not future.is_watched for future in self._futures)
+        return sum(not record.is_noticed for record in self._futures)
 
     def summary(self) -> str | None:
         """One sentence about all of them; `None` if there are none."""

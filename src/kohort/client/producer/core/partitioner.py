@@ -1,19 +1,28 @@
 """Which partition a record goes to.
 
-Laws: a key always goes to the same partition while the number of partitions stays, and to the one that Kafka's Java
-clients choose; records without a key fill one partition's batch before they turn to the next.
-Source: Kafka's default partitioner: murmur2 of the key, and the sticky partitioner of KIP-480.
+Laws: a key always goes to the same partition while the number of partitions stays, and to the one that the client
+chooses whose rule it is; records without a key fill one partition's batch before they turn to the next, and every
+partition gets as many bytes as any other. A rule of the application's own may fail: that ends the record, nothing else.
+Source: Kafka's default partitioner (murmur2, and the uniform sticky one of KIP-794) and RoundRobinPartitioner;
+librdkafka's rules by their names.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
 from typing import Final
+
+from kohort.errors import ConfigError
 
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
 _MASK: Final = 0xFFFFFFFF
 #: Hashes of keys are remembered, because most streams repeat theirs.
 _REMEMBERED_KEYS: Final = 16_384
+
+#: Of the application's own: topic, key and number of partitions to the number of one of them.
+PartitionerCall = Callable[[str, bytes | None, int], int]
 
 
 def murmur2(data: bytes) -> int:
@@ -35,34 +44,116 @@ def murmur2(data: bytes) -> int:
     return value ^ (value >> 15)
 
 
+def fnv1a(data: bytes) -> int:
+    """FNV-1a of 32 bits, and of that the amount as a signed number: librdkafka's, which is Sarama's."""
+    value = 0x811C9DC5
+    for byte in data:
+        value = (value ^ byte) * 0x01000193 & _MASK
+    return value if value < 1 << 31 else (1 << 32) - value
+
+
+def _java_hash(data: bytes) -> int:
+    return murmur2(data) & 0x7FFFFFFF
+
+
+#: name -> (hash of a key, `None` where the key says nothing; whether a missing key, and an empty one, is hashed too).
+_RULES: Final[dict[str, tuple[Callable[[bytes], int] | None, bool, bool]]] = {
+    "murmur2_random": (_java_hash, False, True),
+    "murmur2": (_java_hash, True, True),
+    "consistent_random": (zlib.crc32, False, False),
+    "consistent": (zlib.crc32, True, True),
+    "fnv1a_random": (fnv1a, False, True),
+    "fnv1a": (fnv1a, True, True),
+    "random": (None, False, False),
+    "round_robin": (None, False, False),
+}
+DEFAULT_PARTITIONER: Final = "murmur2_random"
+#: How other clients call them.
+_OTHER_NAMES: Final = {
+    "default": DEFAULT_PARTITIONER,
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+}
+
+
+def parse_partitioner(value: object) -> str | PartitionerCall:
+    """A rule by its name, or a function of the application's own."""
+    if callable(value):
+        return value
+    name = _OTHER_NAMES.get(str(value), value)
+    if not isinstance(name, str) or name not in _RULES:
+        raise ValueError(f"one of {', '.join(_RULES)}, or a function of topic, key and number of partitions, expected")
+    return name
+
+
 class Partitioner:
-    """Chooses for one producer; remembers where records without a key go at present."""
+    """Chooses for one producer; remembers where records that may go anywhere go at present.
 
-    __slots__ = ("_hashes", "_sticky", "_turn")
+    Args:
+        rule: a name that `parse_partitioner` knows, or a function.
+        batch_bytes: so much goes to one partition before the next has its turn.
+        seed: where the turns begin.
+    """
 
-    def __init__(self) -> None:
-        #: key -> non-negative hash; emptied when it grows too large.
+    __slots__ = (
+        "_batch_bytes",
+        "_call",
+        "_hash",
+        "_hashes",
+        "_seed",
+        "_sticky",
+        "_stuck_bytes",
+        "_takes_empty",
+        "_takes_none",
+    )
+
+    def __init__(self, rule: str | PartitionerCall = DEFAULT_PARTITIONER, *, batch_bytes: int, seed: int = 0) -> None:
+        self._call = None if isinstance(rule, str) else rule
+        name = rule if isinstance(rule, str) else DEFAULT_PARTITIONER
+        self._hash, self._takes_none, self._takes_empty = _RULES[name]
+        #: Each record is a turn of its own where that is the rule.
+        self._batch_bytes = 1 if name in ("round_robin", "random") else batch_bytes
+        #: key -> hash; emptied when it grows too large.
         self._hashes: dict[bytes, int] = {}
-        #: topic -> partition of the present batch of records without a key.
+        self._seed = seed
+        #: topic -> partition of the records without a key at present, and how many bytes of them it has got.
         self._sticky: dict[str, int] = {}
-        self._turn = 0
+        self._stuck_bytes: dict[str, int] = {}
 
-    def choose(self, topic: str, key: bytes | None, partition_count: int) -> int:
-        """The partition of one record; `partition_count` is above 0."""
-        if key is None:
-            sticky = self._sticky.get(topic)
-            if sticky is None or sticky >= partition_count:
-                self._turn += 1
-                sticky = self._sticky[topic] = self._turn % partition_count
-            return sticky
-        hashed = self._hashes.get(key)
+    def choose(self, topic: str, key: bytes | None, partition_count: int, size_bytes: int) -> int:
+        """The partition of one record of so many bytes; `partition_count` is above 0.
+
+        Raises:
+            ConfigError: the application's own rule has failed, or its answer is no partition.
+        """
+        if self._call is not None:
+            return self._ask(self._call, topic, key, partition_count)
+        if self._hash is None or (not self._takes_empty if key == b"" else key is None and not self._takes_none):
+            return self._turn(topic, partition_count, size_bytes)
+        hashed = self._hashes.get(key or b"")
         if hashed is None:
             if len(self._hashes) >= _REMEMBERED_KEYS:
                 self._hashes.clear()
-            hashed = self._hashes[key] = murmur2(key) & 0x7FFFFFFF
+            hashed = self._hashes[key or b""] = self._hash(key or b"")
         return hashed % partition_count
 
-    def on_batch_closed(self, topic: str, partition: int) -> None:
-        """Records without a key turn to another partition with their next batch."""
-        if self._sticky.get(topic) == partition:
-            del self._sticky[topic]
+    def _turn(self, topic: str, partition_count: int, size_bytes: int) -> int:
+        got = self._stuck_bytes.get(topic, self._batch_bytes)
+        if got >= self._batch_bytes:
+            self._sticky[topic] = self._sticky.get(topic, self._seed) + 1
+            got = 0
+        self._stuck_bytes[topic] = got + size_bytes
+        return self._sticky[topic] % partition_count
+
+    @staticmethod
+    def _ask(call: PartitionerCall, topic: str, key: bytes | None, partition_count: int) -> int:
+        try:
+            answer = call(topic, key, partition_count)
+            number = int(answer.__index__())
+        except Exception as why:
+            raise ConfigError(f"the partitioner has failed for a record of {topic}: {why!r}") from why
+        if isinstance(answer, bool) or not 0 <= number < partition_count:
+            raise ConfigError(
+                f"the partitioner has chosen {answer!r} for a record of {topic}, which has partitions 0 to "
+                f"{partition_count - 1}"
+            )
+        return number

@@ -27,4 +27,13 @@ class ProducerCloseAsked:
     is_quiet: bool = False
 
 
-ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAsked:
+    """The ticket ends with the numbers of a topic's partitions, ascending; none if there is no such topic."""
+
+    topic: str
+    ticket: object
+    deadline_ms: int
+
+
+ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked | PartitionsAsked

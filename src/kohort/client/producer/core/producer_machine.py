@@ -7,7 +7,7 @@ Source: architecture rule 6; KIP-98, KIP-360.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, assert_never
 
 from kohort.client.actions import Action, Lane, Stop
@@ -16,9 +16,17 @@ from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, Re
 from kohort.client.options import ClientSettings
 from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState
 from kohort.client.producer.core.idempotence import Identity
-from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
+from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, Partitioner, PartitionerCall
+from kohort.client.producer.core.producer_events import (
+    FlushAsked,
+    PartitionsAsked,
+    ProducerCloseAsked,
+    ProducerEvent,
+    RecordsSubmitted,
+)
 from kohort.client.producer.core.sender import Sender, SenderSettings
-from kohort.client.producer.core.submissions import PendingRecord, Submissions
+from kohort.client.producer.core.submissions import Submissions
+from kohort.client.producer.record_future import RecordFuture
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.errors import (
     BrokerError,
@@ -42,6 +50,8 @@ class ProducerMachine:
 
     Args:
         on_release: called with the bytes of records that have their end, so that the application may send more.
+        on_ended: called with records that have their end and a callback that is to be called with it.
+        partitioner: a rule that `Partitioner` knows, or the application's own; called in `handle`.
     """
 
     def __init__(
@@ -54,6 +64,8 @@ class ProducerMachine:
         linger_ms: int,
         is_idempotent: bool,
         on_release: Callable[[int], None],
+        on_ended: Callable[[Sequence[RecordFuture]], None] = lambda _: None,
+        partitioner: str | PartitionerCall = DEFAULT_PARTITIONER,
     ) -> None:
         self._client = client
         self._submissions = submissions
@@ -69,7 +81,12 @@ class ProducerMachine:
             on_change=self._on_metadata,
             on_unreachable=self._on_unreachable,
         )
-        self._accumulator = Accumulator(batch_bytes=batch_bytes, linger_ms=linger_ms)
+        self._accumulator = Accumulator(
+            batch_bytes=batch_bytes,
+            linger_ms=linger_ms,
+            limit_bytes=settings.max_request_bytes,
+            partitioner=Partitioner(partitioner, batch_bytes=batch_bytes, seed=client.retry.seed),
+        )
         self._identity = Identity(is_wanted=is_idempotent)
         self._sender = Sender(
             self._requests,
@@ -79,16 +96,20 @@ class ProducerMachine:
             settings,
             retry=client.retry,
             on_end=self._on_batch_end,
+            on_cut=self._on_batch_cut,
+            on_ended=on_ended,
         )
         #: Records on their way from the submissions to where they belong; none between two events.
-        self._placing: list[PendingRecord] = []
+        self._placing: list[RecordFuture] = []
         #: topic -> (since when, records) while its partitions are not known.
-        self._homeless: dict[str, tuple[int, list[PendingRecord]]] = {}
+        self._homeless: dict[str, tuple[int, list[RecordFuture]]] = {}
         #: Topics among these that the cluster has said it lacks: the next look at it creates them, if it does that.
         self._missing: set[str] = set()
         #: (ticket, batches that it waits for).
         self._flushes: list[tuple[object, set[Batch]]] = []
         self._closing: ProducerCloseAsked | None = None
+        #: Whoever wants to know the partitions of a topic.
+        self._lookups: list[PartitionsAsked] = []
         #: When an identity may be asked for again; `None` while one is being asked for.
         self._identity_due_ms: int | None = 0
         self._identity_attempts = 0
@@ -107,6 +128,9 @@ class ProducerMachine:
                 self._take_records(now_ms)
                 self._flush(None)
                 self._closing = event
+            case PartitionsAsked():
+                self._lookups.append(event)
+                self._cluster.also_want([event.topic], now_ms)
             case _:
                 assert_never(event)
         self._on_tick(now_ms)
@@ -115,9 +139,11 @@ class ProducerMachine:
     def next_deadline(self) -> int | None:
         """When something is to be done without being asked."""
         deadlines = [self._cluster.next_deadline(), self._accumulator.next_linger(), self._sender.next_deadline()]
-        deadlines += [since + _TOPIC_PATIENCE_MS for since, _ in self._homeless.values()]
+        patience_ms = self._delivery_timeout_ms if self._is_cut_off else _TOPIC_PATIENCE_MS
+        deadlines += [since + patience_ms for since, _ in self._homeless.values()]
         if self._accumulator.queues and not self._identity.is_ready and self._identity_due_ms:
             deadlines.append(self._identity_due_ms)
+        deadlines += [asked.deadline_ms for asked in self._lookups]
         if self._closing is not None:
             deadlines.append(self._closing.deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -127,18 +153,23 @@ class ProducerMachine:
         self._submissions.close()
         self._placing += self._submissions.take()
         for record in self._pending():
-            self._sender.losses.fail(record.future, error)
+            self._sender.fail_record(record, error)
 
     def holds(self, future: object) -> bool:
         """Whether that future is one of a record that has no end yet; to be asked where the machine runs."""
-        return self._submissions.holds(future) or any(record.future is future for record in self._pending())
+        return self._submissions.holds(future) or any(record is future for record in self._pending())
 
-    def _pending(self) -> Iterator[PendingRecord]:
+    def _pending(self) -> Iterator[RecordFuture]:
         yield from self._placing
         for _, records in self._homeless.values():
             yield from records
         for batch in self._accumulator.batches():
             yield from batch.records
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether a topic that is not known says nothing: nobody answers."""
+        return self._cluster.generation == 0 or self._cluster.trouble is not None
 
     def _on_tick(self, now_ms: int) -> None:
         self._take_records(now_ms)
@@ -146,6 +177,7 @@ class ProducerMachine:
         if self._flushes or self._closing is not None:
             self._accumulator.close_all()
         self._give_up_missing_topics(now_ms)
+        self._lookups = [asked for asked in self._lookups if not self._answer_lookup(asked, now_ms)]
         self._sender.expire(now_ms)
         self._renew_identity(now_ms)
         self._sender.send_ready(now_ms)
@@ -162,7 +194,7 @@ class ProducerMachine:
             self._place(self._submissions.take(), now_ms)
             self._submissions.is_watched = True
 
-    def _place(self, records: list[PendingRecord], now_ms: int) -> None:
+    def _place(self, records: list[RecordFuture], now_ms: int) -> None:
         self._placing = records
         topics = self._cluster.topics
         for record in records:
@@ -174,12 +206,15 @@ class ProducerMachine:
                 self._cluster.also_want([record.topic], now_ms)
         self._placing = []
 
-    def _add(self, record: PendingRecord, partition_count: int, now_ms: int) -> None:
+    def _add(self, record: RecordFuture, partition_count: int, now_ms: int) -> None:
         if record.partition is not None and record.partition >= partition_count:
             text = f"{record.topic} has partitions 0 to {partition_count - 1}, there is no {record.partition}"
             self._end_record(record, ConfigError(text))
             return
-        self._accumulator.add(record, partition_count, now_ms)
+        try:
+            self._accumulator.add(record, partition_count, now_ms)
+        except ConfigError as error:
+            self._end_record(record, error)
 
     def _on_metadata(self, now_ms: int) -> None:
         for name in list(self._homeless):
@@ -196,6 +231,23 @@ class ProducerMachine:
                 self._note_absence(name, now_ms)
             elif topic.error is not ErrorCode.NONE:
                 self._note_error(name, topic.error)
+
+    def _answer_lookup(self, asked: PartitionsAsked, now_ms: int) -> bool:
+        topic = self._cluster.topics.get(asked.topic)
+        if topic is not None and (topic.partitions or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            self._requests.complete(asked.ticket, list(topic.partitions))
+        elif topic is not None and not topic.error.retriable and topic.error is not ErrorCode.NONE:
+            self._requests.fail(asked.ticket, BrokerError(topic.error, during=f"looking up topic {asked.topic}"))
+        elif now_ms >= asked.deadline_ms:
+            self._requests.fail(asked.ticket, self._lateness(f"the partitions of {asked.topic} are not known in time"))
+        else:
+            return False
+        return True
+
+    def _lateness(self, text: str) -> KohortTimeoutError:
+        """What was not done in time, and why, if that is known."""
+        trouble = self._cluster.trouble
+        return KohortTimeoutError(text if trouble is None else f"{text}: {trouble}")
 
     def _note_absence(self, name: str, now_ms: int) -> None:
         """Only a topic that was seen to be missing is created, so that it can be said that it was."""
@@ -223,9 +275,10 @@ class ProducerMachine:
 
     def _give_up_missing_topics(self, now_ms: int) -> None:
         for name, (since_ms, _) in list(self._homeless.items()):
-            if self._cluster.generation == 0:
+            if self._is_cut_off:
                 if now_ms - since_ms >= self._delivery_timeout_ms:
-                    self._drop_topic(name, KohortTimeoutError("no broker has answered in time"))
+                    text = f"topic {name} could not be looked up within {now_ms - since_ms} ms"
+                    self._drop_topic(name, self._lateness(text))
             elif now_ms - since_ms >= _TOPIC_PATIENCE_MS:
                 topic = self._cluster.topics.get(name)
                 code = ErrorCode.NONE if topic is None else topic.error
@@ -240,8 +293,8 @@ class ProducerMachine:
         self._forget_missing(name)
         self._cluster.topics.pop(name, None)
 
-    def _end_record(self, record: PendingRecord, error: KohortError) -> None:
-        self._sender.losses.fail(record.future, error)
+    def _end_record(self, record: RecordFuture, error: KohortError) -> None:
+        self._sender.fail_record(record, error)
         self._on_release(record.size_bytes)
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
@@ -263,7 +316,7 @@ class ProducerMachine:
                 return
             for batch in self._accumulator.batches():
                 # Under the new identity every batch is a new one.
-                batch.sequence, batch.encoded = None, None
+                batch.sequence = None
         self._identity_due_ms = None
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
@@ -272,6 +325,7 @@ class ProducerMachine:
 
     def _on_identity(self, answer: Answer, now_ms: int) -> None:
         response = message_of(answer, InitProducerIdResponse)
+        detail = answer.detail if isinstance(answer, RequestFailed) else None
         code = ErrorCode.of(response.error_code) if response is not None else ErrorCode.NETWORK_EXCEPTION
         doing = "asking for a producer id"
         if response is not None and code is ErrorCode.NONE:
@@ -282,7 +336,7 @@ class ProducerMachine:
         if response is None:
             # Moves on to another broker, and reports if none answers.
             self._cluster.refresh(now_ms)
-        error = BrokerError(code, during=doing)
+        error = BrokerError(code, detail, during=doing)
         self._sender.complaints.on_refused(doing, code, None)
         for batch in self._accumulator.batches():
             batch.last_error = error
@@ -302,6 +356,12 @@ class ProducerMachine:
         self._on_release(batch.size_bytes - BATCH_OVERHEAD_BYTES)
         for _, waiting in self._flushes:
             waiting.discard(batch)
+
+    def _on_batch_cut(self, batch: Batch, pieces: list[Batch]) -> None:
+        for _, waiting in self._flushes:
+            if batch in waiting:
+                waiting.discard(batch)
+                waiting.update(pieces)
 
     def _finish(self, now_ms: int) -> None:
         """End flushes whose batches have ended, and the machine when it is closing and empty."""

@@ -1,14 +1,14 @@
 """Batches on the wire: which go into a request, and what an answer means for each.
 
 Laws: every batch ends exactly once, with an offset or an error; an answer that may come true later (a leader that
-moved, a broken connection) sends the batch again under its old sequence number until `delivery.timeout.ms`.
-Source: Kafka's Produce API and Sender; KIP-98 for what duplicates and gaps mean.
+moved, a broken connection) sends the batch again under its old sequence number until `delivery.timeout.ms`. One that is
+too large for the broker is cut, as long as there is something to cut; its pieces share its sequence numbers.
+Source: Kafka's Produce API and Sender; KIP-98 for what duplicates and gaps mean; KIP-126 (cutting).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import InvalidStateError
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,14 +17,15 @@ from kohort.client.cluster import Cluster
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.producer.core.accumulator import Accumulator, Batch, BatchState
 from kohort.client.producer.core.complaints import Complaints
-from kohort.client.producer.core.idempotence import Identity
+from kohort.client.producer.core.idempotence import Identity, following
 from kohort.client.producer.core.losses import Losses
-from kohort.client.records import RecordMetadata
+from kohort.client.producer.record_future import RecordFuture
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, LocalProtocolError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
-from kohort.records.batch import build_batch
+from kohort.records.batch import build_batch, iterate_records
+from kohort.records.header import readdress
 from kohort.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -33,6 +34,8 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
 )
 
+#: Refusals of a batch that smaller ones may escape.
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 #: Refusals under idempotence that say: an earlier batch is missing.
 _GAPS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
@@ -43,6 +46,8 @@ class SenderSettings:
 
     acks: int
     compression: str
+    #: Of the codec; `None` leaves it at its usual one.
+    compression_level: int | None = None
     max_in_flight: int
     max_request_bytes: int
     request_timeout_ms: int
@@ -55,7 +60,9 @@ class Sender:
 
     Args:
         requests: the machine's outbox.
-        on_end: called with each batch that has its end, after its records' futures were settled.
+        on_end: called with each batch that has its end, after its records were told.
+        on_cut: called with each batch that was cut, and its pieces.
+        on_ended: called with records that have their end and a callback.
     """
 
     def __init__(
@@ -68,6 +75,8 @@ class Sender:
         *,
         retry: Backoff,
         on_end: Callable[[Batch], None],
+        on_cut: Callable[[Batch, list[Batch]], None],
+        on_ended: Callable[[Sequence[RecordFuture]], None],
     ) -> None:
         self._requests = requests
         self._cluster = cluster
@@ -76,10 +85,14 @@ class Sender:
         self._settings = settings
         self._retry = retry
         self._on_end = on_end
+        self._on_cut = on_cut
+        self._on_ended = on_ended
         self.losses = Losses()
         self.complaints = Complaints(requests, delivery_timeout_ms=settings.delivery_timeout_ms)
         #: Requests without an answer, by broker.
         self._in_flight: dict[Endpoint, int] = {}
+        #: What went wrong last; `None` after a batch that was stored. Of those that were never sent it says why not.
+        self._trouble: KohortError | None = None
         #: Batches that wait before they are sent again.
         self._pausing: list[Batch] = []
 
@@ -109,6 +122,8 @@ class Sender:
             leader = self._cluster.leader_of(partition)
             if leader is None:
                 self._cluster.refresh_soon(now_ms)
+                if batch.last_error is None:
+                    batch.last_error = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, during=f"producing to {partition}")
                 continue
             if self._in_flight.get(leader, 0) >= self._settings.max_in_flight:
                 continue
@@ -128,7 +143,7 @@ class Sender:
     def _send(self, leader: Endpoint, batches: Sequence[Batch]) -> None:
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
-            batch.state = BatchState.IN_FLIGHT
+            self._accumulator.leave(batch)
             name, number = batch.partition
             data = topics.get(name)
             if data is None:
@@ -149,18 +164,27 @@ class Sender:
             has_response=self._settings.acks != 0,
         )
 
-    def _encode(self, batch: Batch) -> bytes:
+    def _encode(self, batch: Batch) -> bytearray:
+        identity = self._identity
+        if identity.is_wanted and batch.sequence is None:
+            batch.sequence = identity.number(batch.partition, len(batch.records))
+            if batch.encoded is not None:
+                # What it was numbered with under an earlier identity.
+                readdress(batch.encoded, identity.producer_id, identity.epoch, batch.sequence)
         if batch.encoded is None:
-            identity = self._identity
-            if identity.is_wanted:
-                batch.sequence = identity.number(batch.partition, len(batch.records))
-            batch.encoded = build_batch(
-                [record.body for record in batch.records],
+            records = batch.records
+            built = build_batch(
+                [(record.key, record.value, record.timestamp_ms, record.headers) for record in records],
                 compression=self._settings.compression,
+                level=self._settings.compression_level,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
                 base_sequence=-1 if batch.sequence is None else batch.sequence,
             )
+            batch.encoded = bytearray(built)
+            for record in records:
+                # The application may keep the record for its end; what it carried is in the batch now.
+                record.key = record.value = None
         return batch.encoded
 
     # -- answers ------------------------------------------------------------------------------------------------
@@ -216,6 +240,8 @@ class Sender:
         error = BrokerError(code, outcome.error_message, during=doing)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
             self.fail(batch, UnknownTopicError(batch.partition.topic))
+        elif code in _TOO_LARGE and len(batch.records) > 1:
+            self._cut(batch, error)
         elif code in _GAPS and self._is_behind_another(batch):
             self._try_again(batch, error, now_ms)
         elif code.retriable and code is not ErrorCode.MESSAGE_TOO_LARGE:
@@ -231,6 +257,7 @@ class Sender:
         return self._identity.is_spoilt or self._accumulator.queues[batch.partition][0] is not batch
 
     def _try_again(self, batch: Batch, error: KohortError, now_ms: int) -> None:
+        self._trouble = error
         is_late = now_ms - batch.created_ms >= self._settings.delivery_timeout_ms
         if is_late or batch.attempts >= self._settings.retries:
             self.fail(batch, error)
@@ -240,43 +267,74 @@ class Sender:
         batch.attempts += 1
         self._pausing.append(batch)
 
+    def _cut(self, batch: Batch, error: KohortError) -> None:
+        """Two halves in place of one batch, which are sent at once."""
+        assert batch.encoded is not None, "it was sent"
+        self._accumulator.narrow(batch.partition.topic)
+        contents = list(iterate_records(batch.encoded, check_crcs=False))
+        half = len(contents) // 2
+        pieces = []
+        for start, stop in ((0, half), (half, len(contents))):
+            piece = Batch(batch.partition, batch.created_ms)
+            for record, content in zip(batch.records[start:stop], contents[start:stop], strict=True):
+                record.key, record.value = content.key, content.value
+                piece.add(record)
+            piece.state, piece.attempts, piece.last_error = BatchState.CLOSED, batch.attempts, error
+            if batch.sequence is not None:
+                piece.sequence = following(batch.sequence, start)
+            pieces.append(piece)
+        self._accumulator.replace(batch, pieces)
+        self._on_cut(batch, pieces)
+
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         """Give every record of a batch its offset; -1 where the broker was not asked."""
-        topic, number = batch.partition
+        self._trouble = None
         self._identity.acknowledge(batch.partition)
-        for index, record in enumerate(batch.records):
-            offset = -1 if base_offset < 0 else base_offset + index
-            timestamp = record.body[2] if append_time_ms < 0 else append_time_ms
-            try:
-                record.future.set_result(RecordMetadata(topic, number, offset, timestamp))
-            except InvalidStateError:
-                continue  # The application has cancelled it; the record was sent all the same.
+        batch.end.base_offset, batch.end.append_time_ms = base_offset, append_time_ms
         self._end(batch)
 
     def fail(self, batch: Batch, error: KohortError) -> None:
         """Every record of a batch ends in that error; a sequence number that it has used is lost."""
         if batch.sequence is not None:
             self._identity.spoil()
+        batch.end.error = error
         for record in batch.records:
-            self.losses.fail(record.future, error)
+            self.losses.note(record, error)
         self._end(batch)
 
+    def fail_record(self, record: RecordFuture, error: KohortError) -> None:
+        """A record ends in that error by itself, unless its batch has its end already."""
+        if not record.end.is_over:
+            self.losses.note(record, error)
+            record.fail(error)
+        self._tell([record])
+
+    def _tell(self, records: Sequence[RecordFuture]) -> None:
+        """Those whose end somebody waits for, or is to be called with."""
+        for record in records:
+            record.on_end()
+        called = [record for record in records if record.on_delivery is not None]
+        if called:
+            self._on_ended(called)
+
     def _end(self, batch: Batch) -> None:
+        batch.end.is_over = True
+        self._tell([record for record in batch.records if record.is_noticed])
         self._accumulator.remove(batch)
         self._on_end(batch)
 
     def expire(self, now_ms: int) -> None:
         """Give up the batches that wait for longer than `delivery.timeout.ms`."""
         for queue in list(self._accumulator.queues.values()):
-            error: KohortError | None = None
+            error = self._trouble
             for batch in list(queue):
                 age_ms = now_ms - batch.created_ms
                 if batch.state is BatchState.IN_FLIGHT or age_ms < self._settings.delivery_timeout_ms:
                     break
                 text = f"{len(batch.records)} records for {batch.partition} were not sent within {age_ms} ms"
-                # One that was never sent waited for the one before it.
+                # One that was never sent waited for the one before it, or for a broker.
                 error = batch.last_error or error
                 self.fail(batch, KohortTimeoutError(text if error is None else f"{text}: {error}"))
 

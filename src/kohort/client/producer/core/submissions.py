@@ -8,31 +8,8 @@ will: a machine whose linger is running looks here by itself when that ends.
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kohort.client.records import RecordMetadata
-
-#: Headers as they travel: (name, value) pairs.
-Headers = tuple[tuple[str, bytes | None], ...]
-#: What a batch is built from: key, value, timestamp in milliseconds, headers.
-Body = tuple[bytes | None, bytes | None, int, Headers]
-
-
-class PendingRecord:
-    """One record that is not acknowledged yet; `partition` `None` leaves the choice to the partitioner."""
-
-    __slots__ = ("body", "future", "partition", "size_bytes", "topic")
-
-    def __init__(
-        self, topic: str, partition: int | None, body: Body, future: Future[RecordMetadata], size_bytes: int
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.body = body
-        self.future = future
-        self.size_bytes = size_bytes
+from kohort.client.producer.record_future import RecordFuture
 
 
 class Submissions:
@@ -42,13 +19,13 @@ class Submissions:
 
     def __init__(self, *, wake_bytes: int) -> None:
         """`wake_bytes`: so much waits at most for a linger to end."""
-        self._records: deque[PendingRecord] = deque()
+        self._records: deque[RecordFuture] = deque()
         self._queued_bytes = 0
         self._wake_bytes = wake_bytes
         #: The machine has been woken, or will look by itself in time.
         self.is_watched = False
 
-    def append(self, record: PendingRecord) -> bool:
+    def append(self, record: RecordFuture) -> bool:
         """Queue a record; whether the caller has to wake the machine."""
         self._records.append(record)
         self._queued_bytes += record.size_bytes
@@ -58,11 +35,11 @@ class Submissions:
         self._queued_bytes = 0
         return True
 
-    def take(self) -> list[PendingRecord]:
+    def take(self) -> list[RecordFuture]:
         """Everything queued; records that come from now on wake the machine again, unless it says that it watches."""
         self.is_watched = False
         self._queued_bytes = 0
-        taken: list[PendingRecord] = []
+        taken: list[RecordFuture] = []
         while self._records:
             taken.append(self._records.popleft())
         return taken
@@ -73,4 +50,4 @@ class Submissions:
 
     def holds(self, future: object) -> bool:
         """Whether the record of that future is queued."""
-        return any(record.future is future for record in self._records.copy())
+        return any(record is future for record in self._records.copy())

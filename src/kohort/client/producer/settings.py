@@ -1,0 +1,41 @@
+"""From a producer's options to what its machine is told; options that contradict each other are refused.
+
+Source: Apache Kafka's producer configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any, Final
+
+from kohort.client.producer.core.sender import SenderSettings
+from kohort.errors import ConfigError
+
+_ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+
+def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
+    """Whether batches are numbered; `given` are the options that are not left at their defaults."""
+    wanted: bool = values["enable.idempotence"]
+    if _ACKS[values["acks"]] != -1 and wanted:
+        if "enable.idempotence" in given:
+            raise ConfigError("enable.idempotence needs acks=all; leave one of the two out")
+        return False
+    if wanted and values["max.in.flight.requests.per.connection"] > 5:
+        raise ConfigError("max.in.flight.requests.per.connection cannot be above 5 with enable.idempotence")
+    return wanted
+
+
+def sender_settings(values: Mapping[str, Any]) -> SenderSettings:
+    """Settings from options that `PRODUCER_OPTIONS` has parsed."""
+    compression = values["compression.type"]
+    return SenderSettings(
+        acks=_ACKS[values["acks"]],
+        compression=compression,
+        compression_level=values.get(f"compression.{compression}.level"),
+        max_in_flight=values["max.in.flight.requests.per.connection"],
+        max_request_bytes=values["max.request.size"],
+        request_timeout_ms=values["request.timeout.ms"],
+        delivery_timeout_ms=values["delivery.timeout.ms"],
+        retries=values["retries"],
+    )
