@@ -119,7 +119,7 @@ def callbacks_refuse_what_would_turn_in_a_circle(bootstrap: str, protocol: str) 
             consumer.unsubscribe,
             consumer.close,
         ):
-            with pytest.raises(StateError, match="inside a rebalance callback") as error:
+            with pytest.raises(StateError, match="inside a callback") as error:
                 call()
             refused.append(str(error.value).split(" ")[0])
 

@@ -205,7 +205,7 @@ class TestAdvertisedAddress:
 
 def test_known_brokers_come_before_the_bootstrap_addresses() -> None:
     """The addresses to start from may be out of date by then."""
-    consumer = ConsumerDialogue(bootstrap_servers=HOSTS)
+    consumer = ConsumerDialogue(bootstrap_servers=HOSTS, allow_auto_create_topics=False)
     consumer.brokers = {1: BROKER}
     ask_partitions(consumer)
 
@@ -312,6 +312,10 @@ def test_subscribed_topic_may_be_created_by_asking() -> None:
     consumer = ConsumerDialogue()
     consumer.by_hand.add(MetadataRequest)
     consumer.subscribe("nosuch")
+    first = consumer.expect(MetadataRequest)
+    assert not first.allow_auto_topic_creation, "it is looked at before"
+    consumer.answer(first, consumer.metadata(first))
+    consumer.settle()
 
     assert consumer.expect(MetadataRequest).allow_auto_topic_creation
 
