@@ -393,9 +393,8 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
 def changed_limits(config: object, options: Mapping[str, object]) -> dict[str, Any]:
     """Fields of `ConsumerSettings` for options that a running consumer may change; others are refused."""
     given = CONSUMER_OPTIONS.gather(config, options)
-    for name in given:
-        if name not in _LIMITS:
-            raise ConfigError(
-                f"{name} cannot be changed while the consumer runs, only {', '.join(_LIMITS)}: create a new consumer"
-            )
+    for name in sorted(given.keys() - set(_LIMITS)):
+        raise ConfigError(
+            f"{name} cannot be changed while the consumer runs, only {', '.join(_LIMITS)}: create a new consumer"
+        )
     return {as_keyword(name): CONSUMER_OPTIONS.option(name).check(value) for name, value in given.items()}
