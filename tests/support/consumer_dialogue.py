@@ -435,7 +435,11 @@ class ConsumerDialogue:
         return self.delivered(Trouble)
 
     def warnings(self) -> list[str]:
-        return [action.text for action in self.actions if isinstance(action, Warn)]
+        return [action.text for action in self.actions if isinstance(action, Warn) and action.is_warning]
+
+    def news(self) -> list[str]:
+        """What only those are told who want to know everything."""
+        return [action.text for action in self.actions if isinstance(action, Warn) and not action.is_warning]
 
     def ended(self, ticket: object) -> Complete | Fail | None:
         """How a ticket ended; `None` if it has not."""

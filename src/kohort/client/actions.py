@@ -94,6 +94,8 @@ class Warn:
     """One line for the log."""
 
     text: str
+    #: `False` where all is well: it is news, not a warning.
+    is_warning: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,10 @@ class Requests:
         """Queue one line for the log."""
         self._actions.append(Warn(text=text))
 
+    def inform(self, text: str) -> None:
+        """Queue one line for the log of those who want to know everything."""
+        self._actions.append(Warn(text=text, is_warning=False))
+
     def drain(self) -> list[Action]:
         """Everything queued since the last call, in order."""
         actions, self._actions = self._actions, []

@@ -60,6 +60,8 @@ class FetchSender:
         self._settings = settings
         self._retry = retry
         self.buffer = FetchBuffer(limit_bytes=settings.fetch_buffer_bytes)
+        #: Bytes of records that have come so far.
+        self.fetched_bytes = 0
         self._sources = Sources(cluster, readings, self.buffer)
         self._answers = FetchAnswers(requests, cluster, readings, retry=retry, preference_ms=preference_ms)
 
@@ -75,6 +77,11 @@ class FetchSender:
             if source.askable() and self._room_for(source, brokers) > 0
         ]
         return min((instant for instant in waiting if instant is not None), default=None)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room to ask any broker for more."""
+        return self.buffer.room < self._least(max(1, len(self._sources)))
 
     def on_cluster_change(self) -> None:
         """There is a new picture of the cluster."""
@@ -259,6 +266,7 @@ class FetchSender:
 
     def _end(self, fetch: Fetch, held: Held) -> None:
         self._sources.end(fetch)
+        self.fetched_bytes += sum(held.pieces.values())
         self.buffer.settle(
             fetch.source.endpoint, reserved=fetch.reserved_bytes, pinned_bytes=held.pinned_bytes, held=held.pieces
         )

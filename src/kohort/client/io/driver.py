@@ -199,7 +199,7 @@ class Driver(Generic[E]):
             case Fail():
                 self._tickets.end(action.ticket, None, action.error)
             case Warn():
-                _LOG.warning("%s", action.text)
+                _LOG.log(logging.WARNING if action.is_warning else logging.INFO, "%s", action.text)
             case Disconnect():
                 self._disconnect(action.to, action.lane)
             case Stop():

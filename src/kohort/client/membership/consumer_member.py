@@ -233,6 +233,10 @@ class ConsumerMember(Member):
         else:
             self._refuse(code, message, now_ms)
 
+    @property
+    def is_name_held(self) -> bool:
+        return self._held_since_ms is not None
+
     def _may_be_released(self, now_ms: int) -> bool:
         """Whether to wait for a static member's name: a process that was killed holds it until its session ends."""
         if self._held_since_ms is None:

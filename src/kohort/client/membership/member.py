@@ -83,6 +83,16 @@ class Member(ABC):
         #: Why the member rebalances, as far as it knows: brokers do not say.
         self._why = "topics were subscribed to"
 
+    @property
+    def is_coordinator_known(self) -> bool:
+        """Whether a broker has said where the group's coordinator is."""
+        return self._lookup.endpoint is not None
+
+    @property
+    def is_name_held(self) -> bool:
+        """Whether a static member waits for its name, which another process holds: that is told elsewhere."""
+        return False
+
     # -- protocol -------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -40,6 +40,7 @@ from kohort.client.consumer.core.exchange import (
 )
 from kohort.client.consumer.core.group import Group
 from kohort.client.consumer.core.readings import Readings
+from kohort.client.consumer.core.silence import Silence
 from kohort.client.consumer.core.subscription import Subscription
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
 from kohort.client.fetch.fetch_sender import FetchSender
@@ -82,6 +83,7 @@ class ConsumerMachine:
         self._queries = OffsetQueries(
             self._requests, self._cluster, is_read_committed=settings.is_read_committed, retry=client.retry
         )
+        self._silence = Silence(self._requests, self._cluster, settings)
         self._group: Group | None = None
         if settings.group_id is not None:
             self._group = Group(
@@ -99,7 +101,7 @@ class ConsumerMachine:
             reset=settings.auto_offset_reset,
             on_trouble=self._on_partition_trouble,
             deliver=self._requests.deliver,
-            on_skipped=None if self._group is None or settings.is_reset_chosen else self._on_skipped,
+            on_skipped=None if self._group is None or settings.is_reset_chosen else self._silence.tell_skipped,
         )
         self._sender = FetchSender(
             self._requests,
@@ -159,6 +161,7 @@ class ConsumerMachine:
             self._lookups.next_deadline(),
             self._sender.next_deadline(),
             self._cluster.next_deadline(),
+            self._silence.next_deadline(),
         ]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -180,6 +183,7 @@ class ConsumerMachine:
         if self._group is not None:
             self._group.on_tick(now_ms)
         self._cluster.on_tick(now_ms)
+        self._silence.on_tick(now_ms, self._member, self._readings, self._sender)
         if self._member is not None:
             self._member.tell_identity()
 
@@ -336,13 +340,6 @@ class ConsumerMachine:
         reading = self._readings.get(partition)
         fence = None if reading is None else reading.fence
         self._requests.deliver(Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
-
-    def _on_skipped(self, count: int) -> None:
-        records = "1 older record is" if count == 1 else f"{count} older records are"
-        self._requests.warn(
-            f"group {self._settings.group_id} starts at the end of the log; "
-            f"{records} read with auto_offset_reset='earliest'"
-        )
 
     # -- what the parts need: membership's Host, commits' Committer -------------------------------------------------
 

@@ -35,6 +35,8 @@ class Reading:
     timestamp: int | None = None
     #: The committed offset counts no more: start where `auto.offset.reset` says.
     must_reset: bool = False
+    #: `auto.offset.reset` has had it begin at the end of its log.
+    began_at_end: bool = False
     #: It was read already when it was reset: the application has to hear of its new offset.
     is_sent_elsewhere: bool = False
     #: It cannot be read until the application seeks.
@@ -310,6 +312,7 @@ class Readings:
                     self._on_error(reading, result)
                 elif not self._begin(reading, result[reading.partition]):
                     begun[reading.partition] = reading.offset or 0
+                    reading.began_at_end = reset == LATEST
             if begun and reset == LATEST:
                 self._count_skipped(begun, now_ms)
 

@@ -1,0 +1,181 @@
+"""Why nothing comes: one line of the log when no record has come for a while, and the reason is no secret.
+
+Laws: a reason is said once until records come again; nothing is said to an application that still has records to take,
+nor of what is said elsewhere: errors that `poll` raises, topics that do not exist (yet), brokers that nobody reaches,
+members without a partition. The end of a log is news only to those who have never got anything.
+Source: silent consumers are what users of every client ask about most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.readings import Reading, Readings
+from kohort.client.fetch.fetch_sender import FetchSender
+from kohort.client.membership.member import Member
+from kohort.client.membership.states import MemberState
+from kohort.client.options import ConsumerSettings
+from kohort.client.requests import Requests
+from kohort.errors import ErrorCode
+from kohort.ids import TopicPartition
+
+#: So long nothing has come when a reason is looked for, and so long until the next look.
+PATIENCE_MS: Final = 10_000
+
+#: What members in a state wait for; the others are at rest, or have told the application.
+_WAITS: Final = {
+    MemberState.JOINING: "the coordinator has not let this member in yet",
+    MemberState.PREPARING_REBALANCE: "it rebalances, and waits for its other members",
+    MemberState.PREPARE_REVOCATION: "it rebalances, and waits for this application to poll",
+    MemberState.REVOKING_PARTITION: "it rebalances, and waits for the end of this application's callback",
+    MemberState.PARTITION_REVOKED: "it rebalances, and waits until the offsets of this member are committed",
+    MemberState.ASSIGNING_PARTITIONS: "it waits for this application to poll, and for the end of its callback",
+    MemberState.FENCED: "it has removed this member, and waits for this application to poll",
+}
+
+
+class Reason(NamedTuple):
+    """Why nothing comes; reasons of one `kind` are the same, whatever they name."""
+
+    kind: str
+    text: str
+    #: Whether everything is as it should be.
+    is_normal: bool = False
+
+
+class Silence:
+    """Watches one consumer."""
+
+    def __init__(self, requests: Requests, cluster: Cluster, settings: ConsumerSettings) -> None:
+        self._requests = requests
+        self._cluster = cluster
+        self._settings = settings
+        #: When to look for a reason; `None` while nothing is to be read.
+        self._due_ms: int | None = None
+        #: What had been fetched when records were last seen to come.
+        self._fetched_bytes = 0
+        #: Kinds of reasons that were told since then.
+        self._told: set[str] = set()
+
+    def next_deadline(self) -> int | None:
+        """When `on_tick` has something to do."""
+        return self._due_ms
+
+    def tell_skipped(self, count: int) -> None:
+        """So many records lie before the ends at which partitions without a committed offset start."""
+        records = "1 older record is" if count == 1 else f"{count} older records are"
+        self._requests.warn(
+            f"group {self._settings.group_id} starts at the end of the log; "
+            f"{records} read with auto_offset_reset='earliest'"
+        )
+
+    def on_tick(self, now_ms: int, member: Member | None, readings: Readings, sender: FetchSender) -> None:
+        """Look, if it is time, whether anything has come; and if not, why."""
+        is_reached = self._cluster.generation > 0 and not self._cluster.is_cut_off
+        is_member = member is not None and member.state is not MemberState.UNSUBSCRIBED
+        if not (is_reached and self._settings.fetch_buffer_bytes and (is_member or readings.topics)):
+            self._due_ms = None
+            self._told.clear()
+        elif self._due_ms is None:
+            self._due_ms = now_ms + PATIENCE_MS
+        elif now_ms >= self._due_ms:
+            self._due_ms = now_ms + PATIENCE_MS
+            self._look(member if is_member else None, readings.all(), sender)
+
+    def _look(self, member: Member | None, readings: Sequence[Reading], sender: FetchSender) -> None:
+        active = [reading for reading in readings if not reading.is_paused]
+        if sender.fetched_bytes != self._fetched_bytes:
+            self._fetched_bytes = sender.fetched_bytes
+            self._told.clear()
+            return
+        if any(sender.buffer.held(reading.partition) for reading in active):
+            return
+        reason = self._reason_of_group(member) if member is not None else None
+        if reason is None and readings:
+            reason = self._reason_of_readings(active, sender) if active else _ALL_PAUSED
+        if reason is not None and reason.kind not in self._told:
+            self._told.add(reason.kind)
+            is_news = not (reason.is_normal and self._fetched_bytes)
+            text = f"no records for {PATIENCE_MS // 1000} s: {reason.text}"
+            (self._requests.warn if is_news else self._requests.inform)(text)
+
+    def _reason_of_group(self, member: Member) -> Reason | None:
+        group = f"group {member.group_id}"
+        for name in member.topics:
+            topic = self._cluster.topics.get(name)
+            if topic is not None and topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                return Reason("topic", f"the broker answers {topic.error.name} for topic {name}")
+        if not member.is_coordinator_known:
+            return Reason("coordinator", f"no broker says where the coordinator of {group} is")
+        if member.state in _WAITS and not member.is_name_held:
+            return Reason(member.state.value, f"{group}: {_WAITS[member.state]}")
+        if member.pattern is not None and not member.owned and member.state is MemberState.STABLE:
+            return Reason("pattern", f"{group} gives this member nothing that matches {member.pattern}")
+        return None
+
+    def _reason_of_readings(self, active: Sequence[Reading], sender: FetchSender) -> Reason | None:
+        """What keeps partitions from being read, the first of these that is the case for any."""
+        cluster = self._cluster
+        leaderless = [each for each in active if each.is_readable and cluster.leader_of(each.partition) is None]
+        if leaderless:
+            return Reason("leader", f"{_names(leaderless)} without a leader at present")
+        lost = [each for each in active if each.offset is None and not each.is_stuck]
+        if lost:
+            return Reason("offset", f"{_names(lost)} without an answer as to where reading begins")
+        known = [each for each in active if each.is_readable and each.watermarks is not None]
+        behind = [each for each in known if _missing(each) > 0]
+        if behind and sender.is_full:
+            limit = f"fetch.buffer.bytes ({self._settings.fetch_buffer_bytes})"
+            return Reason("full", f"{limit} is full of records that the application has not taken")
+        if behind:
+            return self._reason_of_delay(behind)
+        return self._reason_of_end(known) if len(known) == len(active) else None
+
+    def _reason_of_delay(self, behind: Sequence[Reading]) -> Reason | None:
+        """There is something to be read, and nothing of ours is in the way."""
+        open_ones = [each for each in behind if self._is_held_back(each)]
+        if len(open_ones) == len(behind):
+            until = "up to a transaction that is still open (read_committed)"
+            return Reason("transaction", f"{_names(open_ones)} read {until}")
+        return Reason("broker", f"{_names(behind)} not read to the end, and no broker hands out more")
+
+    def _is_held_back(self, reading: Reading) -> bool:
+        seen = reading.watermarks
+        assert seen is not None and reading.offset is not None
+        return self._settings.is_read_committed and 0 <= seen.last_stable_offset <= reading.offset
+
+    def _reason_of_end(self, known: Sequence[Reading]) -> Reason | None:
+        if not known:
+            return None
+        older = sum(_older(each) for each in known if each.began_at_end)
+        text = f"{_names(known)} read to the end"
+        if older and not self._fetched_bytes:
+            records = "1 older record is" if older == 1 else f"{older} older records are"
+            return Reason("older", f"{text}; {records} read with auto_offset_reset='earliest'", is_normal=True)
+        return Reason("end", text, is_normal=True)
+
+
+_ALL_PAUSED: Final = Reason("paused", "every partition is paused; resume() goes on with them")
+
+
+def _missing(reading: Reading) -> int:
+    """How many offsets there are behind its position."""
+    assert reading.watermarks is not None and reading.offset is not None
+    return reading.watermarks.high_watermark - reading.offset
+
+
+def _older(reading: Reading) -> int:
+    """How many offsets there are before its position."""
+    assert reading.watermarks is not None and reading.offset is not None
+    return max(0, reading.offset - max(0, reading.watermarks.log_start_offset))
+
+
+def _names(readings: Sequence[Reading]) -> str:
+    """A partition, and how many others: the beginning of what is said of them."""
+    partitions: list[TopicPartition] = sorted(reading.partition for reading in readings)
+    first = str(partitions[0])
+    if len(partitions) == 1:
+        return f"{first} is"
+    return f"{first} and {len(partitions) - 1} more are"
