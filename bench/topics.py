@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from random import Random
 from typing import Protocol
 
 from kohort.records.batch import build_batch
@@ -70,10 +71,14 @@ def delete_topic(connection: RawConnection, name: str) -> None:
     assert answer.responses[0].error_code == 0, answer
 
 
-def batch_of(records: int, value: bytes, key: bytes | None = None) -> bytes:
-    """A ready-made batch; every record carries the same bytes."""
+def batch_of(records: int, value: bytes, key: bytes | None = None, *, compression: str = "none") -> bytes:
+    """A ready-made batch; every record carries the same bytes, or in a compressed one as many hexadecimal digits."""
     now_ms = int(time.time() * 1000)
-    return build_batch([(key, value, now_ms, ())] * records)
+    if compression == "none":
+        return build_batch([(key, value, now_ms, ())] * records)
+    digits = Random(7)
+    values = [digits.randbytes(len(value)).hex()[: len(value)].encode() for _ in range(records)]
+    return build_batch([(key, each, now_ms, ()) for each in values], compression=compression)
 
 
 def produce_request(topic: str, partition: int, batch: bytes) -> ProduceRequest:
@@ -95,18 +100,30 @@ def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> Fe
     )
 
 
-def fill(server: Server, topic: str, *, partitions: int, records: int, value: bytes, key: bytes | None = None) -> None:
+def fill(
+    server: Server,
+    topic: str,
+    *,
+    partitions: int,
+    records: int,
+    value: bytes,
+    key: bytes | None = None,
+    compression: str = "none",
+) -> None:
     """Create `topic` and write `records` into it, evenly over its partitions, batches of about 1 MB."""
     connection = RawConnection(server.port)
     create_writable_topic(connection, topic, partitions, {"flush.messages": PAGE_CACHE})
     per_batch = max(1, 900_000 // (len(value) + len(key or b"") + 12))
+    batches = {
+        count: batch_of(count, value, key, compression=compression)
+        for count in (per_batch, records // partitions % per_batch)
+        if count
+    }
     frames = []
     for partition in range(partitions):
-        left = records // partitions
-        whole, rest = divmod(left, per_batch)
-        big = frame(ApiKey.PRODUCE, 8, produce_request(topic, partition, batch_of(per_batch, value, key)))
-        frames += [big] * whole
+        whole, rest = divmod(records // partitions, per_batch)
+        frames += [frame(ApiKey.PRODUCE, 8, produce_request(topic, partition, batches[per_batch]))] * whole
         if rest:
-            frames.append(frame(ApiKey.PRODUCE, 8, produce_request(topic, partition, batch_of(rest, value, key))))
+            frames.append(frame(ApiKey.PRODUCE, 8, produce_request(topic, partition, batches[rest])))
     connection.run(frames, in_flight=3)
     connection.close()

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.ids import TopicPartition
+from kohort.records import row_kernels
 from kohort.records.batch import Record, build_batch
 from kohort.records.choice import KernelSet, is_compiled, kernels_named
 from kohort.records.columns import gather_columns
+from kohort.records.kernel_form import is_compiled_form
 from kohort.records.rows import build_rows
 from kohort.records.scan import scan_batches
 
@@ -147,7 +149,7 @@ def test_numbers_at_the_ends_of_their_range_survive(kernels: KernelSet) -> None:
         assert (row.key, row.value) == (b"", None)
 
 
-@pytest.mark.skipif(not is_compiled(), reason="the kernels are not compiled")
+@pytest.mark.skipif(not is_compiled_form(row_kernels), reason="the kernel of rows is not compiled")
 def test_the_collector_need_not_walk_over_rows() -> None:
     """A list of ten thousand records would be walked over again and again while the next one is made."""
     rows = rows_of(build_batch([(b"k", b"v", 1, [("h", b"1")])] * 50), kernels_named("c"))
