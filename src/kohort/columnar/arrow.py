@@ -8,14 +8,17 @@ Source: Spark's Structured Streaming + Kafka guide, table of columns; the Arrow 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kohort.errors import ConfigError, CorruptRecordError
+from kohort.records.arrays import blank
 from kohort.records.binary import BinaryColumn, HeaderColumn
 from kohort.records.columns import RecordColumns
+from kohort.records.row_kernels import to_microseconds
 
 #: Topic, partition, and how many rows of them stand behind each other.
 Run: TypeAlias = tuple[str, int, int]
@@ -44,6 +47,11 @@ def schema_of(include: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
     Raises:
         ConfigError: a name that is no column, or is named twice.
     """
+    return _schema_of(tuple(include))
+
+
+@lru_cache(maxsize=32)
+def _schema_of(include: tuple[str, ...]) -> pa.Schema:
     for name in include:
         if name not in SCHEMA.names:
             raise ConfigError(f"unknown column {name!r}; choose from {', '.join(SCHEMA.names)}")
@@ -66,7 +74,7 @@ def to_record_batch(
         ConfigError: a name that is no column.
         CorruptRecordError: a time that no timestamp in microseconds can hold, and `timestamp` is asked for.
     """
-    schema = schema_of(include)
+    schema = _schema_of(tuple(include))
     arrays = [_array(name, columns, runs) for name in include]
     if not arrays:
         # Spark counts rows without asking for a column.
@@ -95,9 +103,17 @@ def _array(name: str, columns: RecordColumns, runs: Sequence[Run]) -> pa.Array:
             return _headers(columns.headers, rows)
 
 
-def _repeated(kind: pa.DataType, runs: Sequence[tuple[object, int]]) -> pa.Array:
-    parts = [pa.repeat(pa.scalar(value, kind), count) for value, count in runs]
-    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+def _repeated(kind: pa.DataType, runs: Sequence[tuple[str | int, int]]) -> pa.Array:
+    parts = [_constant(kind, value, (count - 1).bit_length()).slice(0, count) for value, count in runs if count]
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_arrays(parts) if parts else pa.nulls(0, kind)
+
+
+@lru_cache(maxsize=32)
+def _constant(kind: pa.DataType, value: str | int, bits: int) -> pa.Array:
+    """The same value 2 ** bits times; batches share it, which is quicker than to ask Arrow for each."""
+    return pa.repeat(pa.scalar(value, kind), 1 << bits)
 
 
 def _decoded(column: BinaryColumn | None, name: str) -> BinaryColumn:
@@ -113,24 +129,21 @@ def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
 
 def _timestamps(columns: RecordColumns) -> pa.Array:
     """Kafka counts milliseconds, Spark microseconds."""
-    milliseconds = pa.Array.from_buffers(
-        pa.timestamp("ms", tz="UTC"), len(columns), [None, pa.py_buffer(columns.timestamps)]
-    )
-    try:
-        return milliseconds.cast(pa.timestamp("us", tz="UTC"))
-    except pa.ArrowInvalid as error:
-        limit = (1 << 63) // 1000
-        row = next(row for row, time in enumerate(columns.timestamps) if not -limit <= time < limit)
+    times = columns.timestamps
+    microseconds = blank("q", len(times))
+    row = to_microseconds(times, microseconds)
+    if row < len(times):
         raise CorruptRecordError(
-            f"the record at offset {columns.offsets[row]} has the time {columns.timestamps[row]} ms, "
+            f"the record at offset {columns.offsets[row]} has the time {times[row]} ms, "
             "which no timestamp in microseconds can hold; read without the column timestamp"
-        ) from error
+        )
+    return pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), len(times), [None, pa.py_buffer(microseconds)])
 
 
 def _timestamp_types(columns: RecordColumns) -> pa.Array:
     kinds = {kind for _, _, kind in columns.batches}
     if len(kinds) <= 1:
-        return pa.repeat(pa.scalar(kinds.pop() if kinds else 0, pa.int32()), len(columns))
+        return _repeated(pa.int32(), [(kinds.pop() if kinds else 0, len(columns))])
     # Only a topic whose message.timestamp.type was changed has both.
     return pa.array(columns.timestamp_types(), pa.int32())
 

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import repeat
 from typing import TypeAlias
 
+from kohort.records.arrays import Allocate, blank, zeros
 from kohort.records.batch import Record
 from kohort.records.binary import BinaryColumn, HeaderColumn, Headers
 from kohort.records.choice import KernelSet
@@ -31,7 +32,7 @@ from kohort.records.layout import (
     VALUE,
 )
 from kohort.records.scan import DEFAULT_TOTAL_BYTES, ScannedRecords, scan_batches
-from kohort.records.table import blank, table_field, zeros
+from kohort.records.table import table_field
 
 #: What was scanned, and the rows [start, stop) of it.
 Slice: TypeAlias = tuple[ScannedRecords, int, int]
@@ -142,15 +143,21 @@ def decode_columns(
 
 
 def gather_columns(
-    slices: Sequence[Slice], *, with_keys: bool = True, with_values: bool = True, with_headers: bool = True
+    slices: Sequence[Slice],
+    *,
+    with_keys: bool = True,
+    with_values: bool = True,
+    with_headers: bool = True,
+    allocate: Allocate = blank,
 ) -> RecordColumns:
     """Rows of one scan or of several behind each other; at least one slice, 2 GiB of them at the most.
 
     Args:
         slices: in the order in which the rows are to stand.
         with_keys, with_values, with_headers: leave a column out where nobody asks for it.
+        allocate: makes the arrays that bytes are copied to; they are written as a whole.
     """
-    kernels = slices[0][0].kernels
+    gatherer = _Gatherer(slices[0][0].kernels, allocate)
     spans = _joined("i", [scanned.spans[start * SPAN_WIDTH : stop * SPAN_WIDTH] for scanned, start, stop in slices])
     rows = len(spans) // SPAN_WIDTH
     pieces = _pieces(slices)
@@ -158,9 +165,9 @@ def gather_columns(
     return RecordColumns(
         offsets=_joined("q", [scanned.offsets[start:stop] for scanned, start, stop in slices]),
         timestamps=_joined("q", [scanned.timestamps[start:stop] for scanned, start, stop in slices]),
-        keys=_gather(kernels, pieces, spans, width=SPAN_WIDTH, field=KEY) if with_keys else None,
-        values=_gather(kernels, pieces, spans, width=SPAN_WIDTH, field=VALUE) if with_values else None,
-        headers=_gather_headers(kernels, slices, rows) if with_headers else None,
+        keys=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=KEY) if with_keys else None,
+        values=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=VALUE) if with_values else None,
+        headers=gatherer.headers(slices, rows) if with_headers else None,
         next_offset=last.next_offset if last_stop == len(last) else last.offsets[last_stop - 1] + 1,
         consumed_bytes=last.consumed_bytes,
         batches=tuple(_batch_rows(slices)),
@@ -191,50 +198,57 @@ def _pieces(slices: Sequence[Slice]) -> list[_Piece]:
     return pieces
 
 
-def _gather(kernels: KernelSet, pieces: Sequence[_Piece], spans: memoryview, *, width: int, field: int) -> BinaryColumn:
-    """One field of all rows, behind each other."""
-    rows = len(spans) // width
-    offsets = blank("i", rows + 1)
-    offsets[0] = 0
-    data = blank("B", kernels.sum_lengths(spans, width, field + 1, rows))
-    for region, first, stop in pieces:
-        kernels.gather(region, spans, width, field, first, stop, data, offsets)
-    nulls = kernels.count_nulls(spans, width, field + 1, rows)
-    validity = None
-    if nulls:
-        validity = zeros("B", (rows + 7) // 8)
-        kernels.fill_validity(spans, width, field + 1, rows, validity)
-    return BinaryColumn(offsets=offsets, data=data, validity=validity, null_count=nulls)
+@dataclass(frozen=True, slots=True)
+class _Gatherer:
+    """Copies fields of records behind each other."""
 
+    kernels: KernelSet
+    allocate: Allocate
 
-def _gather_headers(kernels: KernelSet, slices: Sequence[Slice], rows: int) -> HeaderColumn | None:
-    """The headers of every row; `None` if none has any."""
-    row_offsets = blank("i", rows + 1)
-    row_offsets[0] = 0
-    spans: list[memoryview] = []
-    pieces: list[_Piece] = []
-    row = count = 0
-    for scanned, start, stop in slices:
-        found = scanned.headers
-        # Row -> its first header, counted from the first of the slice.
-        bounds = [0] * (stop - start + 1) if found is None else found.row_offsets[start : stop + 1].tolist()
-        shift = count - bounds[0]
-        row_offsets[row : row + len(bounds)] = memoryview(array("i", [bound + shift for bound in bounds]))
-        if found is not None:
-            spans.append(found.spans[bounds[0] * HEADER_WIDTH : bounds[-1] * HEADER_WIDTH])
-            for region in scanned.regions:
-                first, last = max(region.first_row, start), min(region.stop_row, stop)
-                if first < last:
-                    pieces.append((region.join(), bounds[first - start] + shift, bounds[last - start] + shift))
-        row, count = row + stop - start, bounds[-1] + shift
-    if count == 0:
-        return None
-    joined = _joined("i", spans)
-    return HeaderColumn(
-        row_offsets=row_offsets,
-        keys=_gather(kernels, pieces, joined, width=HEADER_WIDTH, field=HEADER_KEY),
-        values=_gather(kernels, pieces, joined, width=HEADER_WIDTH, field=HEADER_VALUE),
-    )
+    def gather(self, pieces: Sequence[_Piece], spans: memoryview, *, width: int, field: int) -> BinaryColumn:
+        """One field of all rows, behind each other."""
+        kernels = self.kernels
+        rows = len(spans) // width
+        offsets = self.allocate("i", rows + 1)
+        offsets[0] = 0
+        data = self.allocate("B", kernels.sum_lengths(spans, width, field + 1, rows))
+        for region, first, stop in pieces:
+            kernels.gather(region, spans, width, field, first, stop, data, offsets)
+        nulls = kernels.count_nulls(spans, width, field + 1, rows)
+        validity = None
+        if nulls:
+            validity = zeros("B", (rows + 7) // 8)
+            kernels.fill_validity(spans, width, field + 1, rows, validity)
+        return BinaryColumn(offsets=offsets, data=data, validity=validity, null_count=nulls)
+
+    def headers(self, slices: Sequence[Slice], rows: int) -> HeaderColumn | None:
+        """The headers of every row; `None` if none has any."""
+        row_offsets = blank("i", rows + 1)
+        row_offsets[0] = 0
+        spans: list[memoryview] = []
+        pieces: list[_Piece] = []
+        row = count = 0
+        for scanned, start, stop in slices:
+            found = scanned.headers
+            # Row -> its first header, counted from the first of the slice.
+            bounds = [0] * (stop - start + 1) if found is None else found.row_offsets[start : stop + 1].tolist()
+            shift = count - bounds[0]
+            row_offsets[row : row + len(bounds)] = memoryview(array("i", [bound + shift for bound in bounds]))
+            if found is not None:
+                spans.append(found.spans[bounds[0] * HEADER_WIDTH : bounds[-1] * HEADER_WIDTH])
+                for region in scanned.regions:
+                    first, last = max(region.first_row, start), min(region.stop_row, stop)
+                    if first < last:
+                        pieces.append((region.join(), bounds[first - start] + shift, bounds[last - start] + shift))
+            row, count = row + stop - start, bounds[-1] + shift
+        if count == 0:
+            return None
+        joined = _joined("i", spans)
+        return HeaderColumn(
+            row_offsets=row_offsets,
+            keys=self.gather(pieces, joined, width=HEADER_WIDTH, field=HEADER_KEY),
+            values=self.gather(pieces, joined, width=HEADER_WIDTH, field=HEADER_VALUE),
+        )
 
 
 def _batch_rows(slices: Sequence[Slice]) -> Iterator[tuple[int, int, int]]:

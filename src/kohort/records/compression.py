@@ -15,6 +15,7 @@ from typing import Final
 import cramjam
 
 from kohort.errors import ConfigError, CorruptRecordError
+from kohort.records.arrays import Allocate, blank
 from kohort.records.header import CODEC_NAMES, Buffer
 
 #: What one batch may unfold to unless the caller says otherwise.
@@ -64,13 +65,16 @@ def compress(codec: str, data: Buffer, *, level: int | None = None) -> bytes:
     return _COMPRESSORS[codec_number(codec)](data, level)
 
 
-def decompress(codec: str | int, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes | memoryview:
+def decompress(
+    codec: str | int, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES, allocate: Allocate = blank
+) -> bytes | memoryview:
     """The inverse of `compress`; `none` gives back a view of the input.
 
     Args:
         codec: name, or number as in a batch's attributes.
         data: the compressed bytes.
         limit_bytes: the most that the output may be.
+        allocate: makes the array that the output is written to.
 
     Raises:
         CorruptRecordError: the data is damaged or cut, or unfolds to more than `limit_bytes`.
@@ -80,7 +84,7 @@ def decompress(codec: str | int, data: Buffer, *, limit_bytes: int = DEFAULT_LIM
         raise CorruptRecordError(f"a batch names compression {number}, which does not exist")
     view = memoryview(data).cast("B")
     try:
-        return _DECOMPRESSORS[number](view, limit_bytes)
+        return _DECOMPRESSORS[number](view, limit_bytes, allocate)
     except (cramjam.DecompressionError, zlib.error, ValueError, IndexError, OverflowError) as error:
         raise CorruptRecordError(f"a {CODEC_NAMES[number]} batch does not decompress: {error}") from error
 
@@ -93,7 +97,7 @@ def _store(data: Buffer, _: int | None) -> bytes:
     return bytes(data)
 
 
-def _load(data: memoryview, limit_bytes: int) -> memoryview:
+def _load(data: memoryview, limit_bytes: int, _: Allocate) -> memoryview:
     if len(data) > limit_bytes:
         raise _too_large("none", limit_bytes)
     return data
@@ -104,7 +108,7 @@ def _gzip_compress(data: Buffer, level: int | None) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def _gzip_decompress(data: memoryview, limit_bytes: int) -> bytes:
+def _gzip_decompress(data: memoryview, limit_bytes: int, _: Allocate) -> bytes:
     decompressor = zlib.decompressobj(wbits=31)
     # One byte more than allowed tells "exactly full" from "too much".
     out = decompressor.decompress(data, limit_bytes + 1)
@@ -125,7 +129,7 @@ def _snappy_compress(data: Buffer, _: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_decompress(data: memoryview, limit_bytes: int) -> memoryview:
+def _snappy_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -> memoryview:
     blocks = _xerial_blocks(data) if bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [data]
     sizes = []
     total = 0
@@ -137,7 +141,7 @@ def _snappy_decompress(data: memoryview, limit_bytes: int) -> memoryview:
         if total > limit_bytes:
             raise _too_large("snappy", limit_bytes)
         sizes.append(size)
-    out = memoryview(bytearray(total))
+    out = allocate("B", total)
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
         if size and cramjam.snappy.decompress_raw_into(block, out[position : position + size]) != size:
@@ -189,8 +193,8 @@ def _lz4_block(plain: memoryview, level: int | None) -> bytes:
     return bytes(frame[start : start + (size & ~_LZ4_STORED)])
 
 
-def _lz4_decompress(data: memoryview, limit_bytes: int) -> memoryview:
-    return _into_bounded("lz4", cramjam.lz4.decompress_into, data, _lz4_bound(data), limit_bytes)
+def _lz4_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -> memoryview:
+    return _into_bounded("lz4", cramjam.lz4.decompress_into, data, (_lz4_bound(data), limit_bytes), allocate)
 
 
 def _lz4_bound(data: memoryview) -> int:
@@ -225,8 +229,10 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
-def _zstd_decompress(data: memoryview, limit_bytes: int) -> memoryview:
-    return _into_bounded("zstd", cramjam.zstd.decompress_into, data, _zstd_bound(data, limit_bytes), limit_bytes)
+def _zstd_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -> memoryview:
+    return _into_bounded(
+        "zstd", cramjam.zstd.decompress_into, data, (_zstd_bound(data, limit_bytes), limit_bytes), allocate
+    )
 
 
 def _zstd_bound(data: memoryview, limit_bytes: int) -> int:
@@ -275,13 +281,14 @@ def _zstd_blocks_bound(data: memoryview, position: int, *, checksum: bool) -> in
 
 def _into_bounded(
     codec: str,
-    decompress_into: Callable[[memoryview, bytearray], int],
+    decompress_into: Callable[[memoryview, memoryview], int],
     data: memoryview,
-    bound_bytes: int,
-    limit_bytes: int,
+    bounds: tuple[int, int],
+    allocate: Allocate,
 ) -> memoryview:
-    """Decompress into a buffer of the smaller of both bounds; memory that is not written to is never touched."""
-    out = bytearray(min(bound_bytes, limit_bytes))
+    """Decompress into an array of the smaller of both bounds, the data's and the caller's."""
+    bound_bytes, limit_bytes = bounds
+    out = allocate("B", min(bounds))
     try:
         written = int(decompress_into(data, out))
     except cramjam.DecompressionError:
@@ -290,7 +297,7 @@ def _into_bounded(
                 f"a {codec} batch is damaged, or unfolds to more than the {limit_bytes} bytes that are allowed"
             ) from None
         raise
-    return memoryview(out)[:written]
+    return out[:written]
 
 
 _COMPRESSORS: Final[tuple[Callable[[Buffer, int | None], bytes], ...]] = (
@@ -300,7 +307,7 @@ _COMPRESSORS: Final[tuple[Callable[[Buffer, int | None], bytes], ...]] = (
     _lz4_compress,
     _zstd_compress,
 )
-_DECOMPRESSORS: Final[tuple[Callable[[memoryview, int], bytes | memoryview], ...]] = (
+_DECOMPRESSORS: Final[tuple[Callable[[memoryview, int, Allocate], bytes | memoryview], ...]] = (
     _load,
     _gzip_decompress,
     _snappy_decompress,

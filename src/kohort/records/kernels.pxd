@@ -1,6 +1,7 @@
 # C types for kernels.py. Nothing here has a body: the .py is the whole source and runs without this file.
 cimport cython
 
+cdef long long INT32_LIMIT, UINT32_LIMIT, INT64_MAX
 cdef Py_ssize_t TABLE_WIDTH, POSITION, END, BODY, BODY_END, BASE_OFFSET, LAST_OFFSET, RECORD_COUNT, ATTRIBUTES
 cdef Py_ssize_t BASE_TIMESTAMP, MAX_TIMESTAMP, LEADER_EPOCH, CRC, ROW_STOP
 cdef Py_ssize_t SPAN_WIDTH, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH, HEADERS, HEADER_COUNT
@@ -69,5 +70,8 @@ cdef int _int16(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
 
 @cython.locals(value=cython.longlong)
 cdef long long _int32(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
+
+@cython.locals(high=cython.longlong, low=cython.longlong)
+cdef long long _uint32(const unsigned char[::1] buffer, Py_ssize_t position) noexcept
 
 cdef long long _int64(const unsigned char[::1] buffer, Py_ssize_t position) noexcept

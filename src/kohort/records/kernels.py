@@ -26,6 +26,8 @@ from kohort.records.layout import (
     HEADER_VALUE_LENGTH,
     HEADER_WIDTH,
     HEADERS,
+    INT32_LIMIT,
+    INT64_MAX,
     KEY,
     KEY_LENGTH,
     LAST_OFFSET,
@@ -36,6 +38,7 @@ from kohort.records.layout import (
     ROW_STOP,
     SPAN_WIDTH,
     TABLE_WIDTH,
+    UINT32_LIMIT,
     VALUE,
     VALUE_LENGTH,
 )
@@ -88,7 +91,7 @@ def index_batches(buffer: Buffer, table: memoryview, count: int) -> int:
         last_delta = _int32(buffer, position + 23)
         records = _int32(buffer, position + 57)
         attributes = _int16(buffer, position + 21)
-        if base_offset < next_offset or last_delta < 0 or base_offset > 9223372036854775806 - last_delta:
+        if base_offset < next_offset or last_delta < 0 or base_offset >= INT64_MAX - last_delta:
             return -1 - position
         if records < 0 or records > last_delta + 1:
             return -1 - position
@@ -105,7 +108,7 @@ def index_batches(buffer: Buffer, table: memoryview, count: int) -> int:
         table[at + BASE_TIMESTAMP] = _int64(buffer, position + 27)
         table[at + MAX_TIMESTAMP] = _int64(buffer, position + 35)
         table[at + LEADER_EPOCH] = _int32(buffer, position + 12)
-        table[at + CRC] = _int32(buffer, position + 17) & 0xFFFFFFFF
+        table[at + CRC] = _uint32(buffer, position + 17)
         table[at + ROW_STOP] = 0
         next_offset = base_offset + last_delta + 1
         position = end
@@ -342,8 +345,8 @@ def _varint(region: Buffer, position: int, end: int) -> tuple[int, int]:
 def _is_sum_int64(base: int, delta: int) -> bool:
     """Whether base + delta is a 64-bit number, told without adding them."""
     if delta >= 0:
-        return base <= 9223372036854775807 - delta
-    return base >= -9223372036854775807 - 1 - delta
+        return base <= INT64_MAX - delta
+    return base >= -INT64_MAX - 1 - delta
 
 
 def _int16(buffer: Buffer, position: int) -> int:
@@ -352,10 +355,16 @@ def _int16(buffer: Buffer, position: int) -> int:
 
 
 def _int32(buffer: Buffer, position: int) -> int:
-    value = buffer[position] << 24 | buffer[position + 1] << 16 | buffer[position + 2] << 8 | buffer[position + 3]
-    return value - 4294967296 if value >= 2147483648 else value
+    value = _uint32(buffer, position)
+    return value - UINT32_LIMIT if value >= INT32_LIMIT else value
+
+
+def _uint32(buffer: Buffer, position: int) -> int:
+    high = buffer[position] << 8 | buffer[position + 1]
+    low = buffer[position + 2] << 8 | buffer[position + 3]
+    return high * 65536 + low
 
 
 def _int64(buffer: Buffer, position: int) -> int:
     # The high half carries the sign, so no step leaves 64 bits.
-    return _int32(buffer, position) * 4294967296 + (_int32(buffer, position + 4) & 4294967295)
+    return _int32(buffer, position) * UINT32_LIMIT + _uint32(buffer, position + 4)

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+#: Limits of numbers; by name, because a compiled kernel makes objects of numbers this large that stand in its text.
+INT32_LIMIT: Final = 1 << 31
+UINT32_LIMIT: Final = 1 << 32
+INT64_MAX: Final = (1 << 63) - 1
+#: The latest and, negated, the earliest time in milliseconds that is a time in microseconds, too.
+LAST_MICROSECOND_MS: Final = INT64_MAX // 1000
+
 #: One row of the batch table. `POSITION` and `END` are bytes of the fetched buffer, `BODY` and `BODY_END` bytes of
 #: the region that the records are read from: the same buffer, or what the batch decompressed to.
 TABLE_WIDTH: Final = 13

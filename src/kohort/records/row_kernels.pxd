@@ -11,6 +11,7 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(type, Py_ssize_t)
     void PyObject_GC_UnTrack(void *)
 
+cdef long long LAST_MICROSECOND_MS
 cdef Py_ssize_t TABLE_WIDTH, ATTRIBUTES, LEADER_EPOCH, ROW_STOP
 cdef Py_ssize_t SPAN_WIDTH, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH
 cdef Py_ssize_t HEADER_WIDTH, HEADER_KEY, HEADER_KEY_LENGTH, HEADER_VALUE, HEADER_VALUE_LENGTH
@@ -48,6 +49,9 @@ cdef inline bytearray new_array(Py_ssize_t size_bytes):
     return PyByteArray_FromStringAndSize(NULL, size_bytes)
 
 cpdef bytearray blank(Py_ssize_t size_bytes)
+
+@cython.locals(count=Py_ssize_t, row=Py_ssize_t)
+cpdef Py_ssize_t to_microseconds(const long long[::1] times, long long[::1] out)
 
 @cython.locals(with_headers=cython.bint, batch_stop=Py_ssize_t, time=cython.longlong, span=Py_ssize_t)
 cpdef build_rows(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.errors import CorruptRecordError
+from kohort.records.arrays import Allocate, blank, zeros
 from kohort.records.checksum import crc32c
 from kohort.records.choice import KernelSet, active_kernels
 from kohort.records.compression import DEFAULT_LIMIT_BYTES, decompress
@@ -39,7 +40,7 @@ from kohort.records.layout import (
     SPAN_WIDTH,
     TABLE_WIDTH,
 )
-from kohort.records.table import blank, read_table, table_field, zeros
+from kohort.records.table import read_table, table_field
 
 #: What one call unfolds before it stops at the end of a batch.
 DEFAULT_TOTAL_BYTES: Final = 64 * 1024 * 1024
@@ -145,6 +146,7 @@ class _Scanner:
     max_batch_bytes: int
     max_total_bytes: int
     check_crcs: bool
+    allocate: Allocate
 
     def scan(self, view: memoryview, table: memoryview, count: int) -> ScannedRecords:
         """The records of the first `count` batches of the table; `_DamagedBatch` names the first bad one."""
@@ -154,8 +156,8 @@ class _Scanner:
             for region in regions
             for batch in range(region.first, region.stop)
         )
-        offsets, timestamps = blank("q", capacity), blank("q", capacity)
-        spans = blank("i", capacity * SPAN_WIDTH)
+        offsets, timestamps = self.allocate("q", capacity), self.allocate("q", capacity)
+        spans = self.allocate("i", capacity * SPAN_WIDTH)
         row = 0
         for region in regions:
             region.first_row = row
@@ -210,7 +212,7 @@ class _Scanner:
     def unfold(self, payload: memoryview, table: memoryview, batch: int, codec: int) -> Buffer:
         """The decompressed records of one batch, enough bytes for as many as it claims."""
         try:
-            body = decompress(codec, payload, limit_bytes=self.max_batch_bytes)
+            body = decompress(codec, payload, limit_bytes=self.max_batch_bytes, allocate=self.allocate)
         except CorruptRecordError as error:
             raise _DamagedBatch(batch, _bad_batch(table, batch, f"cannot be read: {error}")) from error
         if table[batch * TABLE_WIDTH + RECORD_COUNT] * MIN_RECORD_SIZE > len(body):
@@ -226,8 +228,13 @@ def scan_batches(
     max_total_bytes: int = DEFAULT_TOTAL_BYTES,
     check_crcs: bool = True,
     kernels: KernelSet | None = None,
+    allocate: Allocate = blank,
 ) -> ScannedRecords:
-    """Where the records of every whole batch at `start_offset` or behind it lie; the arguments of `decode_columns`.
+    """Where the records of every whole batch at `start_offset` or behind it lie.
+
+    Args:
+        buffer, start_offset, max_batch_bytes, max_total_bytes, check_crcs, kernels: those of `decode_columns`.
+        allocate: makes the arrays that are filled, and those that batches are unfolded to.
 
     Returns:
         What was scanned; the buffer must stay as it is for as long as that is used.
@@ -243,6 +250,7 @@ def scan_batches(
         max_batch_bytes=min(max_batch_bytes, _LARGEST_LIMIT),
         max_total_bytes=min(max_total_bytes, _LARGEST_LIMIT),
         check_crcs=check_crcs,
+        allocate=allocate,
     )
     view = memoryview(buffer).cast("B")[:_REGION_LIMIT]
     table, count, fault = read_table(view, kernels)

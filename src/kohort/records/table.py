@@ -1,4 +1,4 @@
-"""The table of a buffer's batches, as kernels fill it, and the arrays that they fill.
+"""The table of a buffer's batches, as kernels fill it.
 
 Laws: the table holds only batches whose headers do not contradict each other; what is wrong with the one behind
 them is kept and raised by whoever comes to it.
@@ -6,15 +6,11 @@ them is kept and raised by whoever comes to it.
 
 from __future__ import annotations
 
-from typing import Final
-
 from kohort.errors import CorruptRecordError
+from kohort.records.arrays import zeros
 from kohort.records.choice import KernelSet
 from kohort.records.header import check_counts, parse_header, split_batches
 from kohort.records.layout import TABLE_WIDTH
-from kohort.records.row_kernels import blank as blank_bytes
-
-_WIDTHS: Final = {"q": 8, "i": 4, "B": 1}
 
 
 def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, CorruptRecordError | None]:
@@ -43,13 +39,3 @@ def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, C
 def table_field(table: memoryview, field: int, first: int, stop: int) -> list[int]:
     """One column of the table, for the batches [first, stop)."""
     return table[first * TABLE_WIDTH + field : stop * TABLE_WIDTH : TABLE_WIDTH].tolist()
-
-
-def zeros(kind: str, count: int) -> memoryview:
-    """An array of one of the kinds q (int64), i (int32) and B (byte)."""
-    return memoryview(bytearray(count * _WIDTHS[kind])).cast(kind)  # type: ignore[call-overload,no-any-return]
-
-
-def blank(kind: str, count: int) -> memoryview:
-    """An array whose fields are all about to be written: what is in it until then means nothing."""
-    return memoryview(blank_bytes(count * _WIDTHS[kind])).cast(kind)  # type: ignore[call-overload,no-any-return]

@@ -13,7 +13,8 @@ from kohort.columnar import DEFAULT_COLUMNS, SCHEMA, schema_of, to_record_batch
 from kohort.errors import ConfigError, CorruptRecordError
 from kohort.records.batch import build_batch
 from kohort.records.choice import is_compiled, kernels_named
-from kohort.records.columns import RecordColumns, decode_columns
+from kohort.records.columns import RecordColumns, decode_columns, gather_columns
+from kohort.records.scan import scan_batches
 
 NAMES = ("c", "numpy", "python") if is_compiled() else ("numpy", "python")
 EVERY = (*DEFAULT_COLUMNS, "headers")
@@ -94,6 +95,21 @@ def test_no_records_are_an_empty_batch_of_the_same_schema() -> None:
 def test_records_without_headers_are_all_null() -> None:
     batch = table_of(build_batch([(None, b"v", 0, [])] * 5), include=("headers",))
     assert batch.column("headers").null_count == 5
+
+
+def test_records_of_several_partitions_stand_in_one_batch() -> None:
+    """Small pieces are not worth a batch each."""
+    runs = [("orders", 0, 2), ("orders", 1, 3), ("prices", 0, 3)]
+    scanned = [scan_batches(build_batch(INPUTS, base_offset=10 * number)) for number in range(3)]
+    columns = gather_columns([(scanned[0], 1, 3), (scanned[1], 0, 3), (scanned[2], 0, 3)])
+    batch = to_record_batch(columns, runs=runs, include=EVERY)
+
+    batch.validate(full=True)
+    assert batch.column("topic").to_pylist() == ["orders"] * 5 + ["prices"] * 3
+    assert batch.column("partition").to_pylist() == [0, 0, 1, 1, 1, 0, 0, 0]
+    assert batch.column("offset").to_pylist() == [1, 2, 10, 11, 12, 20, 21, 22]
+    assert batch.column("key").to_pylist() == [None, b"", *[b"key", None, b""] * 2]
+    assert [len(each or ()) for each in batch.column("headers").to_pylist()] == [0, 1, 2, 0, 1, 2, 0, 1]
 
 
 def test_broker_time_shows_as_type_1() -> None:

@@ -69,6 +69,7 @@ def take_batches(
                 with_keys="key" in include,
                 with_values="value" in include,
                 with_headers=_HEADERS in include,
+                allocate=handler.allocate,
             )
             runs = [(*taken.partition, taken.stop - taken.start) for taken in slices]
             max_records -= len(columns)

@@ -19,9 +19,12 @@ from kohort.client.fetch.pieces import Piece, Taken
 from kohort.client.records import ConsumerRecord
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
+from kohort.records.arrays import ArrayPool
 
 #: Records that are made at once for calls that take them one by one.
 _READY_ROWS: Final = 256
+#: Memory for decoding that is kept warm.
+_POOL_BYTES: Final = 12 * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -49,6 +52,8 @@ class FetchHandler:
     def __init__(self, *, check_crcs: bool = True, is_read_committed: bool = False) -> None:
         self._check_crcs: Final = check_crcs
         self._is_read_committed: Final = is_read_committed
+        #: Makes the arrays that fetched data is decoded to.
+        self.allocate: Final = ArrayPool(limit_bytes=_POOL_BYTES).array
         self._held: dict[TopicPartition, _Held] = {}
         #: What may be handed out, the next first; of partitions that are held, and of their latest fence.
         self._pieces: deque[Piece] = deque()
@@ -292,7 +297,7 @@ class FetchHandler:
                     # Its offset did not exist: auto.offset.reset has sent it elsewhere, back perhaps.
                     self._move(piece.partition, before)
             try:
-                has_rows = piece.load(check_crcs=self._check_crcs)
+                has_rows = piece.load(check_crcs=self._check_crcs, allocate=self.allocate)
             except CorruptRecordError as error:
                 self._set_back(piece.partition)
                 raise CorruptRecordError(

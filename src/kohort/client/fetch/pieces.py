@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from kohort.client.consumer.core.exchange import Chunk, Fence
 from kohort.client.records import ConsumerRecord
 from kohort.ids import TopicPartition
+from kohort.records.arrays import Allocate
 from kohort.records.layout import HEADERS, KEY, SPAN_WIDTH
 from kohort.records.rows import build_rows
 from kohort.records.scan import ScannedRecords, scan_batches
@@ -70,7 +71,7 @@ class Piece:
         """Whether nothing is left to be handed out."""
         return self._scanned is None and not self._parts
 
-    def load(self, *, check_crcs: bool) -> bool:
+    def load(self, *, check_crcs: bool, allocate: Allocate) -> bool:
         """Have rows ready; `False` if none is left.
 
         Raises:
@@ -80,7 +81,11 @@ class Piece:
             if not self._parts:
                 return False
             scanned = scan_batches(
-                self._parts[0], start_offset=self.position, max_total_bytes=_STEP_BYTES, check_crcs=check_crcs
+                self._parts[0],
+                start_offset=self.position,
+                max_total_bytes=_STEP_BYTES,
+                check_crcs=check_crcs,
+                allocate=allocate,
             )
             self._scanned, self._row = scanned, 0
             if len(scanned) == 0:

@@ -1,0 +1,88 @@
+"""Arrays of numbers and bytes that kernels fill, and a pool of their memory.
+
+Laws: memory of a pool is handed out again only when nobody refers to it any more; what is in a blank array means
+nothing until it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from kohort.records.row_kernels import blank as blank_bytes
+
+#: Makes an array of a kind (q: int64, i: int32, B: byte) and a length.
+Allocate: TypeAlias = Callable[[str, int], memoryview]
+
+_WIDTHS: Final = {"q": 8, "i": 4, "B": 1}
+#: Smaller arrays are as quickly made anew, larger ones come too seldom to be kept.
+_LEAST_POOLED_BYTES: Final = 32 * 1024
+_MOST_POOLED_BYTES: Final = 4 * 1024 * 1024
+
+
+def zeros(kind: str, count: int) -> memoryview:
+    """An array of zeros."""
+    return _as(kind, memoryview(bytearray(count * _WIDTHS[kind])))
+
+
+def blank(kind: str, count: int) -> memoryview:
+    """An array whose fields are all about to be written."""
+    return _as(kind, memoryview(blank_bytes(count * _WIDTHS[kind])))
+
+
+class ArrayPool:
+    """Blank arrays in memory that is used again: fresh memory costs more than what is written to it.
+
+    >>> pool = ArrayPool(limit_bytes=1 << 20)
+    >>> first = pool.array("q", 10_000)
+    >>> address = first.obj
+    >>> del first
+    >>> pool.array("q", 10_000).obj is address
+    True
+    """
+
+    __slots__ = ("_blocks", "_kept_bytes", "_limit_bytes")
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        """
+        Args:
+            limit_bytes: the most that is kept; more is handed out all the same.
+        """
+        self._limit_bytes: Final = limit_bytes
+        #: Each is lent while a memoryview, ours or an Arrow buffer's, refers to it; the one used last is first.
+        self._blocks: Final[list[bytearray]] = []
+        self._kept_bytes = 0
+
+    def array(self, kind: str, count: int) -> memoryview:
+        """A blank array; its memory comes back when the last reference to it is gone."""
+        size = count * _WIDTHS[kind]
+        if not _LEAST_POOLED_BYTES <= size <= _MOST_POOLED_BYTES:
+            return blank(kind, count)
+        for index, block in enumerate(self._blocks):
+            if size <= len(block) <= 2 * size and _is_free(block):
+                self._blocks.insert(0, self._blocks.pop(index))
+                return _as(kind, memoryview(block)[:size])
+        # Some more, so that it fits what is a little larger the next time.
+        block = blank_bytes(size + size // 4)
+        self._keep(block)
+        return _as(kind, memoryview(block)[:size])
+
+    def _keep(self, block: bytearray) -> None:
+        self._blocks.insert(0, block)
+        self._kept_bytes += len(block)
+        while self._kept_bytes > self._limit_bytes:
+            # Whoever still uses it goes on doing so.
+            self._kept_bytes -= len(self._blocks.pop())
+
+
+def _is_free(block: bytearray) -> bool:
+    try:
+        # A byte array that somebody has a view of cannot change its size.
+        block.append(block.pop())
+    except BufferError:
+        return False
+    return True
+
+
+def _as(kind: str, view: memoryview) -> memoryview:
+    return view.cast(kind)  # type: ignore[call-overload,no-any-return]
