@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 import kohort
+from support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MOST_LINES = 40
 
 
-def run_example(name: str) -> list[str]:
-    """The lines that an example prints; it must end well and complain of nothing."""
+def start_example(name: str, *arguments: str) -> subprocess.Popen[str]:
+    """The process of an example."""
     source = str(Path(kohort.__file__).resolve().parents[1])
-    run = subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "examples" / name)],
-        capture_output=True,
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=150,
-        check=False,
         env={**os.environ, "PYTHONPATH": source},
     )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return run.stdout.splitlines()
+
+
+def run_example(name: str, *arguments: str) -> list[str]:
+    """The lines that an example prints; it must end well and complain of nothing."""
+    with start_example(name, *arguments) as run:
+        try:
+            out, errors = run.communicate(timeout=150)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            raise
+    assert run.returncode == 0, errors[-3000:]
+    return out.splitlines()
 
 
 def readme_block(*words: str) -> str:
@@ -75,6 +87,38 @@ def test_own_assignor() -> None:
     shares = run_example("own_assignor.py")
     assert sorted(",".join(shares).split(",")) == ["clicks", "orders", "views"]
     assert sorted(len(share.split(",")) for share in shares) == [1, 2]
+
+
+def test_offsets_in_sqlite() -> None:
+    """A sum that can be computed by hand."""
+    assert run_example("offsets_in_sqlite.py") == [f"10 accounts hold {sum(number % 7 for number in range(1000))}"]
+
+
+def test_offsets_in_sqlite_outlive_a_kill(tmp_path: Path) -> None:
+    """kill -9 in the middle, again and again: nothing is lost and nothing is booked twice."""
+    file, payments = tmp_path / "accounts.sqlite", 60_000
+
+    def booked() -> int:
+        with closing(sqlite3.connect(file, timeout=60)) as db, suppress(sqlite3.OperationalError):
+            return db.execute("SELECT total(total) FROM account").fetchone()[0]
+        return 0
+
+    quick = {"group.consumer.heartbeat.interval.ms": 100, "group.consumer.min.heartbeat.interval.ms": 50}
+    with kohort.Broker(config={"group.disconnect.grace.ms": 0, **quick}) as broker:
+        with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in range(payments):
+                producer.send("payments", key=f"customer-{number % 10}", value=b"1")
+        ends = []
+        for _ in range(3):
+            before = booked()
+            with start_example("offsets_in_sqlite.py", broker.bootstrap_servers, str(file)) as run:
+                until(lambda before=before: booked() > before, what="some payments", seconds=60)  # type: ignore[misc]
+                run.kill()
+            ends.append(run.returncode)
+        assert ends == [-9, -9, -9], "each was killed in the middle"
+        lines = run_example("offsets_in_sqlite.py", broker.bootstrap_servers, str(file))
+
+    assert lines == [f"10 accounts hold {payments}"]
 
 
 @pytest.mark.spark
