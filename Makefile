@@ -1,6 +1,6 @@
 # Each target does its own set-up; the first one takes a few minutes, later ones start within seconds.
 PY := .venv/bin/python
-.PHONY: demo test test-all soak seed bench clean
+.PHONY: demo test test-all matrix soak seed bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -17,6 +17,9 @@ test-all: test  ## the tests on Python 3.11, 3.12 and 3.13, as far as they are i
 
 soak: setup  ## 10,000 seeds of the simulation
 	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
+
+matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to every kind of member; half an hour
+	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile tests/interop/test_client_matrix.py
 
 seed: setup  ## one seed again, with its story: make seed SEED=17
 	$(PY) -m kohort.testing.seed $(SEED) --verbose

@@ -95,6 +95,11 @@ class Ledger:
 
         self.wait_until(is_processed, f"everything up to {dict(ends)} is processed")
 
+    def held(self, member: str) -> set[TopicPartition]:
+        """What a member holds by its callbacks."""
+        with self._changed:
+            return set(self.owned.get(member, ()))
+
     def counts(self) -> dict[TopicPartition, int]:
         """How many records of each partition were processed, repetitions included."""
         return {partition: len(done) for partition, done in self.processed.items()}
@@ -166,12 +171,15 @@ class ThreadMember:
 
 
 class KohortMember(ThreadMember):
-    """Our consumer: polls, notes, commits."""
+    """Our consumer: polls, notes, commits. `topic`: one, or several; `may_be_fenced` as in `read_as_member`."""
 
-    def __init__(self, ledger: Ledger, name: str, *, topic: str, **options: Any) -> None:
+    def __init__(
+        self, ledger: Ledger, name: str, *, topic: str | Sequence[str], may_be_fenced: bool = False, **options: Any
+    ) -> None:
         super().__init__(ledger, name)
         self._topic = topic
         self._options = options
+        self._may_be_fenced = may_be_fenced
 
     def _read(self) -> None:
         read_as_member(
@@ -180,6 +188,7 @@ class KohortMember(ThreadMember):
             is_leaving=self._is_leaving.is_set,
             note_processed=lambda records: self._ledger.note_processed(self.name, records),
             note_callback=lambda kind, partitions: self._ledger.note_callback(self.name, kind, partitions),
+            may_be_fenced=self._may_be_fenced,
         )
 
 
@@ -292,7 +301,7 @@ class ProcessMember:
 
 
 def read_as_member(
-    topic: str,
+    topic: str | Sequence[str],
     options: Mapping[str, Any],
     *,
     is_leaving: Callable[[], bool],
@@ -308,7 +317,7 @@ def read_as_member(
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **options}
     with Consumer(**settings) as consumer:
         consumer.subscribe(
-            [topic],
+            topic,
             on_assigned=lambda _, gained: note_callback("assigned", gained),
             on_revoked=lambda _, given: note_callback("revoked", given),
             on_lost=lambda _, lost: note_callback("lost", lost),

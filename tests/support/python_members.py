@@ -25,14 +25,15 @@ _OPTIONS: dict[str, Any] = {
 class KafkaPythonMember(ThreadMember):
     """kafka-python's consumer; `options` by its own names."""
 
-    def __init__(self, ledger: Ledger, name: str, address: str, **options: Any) -> None:
+    def __init__(self, ledger: Ledger, name: str, address: str, *, topic: str = "t", **options: Any) -> None:
         super().__init__(ledger, name)
+        self._topic = topic
         self._options = {"bootstrap_servers": address, **_OPTIONS, **options}
 
     def _read(self) -> None:
         consumer = kafka.KafkaConsumer(**self._options)
         try:
-            subscribe(consumer, "t", listener=_KafkaPythonListener(self._ledger, self.name))
+            subscribe(consumer, self._topic, listener=_KafkaPythonListener(self._ledger, self.name))
             while not self._is_leaving.is_set():
                 found = consumer.poll(timeout_ms=500)
                 if found:
@@ -45,8 +46,9 @@ class KafkaPythonMember(ThreadMember):
 class AiokafkaMember(ThreadMember):
     """aiokafka's consumer on a loop of its own; `options` by its own names."""
 
-    def __init__(self, ledger: Ledger, name: str, address: str, **options: Any) -> None:
+    def __init__(self, ledger: Ledger, name: str, address: str, *, topic: str = "t", **options: Any) -> None:
         super().__init__(ledger, name)
+        self._topic = topic
         self._options = {"bootstrap_servers": address, **_OPTIONS, **options}
 
     def _read(self) -> None:
@@ -54,7 +56,7 @@ class AiokafkaMember(ThreadMember):
 
     async def _poll(self) -> None:
         consumer = aiokafka.AIOKafkaConsumer(**self._options)
-        consumer.subscribe(["t"], listener=_AiokafkaListener(self._ledger, self.name))
+        consumer.subscribe([self._topic], listener=_AiokafkaListener(self._ledger, self.name))
         await consumer.start()
         try:
             while not self._is_leaving.is_set():

@@ -275,6 +275,9 @@ class ClassicMember(Member):
         elif code in MOVED or code is ErrorCode.NETWORK_EXCEPTION:
             self._lookup.lost(endpoint, now_ms)
             self._again(now_ms)
+        elif code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            mine = ", ".join(self._settings.assignment_strategy)
+            self._refuse(code, f"its members have no assignor in common with this one, which has {mine}", now_ms)
         else:
             self._refuse(code, None, now_ms)
 

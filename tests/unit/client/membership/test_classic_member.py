@@ -220,6 +220,16 @@ def test_coordinator_that_moves_during_a_join(member: ClassicDialogue) -> None:
     assert len(member.find(JoinGroupRequest)) == 1
 
 
+def test_missing_common_assignor_is_named(member: ClassicDialogue) -> None:
+    """Others have their defaults: roundrobin in aiokafka, range in Java."""
+    member.subscribe()
+    member.require_member_id()
+    member.joined(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    (trouble,) = member.troubles()
+    assert "no assignor in common with this one, which has range" in str(trouble.error)
+
+
 @pytest.mark.parametrize(
     "code",
     [
