@@ -15,7 +15,6 @@ from kohort.client.actions import Lane
 from kohort.client.cluster import Cluster
 from kohort.client.consumer.core.exchange import Chunk, Watermarks, WatermarksSeen
 from kohort.client.consumer.core.readings import Reading, Readings
-from kohort.client.fetch.fetch_session import Asked
 from kohort.client.fetch.sources import Fetch
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
@@ -57,40 +56,34 @@ class FetchAnswers:
 
     def take(self, fetch: Fetch, response: FetchResponse, now_ms: int) -> Held:
         """Take in a good answer; returns what of it is held from now on."""
-        rows = [
-            (asked, data)
-            for topic in response.responses
-            for data in topic.partitions
-            if (asked := _asked(fetch, topic.topic, bytes(topic.topic_id), data.partition_index)) is not None
-        ]
-        self._note_watermarks(rows)
-        pieces: dict[TopicPartition, int] = {}
-        pinned: dict[int, int] = {}
-        for asked, data in rows:
-            if ErrorCode.of(data.error_code) is not ErrorCode.NONE:
-                self._on_error(fetch, asked.reading, ErrorCode.of(data.error_code), now_ms)
-                continue
-            size_bytes = self._on_data(fetch, asked.reading, data, now_ms)
-            if size_bytes:
-                pieces[asked.reading.partition] = size_bytes
-                assert isinstance(data.records, memoryview)
-                # Mostly one object, the frame that all slices of the answer refer to.
-                pinned[id(data.records.obj)] = memoryview(data.records.obj).nbytes
-        return Held(sum(pinned.values()), pieces)
-
-    def _note_watermarks(self, rows: list[tuple[Asked, PartitionData]]) -> None:
         seen: dict[TopicPartition, Watermarks] = {}
-        for asked, data in rows:
-            if data.error_code or data.high_watermark < 0:
-                continue
-            now = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
-            if now != asked.reading.watermarks:
-                asked.reading.watermarks = seen[asked.reading.partition] = now
+        chunks: list[Chunk] = []
+        for topic in response.responses:
+            name = topic.topic or fetch.names.get(bytes(topic.topic_id), "")
+            for data in topic.partitions:
+                asked = fetch.asked.get(TopicPartition(name, data.partition_index))
+                # Nothing may have changed since it was asked.
+                if asked is None or asked.reading.is_over or asked.reading.offset != asked.entry.fetch_offset:
+                    continue
+                if data.error_code:
+                    self._on_error(fetch, asked.reading, ErrorCode.of(data.error_code), now_ms)
+                    continue
+                ends = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
+                if ends != asked.reading.watermarks and data.high_watermark >= 0:
+                    asked.reading.watermarks = seen[asked.reading.partition] = ends
+                chunk = self._on_data(fetch, asked.reading, data, now_ms)
+                if chunk is not None:
+                    chunks.append(chunk)
         if seen:
             self._requests.deliver(WatermarksSeen(seen=seen))
+        for chunk in chunks:
+            self._requests.deliver(chunk)
+        # Mostly one object, the frame that all slices of the answer refer to.
+        pinned = {id(chunk.records.obj): memoryview(chunk.records.obj).nbytes for chunk in chunks}
+        return Held(sum(pinned.values()), {chunk.partition: chunk.size_bytes for chunk in chunks})
 
-    def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> int:
-        """Take in one partition's part; returns the bytes that are held from now on."""
+    def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> Chunk | None:
+        """Take in one partition's part; returns what the application gets of it."""
         assert reading.offset is not None
         reading.attempts = 0
         if data.preferred_read_replica >= 0:
@@ -99,31 +92,29 @@ class FetchAnswers:
             self._readings.touch(reading)
         if data.diverging_epoch.end_offset >= 0:
             self._on_divergence(reading, data)
-            return 0
+            return None
         if data.records is None or len(data.records) == 0:
             # One that was asked beside the long fetch waits with the others from now on.
             reading.is_waiting = fetch.lane is Lane.FETCH_AT_ONCE
-            return 0
+            return None
         assert isinstance(data.records, memoryview), "records that were decoded are a slice of their response"
         end = end_of(data.records)
         self._readings.touch(reading)
         if end is None or end.next_offset <= reading.offset:
             # Not even one whole batch, or nothing new: nothing is lost by asking again, a little later.
             reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(0))
-            return 0
-        self._requests.deliver(
-            Chunk(
-                partition=reading.partition,
-                fence=reading.fence,
-                offset=reading.offset,
-                next_offset=end.next_offset,
-                records=data.records[: end.size_bytes],
-                size_bytes=end.size_bytes,
-                aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
-            )
+            return None
+        chunk = Chunk(
+            partition=reading.partition,
+            fence=reading.fence,
+            offset=reading.offset,
+            next_offset=end.next_offset,
+            records=data.records[: end.size_bytes],
+            size_bytes=end.size_bytes,
+            aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
         )
         reading.offset, reading.offset_epoch = end.next_offset, end.leader_epoch
-        return end.size_bytes
+        return chunk
 
     def _on_divergence(self, reading: Reading, data: PartitionData) -> None:
         was, now = reading.offset, data.diverging_epoch
@@ -154,14 +145,6 @@ class FetchAnswers:
             self._cluster.refresh(now_ms)
         elif not code.retriable:
             self._readings.stick(reading, BrokerError(code, during=f"reading {reading.partition}"))
-
-
-def _asked(fetch: Fetch, topic: str, topic_id: bytes, partition: int) -> Asked | None:
-    """What was asked of a partition of an answer, if that still stands."""
-    asked = fetch.asked.get(TopicPartition(topic or fetch.names.get(topic_id, ""), partition))
-    if asked is None or asked.reading.is_over or asked.reading.offset != asked.entry.fetch_offset:
-        return None
-    return asked
 
 
 class End(NamedTuple):
