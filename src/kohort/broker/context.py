@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.fetchsessions import FetchSessions
 from kohort.broker.limits import ByteBudget, ConnectionLimit
 from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.outage import Outage
@@ -50,6 +51,7 @@ class BrokerContext:
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
         self.routes: Final = routes
+        self.fetch_sessions: Final = FetchSessions()
         self.outage: Final = Outage(clock)
         self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
         self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])

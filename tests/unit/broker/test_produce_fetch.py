@@ -205,13 +205,6 @@ def test_a_fetch_that_finds_an_error_does_not_wait(client: RawClient) -> None:
     assert unknown.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_session_that_nobody_gave_is_refused_so_that_the_client_fetches_in_full(client: RawClient) -> None:
-    client.create_topic("t")
-    answer = client.ask(ApiKey.FETCH, 11, fetch_request("t", session_epoch=3))
-    assert (answer.error_code, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
-    assert client.ask(ApiKey.FETCH, 11, fetch_request("t", session_epoch=0)).session_id == 0
-
-
 def test_fetch_keeps_to_the_bytes_of_request_and_partition_but_gives_at_least_one_batch(client: RawClient) -> None:
     client.create_topic("t", partitions=2)
     size = len(batch_of(bytes(1000)))

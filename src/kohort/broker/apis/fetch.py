@@ -1,7 +1,7 @@
 """Fetch (key 1): read record batches, now or once there are enough of them.
 
-Versions 4 to 18 are served. From version 7 on clients may ask for fetch sessions (KIP-227); session id 0 in every
-answer tells them that they have none, which is legal. From version 13 on topics are named by id.
+Versions 4 to 18 are served. From version 7 on clients may ask for fetch sessions (KIP-227), see `fetchsessions`. From
+version 13 on topics are named by id.
 Both isolation levels read the same, since nothing transactional can be in a log.
 """
 
@@ -106,15 +106,22 @@ class _Reading:
 
 def handle(context: BrokerContext, request: Request, message: FetchRequest) -> FetchResponse | None:
     """Answer at once if there is enough, something is wrong or the client does not want to wait."""
-    if message.session_epoch > 0:
-        # The client believes in a session that nobody gave it: it goes on with a full fetch.
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     if request.version >= 13 and any(topic.topic_id == ZERO_TOPIC_ID for topic in message.topics):
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+    try:
+        session = context.fetch_sessions.find(request.connection, message, request.version)
+    except Refused as refused:
+        return FetchResponse(error_code=refused.code)
+    if session is not None:
+        message.topics = session.topics()
+
+    def answer_of(full: FetchResponse) -> FetchResponse:
+        return full if session is None else session.reduce(full)
+
     reading = _Reading(context, message)
     response = reading.read()
     if reading.is_enough or message.max_wait_ms <= 0 or not reading.logs:
-        return response
+        return answer_of(response)
 
     def complete(is_over: bool) -> bool:
         if not request.is_open:
@@ -123,7 +130,7 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> F
         later = again.read()
         if not (is_over or again.is_enough):
             return False
-        request.answer(later)
+        request.answer(answer_of(later))
         return True
 
     parked = context.purgatory.park(reading.logs, max_wait_ms=message.max_wait_ms, complete=complete)

@@ -1,0 +1,184 @@
+"""Fetch sessions (KIP-227) as bytes on the wire: what is not named is remembered, what is not news is not answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.broker import fetchsessions
+from kohort.broker.embedded import Broker
+from kohort.errors import ErrorCode
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from kohort.wire.registry import ApiKey
+from support.broker_wire import RawClient, batch_of
+
+BY_NAME, BY_ID = 11, 17
+
+
+def ask(
+    client: RawClient,
+    offsets: dict[int, int],
+    *,
+    session: tuple[int, int],
+    forgotten: tuple[int, ...] = (),
+    version: int = BY_NAME,
+    topic_id: bytes = bytes(16),
+    max_bytes: int = 1 << 20,
+    max_wait_ms: int = 0,
+) -> FetchResponse:
+    """A fetch that names partitions of t at these offsets, in the session (id, epoch)."""
+    request = build(
+        offsets, session, forgotten=forgotten, topic_id=topic_id, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+    )
+    answer: FetchResponse = client.ask(ApiKey.FETCH, version, request)
+    return answer
+
+
+def build(
+    offsets: dict[int, int],
+    session: tuple[int, int],
+    *,
+    forgotten: tuple[int, ...] = (),
+    topic_id: bytes = bytes(16),
+    max_bytes: int = 1 << 20,
+    max_wait_ms: int = 0,
+) -> FetchRequest:
+    """Its request."""
+    rows = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for index, offset in offsets.items()
+    ]
+    gone = ForgottenTopic(topic="t", topic_id=topic_id, partitions=list(forgotten))
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[FetchTopic(topic="t", topic_id=topic_id, partitions=rows)] if rows else [],
+        forgotten_topics_data=[gone] if forgotten else [],
+    )
+
+
+def rows_of(answer: FetchResponse) -> dict[int, tuple[int, bool]]:
+    """Partition -> end of its log, and whether records came."""
+    assert answer.error_code == 0
+    return {
+        row.partition_index: (row.high_watermark, bool(row.records))
+        for topic in answer.responses
+        for row in topic.partitions
+    }
+
+
+@pytest.fixture
+def session_id(client: RawClient) -> int:
+    """A session over three empty partitions of t, whose next epoch is 1."""
+    client.create_topic("t", partitions=3)
+    answer = ask(client, dict.fromkeys(range(3), 0), session=(0, 0))
+    assert rows_of(answer) == dict.fromkeys(range(3), (0, False)), "the first answer tells everything"
+    assert answer.session_id > 0
+    return answer.session_id
+
+
+def test_only_what_is_news_is_answered(client: RawClient, session_id: int) -> None:
+    """Records, and ends of logs that have moved; nothing twice."""
+    assert rows_of(ask(client, {}, session=(session_id, 1))) == {}
+
+    client.produce("t", b"a", partition=1)
+    assert rows_of(ask(client, {}, session=(session_id, 2))) == {1: (1, True)}
+    assert rows_of(ask(client, {}, session=(session_id, 3))) == {1: (1, True)}, "it was not said that they have come"
+    assert rows_of(ask(client, {1: 1}, session=(session_id, 4))) == {}
+
+
+def test_fetch_that_waits_is_answered_with_the_news(client: RawClient, broker: Broker, session_id: int) -> None:
+    """Whoever appends wakes it, though it names nothing."""
+    client.send(ApiKey.FETCH, BY_NAME, build({}, (session_id, 1), max_wait_ms=60_000))
+    with RawClient(broker.port) as other:
+        other.produce("t", b"a", partition=2)
+
+    _, answer = client.receive(ApiKey.FETCH, BY_NAME)
+
+    assert rows_of(answer) == {2: (1, True)}
+
+
+def test_partition_that_is_forgotten_is_read_no_more(client: RawClient, session_id: int) -> None:
+    """Named again it is told anew."""
+    client.produce("t", b"a", partition=0)
+    client.produce("t", b"b", partition=1)
+
+    assert rows_of(ask(client, {}, session=(session_id, 1), forgotten=(0, 2))) == {1: (1, True)}
+    assert rows_of(ask(client, {1: 1, 2: 0}, session=(session_id, 2))) == {2: (0, False)}
+    assert rows_of(ask(client, {0: 1}, session=(session_id, 3))) == {0: (1, False)}
+
+
+def test_partitions_take_turns(client: RawClient, session_id: int) -> None:
+    """Where the answer holds one batch; the client does not say in which order any more."""
+    size = len(batch_of(bytes(1_000)))
+    for partition in range(3):
+        client.produce("t", bytes(1_000), partition=partition)
+
+    told = [rows_of(ask(client, {}, session=(session_id, 1 + turn), max_bytes=size)) for turn in range(6)]
+
+    assert [[index for index, (_, has_records) in rows.items() if has_records] for rows in told] == [
+        [0], [1], [2], [0], [1], [2],
+    ]  # fmt: skip
+
+
+def test_error_is_told_each_time_and_its_end_too(client: RawClient, session_id: int) -> None:
+    """KIP-227: what is wrong is always news."""
+    for epoch in (1, 2):
+        answer = ask(client, {0: 99} if epoch == 1 else {}, session=(session_id, epoch))
+        assert [row.error_code for row in answer.responses[0].partitions] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+
+    assert rows_of(ask(client, {0: 0}, session=(session_id, 3))) == {0: (0, False)}
+
+
+def test_other_epoch_or_session_is_refused(client: RawClient, broker: Broker, session_id: int) -> None:
+    """The client goes on with a full fetch; a session belongs to its connection."""
+    assert ask(client, {}, session=(session_id, 2)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert ask(client, {}, session=(session_id + 1, 1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    with RawClient(broker.port) as other:
+        assert ask(other, {}, session=(session_id, 1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert rows_of(ask(client, {}, session=(session_id, 1))) == {}, "what is refused changes nothing"
+
+
+def test_names_and_ids_do_not_mix(client: RawClient, session_id: int) -> None:
+    """KIP-516."""
+    answer = ask(client, {}, session=(session_id, 1), version=BY_ID)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_session_by_topic_ids(client: RawClient) -> None:
+    """From version 13 on."""
+    topic_id = client.create_topic("t", partitions=2)
+    opened = ask(client, {0: 0, 1: 0}, session=(0, 0), version=BY_ID, topic_id=topic_id)
+    client.produce("t", b"a", partition=1)
+
+    assert rows_of(ask(client, {}, session=(opened.session_id, 1), version=BY_ID)) == {1: (1, True)}
+
+
+def test_session_that_is_closed_or_begun_anew_is_gone(client: RawClient, broker: Broker, session_id: int) -> None:
+    """Epoch 0 with its id begins another in its place, epoch -1 ends it."""
+    again = ask(client, {0: 0}, session=(session_id, 0))
+    assert rows_of(again) == {0: (0, False)}
+    client.produce("t", b"a", partition=1)
+    assert rows_of(ask(client, {}, session=(again.session_id, 1))) == {}, "it is about partition 0 alone"
+
+    last = ask(client, {0: 0}, session=(again.session_id, -1))
+
+    assert last.session_id == 0
+    assert ask(client, {}, session=(again.session_id, 2)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_fetch_without_a_session_gets_none(client: RawClient, session_id: int) -> None:
+    """Nor does one that asks for nothing."""
+    assert ask(client, {0: 0}, session=(0, -1)).session_id == 0
+    assert ask(client, {}, session=(0, 0)).session_id == 0
+
+
+def test_session_is_bounded(client: RawClient, session_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client names goes on to take memory: more than that is fetched in full each time."""
+    monkeypatch.setattr(fetchsessions, "_MOST_PARTITIONS", 3)
+
+    assert ask(client, {3: 0}, session=(session_id, 1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert ask(client, dict.fromkeys(range(4), 0), session=(0, 0)).session_id == 0
+    assert ask(client, dict.fromkeys(range(3), 0), session=(0, 0)).session_id > 0
