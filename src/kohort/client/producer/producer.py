@@ -5,58 +5,30 @@ Source: Kafka's producer; C9.
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, cast
-from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.io.thread import IoThread
-from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.producer_events import (
     FlushAsked,
     PartitionsAsked,
     ProducerCloseAsked,
-    ProducerEvent,
-    RecordsSubmitted,
 )
-from kohort.client.producer.core.producer_machine import ProducerMachine
-from kohort.client.producer.core.submissions import Submissions
-from kohort.client.producer.deliveries import Deliveries
-from kohort.client.producer.intake import Intake
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.producer.room import Room
-from kohort.client.producer.settings import is_idempotent, sender_settings
+from kohort.client.producer.side import HeadersArgument, ProducerSide
 from kohort.client.records import RecordMetadata
-from kohort.errors import KohortError, KohortTimeoutError, StateError
+from kohort.errors import KohortTimeoutError, StateError
 
-_SUBMITTED: Final = RecordsSubmitted()
 _FOREVER_S: Final = 1e9
-#: What a producer that nobody closed has to flush in the background.
-_FORGOTTEN_S: Final = 30.0
 #: How long callbacks that another thread calls may take until `flush` and `close` return without them.
 _CALLBACKS_S: Final = 5.0
-#: Headers as applications write them.
-HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
-#: The rooms of producers of this process: in a fork of it they are shut.
-_rooms: Final[WeakSet[Room]] = WeakSet()
 
 
-def _shut_rooms() -> None:
-    for room in _rooms:
-        # Its lock may be held by a thread that this process does not have.
-        room.is_shut = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shut_rooms)
-
-
-class Producer:
+class Producer(ProducerSide):
     """Sends records; idempotent unless told otherwise, so that a retry never doubles or reorders them.
 
     Options are Kafka's producer configs in snake_case, e.g. `acks`, `linger_ms`, `batch_size`, `compression_type`,
@@ -81,47 +53,12 @@ class Producer:
         Raises:
             ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
         """
-        given = PRODUCER_OPTIONS.gather(config, options)
-        values = PRODUCER_OPTIONS.parse(given)
-        self._is_closed = False
-        self._max_block_s: float = values["max.block.ms"] / 1000
-        self._room = Room(limit_bytes=values["buffer.memory"], max_block_s=self._max_block_s)
-        _rooms.add(self._room)
-        self._intake = Intake(
-            max_request_bytes=values["max.request.size"],
-            key_serializer=values["key.serializer"],
-            value_serializer=values["value.serializer"],
+        self._set_up(
+            config,
+            options,
+            lambda limit_bytes, max_block_s: Room(limit_bytes=limit_bytes, max_block_s=max_block_s),
+            lambda machine, *most, **named: IoThread(machine, *most, holds=machine.holds, **named),
         )
-        self._submissions = Submissions(wake_bytes=values["batch.size"])
-        self._deliveries = Deliveries()
-        settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
-        machine = ProducerMachine(
-            settings,
-            sender_settings(values),
-            submissions=self._submissions,
-            batch_bytes=values["batch.size"],
-            linger_ms=values["linger.ms"],
-            is_idempotent=is_idempotent(values, given),
-            on_release=self._room.release,
-            on_ended=self._deliveries.put,
-            partitioner=values["partitioner"],
-        )
-        # Nothing that the thread refers to leads back here: a producer that is forgotten is flushed by `__del__`.
-        self._io: IoThread[ProducerEvent] = IoThread(
-            machine,
-            settings,
-            deliver=lambda _: None,
-            what="producer",
-            on_crash=partial(_abandon, machine, self._room),
-            holds=machine.holds,
-            farewell=lambda ticket, deadline_ms: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
-        )
-        self._wake: Callable[[], None] = partial(self._io.post, _SUBMITTED)
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """A producer from Kafka's dotted names: `Producer.from_config({"bootstrap.servers": "localhost:9092"})`."""
-        return cls(config)
 
     def send(
         self,
@@ -173,18 +110,7 @@ class Producer:
             self._room.reserve(record.size_bytes, self._wake_to_wait)
         if self._room.is_shut:
             raise self._refusal()
-        if self._submissions.append(record):
-            self._wake()
-        if self._deliveries.ended:
-            self._deliveries.serve()
-
-    def _refusal(self) -> KohortError:
-        """Why nothing is taken any more."""
-        try:
-            self._io.check()
-        except KohortError as why:
-            return why
-        return StateError("this producer is closed")
+        self._submit(record)
 
     def produce(
         self,
@@ -298,10 +224,7 @@ class Producer:
         except (KohortTimeoutError, StateError):
             self._io.stop()
         self._io.join(5.0)
-        self._submissions.close()
-        for record in self._submissions.take():
-            # From a thread that was on its way in while this one closed.
-            record.fail(StateError("this producer is closed"))
+        self._refuse_the_late()
 
     def _wake_to_wait(self) -> None:
         self._io.check_may_wait()
@@ -315,15 +238,3 @@ class Producer:
     ) -> None:
         # After an error nobody wants to wait long for what was queued.
         self._close(30.0 if kind is None else 3.0, is_quiet=kind is not None)
-
-    def __del__(self) -> None:
-        # Also called for one whose options were refused.
-        io: IoThread[ProducerEvent] | None = getattr(self, "_io", None)
-        if io is not None and not self._is_closed:
-            io.retire(_FORGOTTEN_S)
-            io.warn_unclosed()
-
-
-def _abandon(machine: ProducerMachine, room: Room, error: StateError) -> None:
-    machine.abandon(error)
-    room.shut()

@@ -1,0 +1,154 @@
+"""The application's side of a producer: what its doors share, blocking or on an event loop.
+
+Laws: nothing that the machine's host refers to leads back to a door: a producer that is forgotten is flushed.
+Source: Kafka's producer; C9.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol, Self
+from weakref import WeakSet
+
+from kohort.client.io.host import Host
+from kohort.client.options import PRODUCER_OPTIONS, client_settings
+from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerEvent, RecordsSubmitted
+from kohort.client.producer.core.producer_machine import ProducerMachine
+from kohort.client.producer.core.submissions import Submissions
+from kohort.client.producer.deliveries import Deliveries
+from kohort.client.producer.intake import Intake
+from kohort.client.producer.record_future import RecordFuture
+from kohort.client.producer.settings import is_idempotent, sender_settings
+from kohort.errors import KohortError, StateError
+
+_SUBMITTED: Final = RecordsSubmitted()
+#: What a producer that nobody closed has to flush in the background.
+_FORGOTTEN_S: Final = 30.0
+#: Headers as applications write them.
+HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
+
+
+class AnyRoom(Protocol):
+    """What a producer holds that is not acknowledged; how one waits for some of it to go is the door's business."""
+
+    is_shut: bool
+
+    def release(self, size: int) -> None:
+        """Records of so many bytes have their end."""
+        ...
+
+    def shut(self) -> None:
+        """Nothing more is taken."""
+        ...
+
+
+#: The rooms of producers of this process: in a fork of it they are shut.
+_rooms: Final[WeakSet[Any]] = WeakSet()
+
+
+def _shut_rooms() -> None:
+    for room in _rooms:
+        # Its lock may be held by a thread that this process does not have.
+        room.is_shut = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shut_rooms)
+
+
+class ProducerSide:
+    """What every call goes through."""
+
+    _room: Any
+    _io: Any
+
+    def _set_up(
+        self,
+        config: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+        build_room: Callable[[int, float], AnyRoom],
+        build_host: Callable[..., Host[ProducerEvent]],
+        on_ended: Callable[[Deliveries], Callable[[Any], None]] = lambda deliveries: deliveries.put,
+    ) -> None:
+        """Nothing is connected here.
+
+        Args:
+            build_room: makes the room of so many bytes, for which one waits so many seconds at most.
+            build_host: what runs the machine: its class, or anything that makes one; `holds` is for threads.
+            on_ended: makes of the deliveries what is told of records with a callback that have their end.
+        """
+        given = PRODUCER_OPTIONS.gather(config, options)
+        values = PRODUCER_OPTIONS.parse(given)
+        self._is_closed = False
+        self._max_block_s: float = values["max.block.ms"] / 1000
+        self._room = build_room(values["buffer.memory"], self._max_block_s)
+        _rooms.add(self._room)
+        self._intake = Intake(
+            max_request_bytes=values["max.request.size"],
+            key_serializer=values["key.serializer"],
+            value_serializer=values["value.serializer"],
+        )
+        self._submissions = Submissions(wake_bytes=values["batch.size"])
+        self._deliveries = Deliveries()
+        settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
+        machine = ProducerMachine(
+            settings,
+            sender_settings(values),
+            submissions=self._submissions,
+            batch_bytes=values["batch.size"],
+            linger_ms=values["linger.ms"],
+            is_idempotent=is_idempotent(values, given),
+            on_release=self._room.release,
+            on_ended=on_ended(self._deliveries),
+            partitioner=values["partitioner"],
+        )
+        self._io = build_host(
+            machine,
+            settings,
+            deliver=lambda _: None,
+            what="producer",
+            on_crash=partial(_abandon, machine, self._room),
+            farewell=lambda ticket, deadline_ms: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
+        )
+        self._wake: Callable[[], None] = partial(self._io.post, _SUBMITTED)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """A producer from Kafka's dotted names: `Producer.from_config({"bootstrap.servers": "localhost:9092"})`."""
+        return cls(config)  # type: ignore[call-arg]  # what doors take
+
+    def __del__(self) -> None:
+        # Also called for one whose options were refused.
+        io = getattr(self, "_io", None)
+        if io is not None and not self._is_closed:
+            io.retire(_FORGOTTEN_S)
+            io.warn_unclosed()
+
+    def _refusal(self) -> KohortError:
+        """Why nothing is taken any more."""
+        try:
+            self._io.check()
+        except KohortError as why:
+            return why
+        return StateError("this producer is closed")
+
+    def _submit(self, record: RecordFuture) -> None:
+        """Hand over a record that has its room."""
+        if self._submissions.append(record):
+            self._wake()
+        if self._deliveries.ended:
+            self._deliveries.serve()
+
+    def _refuse_the_late(self) -> None:
+        """Those that were on their way in while the producer closed."""
+        self._submissions.close()
+        for record in self._submissions.take():
+            record.fail(StateError("this producer is closed"))
+
+
+def _abandon(machine: ProducerMachine, room: AnyRoom, error: StateError) -> None:
+    machine.abandon(error)
+    room.shut()
