@@ -12,5 +12,6 @@
 from __future__ import annotations
 
 from kohort.client.aio.consumer import Consumer
+from kohort.client.aio.producer import Producer
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "Producer"]

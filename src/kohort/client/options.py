@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.client.actions import Endpoint
-from kohort.client.option_kinds import choice as _choice
-from kohort.client.option_kinds import function as _function
-from kohort.client.option_kinds import number as _number
-from kohort.client.option_kinds import switch as _switch
-from kohort.client.option_kinds import text as _text
+from kohort.client.option_kinds import choice, function, number, switch, text
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, parse_partitioner
 from kohort.client.retry import Backoff
 from kohort.config import Option, OptionSet, Unserved, Verdict, as_keyword, parse_int, parse_list
@@ -28,9 +24,9 @@ _CLASSIC_HEARTBEAT_INTERVAL_MS: Final = 3_000
 _ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
 
 
-def parse_servers(text: object) -> list[str]:
+def parse_servers(given: object) -> list[str]:
     """A list of host:port, or one text with commas; each is checked."""
-    servers = parse_list(text)
+    servers = parse_list(given)
     if not servers:
         raise ValueError("at least one host:port is expected")
     for server in servers:
@@ -57,42 +53,42 @@ _SHARED: Final = (
         default=["127.0.0.1:9092"],
         doc="host:port of brokers to start from (Kafka: no default).",
     ),
-    _text("client.id", "kohort", "Name of this client in the broker's logs (Kafka: empty)."),
-    _number("request.timeout.ms", 30_000, "How long an answer may take.", minimum=1),
-    _number("retry.backoff.ms", 100, "First pause before a retry."),
-    _number("retry.backoff.max.ms", 1_000, "Longest pause before a retry."),
-    _number("reconnect.backoff.ms", 50, "First pause before connecting again."),
-    _number("reconnect.backoff.max.ms", 1_000, "Longest pause before connecting again."),
-    _number("socket.connection.setup.timeout.ms", 10_000, "How long connecting may take.", minimum=1),
-    _number("metadata.max.age.ms", 300_000, "Longest time between two looks at the cluster.", minimum=1),
-    _number(
+    text("client.id", "kohort", "Name of this client in the broker's logs (Kafka: empty)."),
+    number("request.timeout.ms", 30_000, "How long an answer may take.", minimum=1),
+    number("retry.backoff.ms", 100, "First pause before a retry."),
+    number("retry.backoff.max.ms", 1_000, "Longest pause before a retry."),
+    number("reconnect.backoff.ms", 50, "First pause before connecting again."),
+    number("reconnect.backoff.max.ms", 1_000, "Longest pause before connecting again."),
+    number("socket.connection.setup.timeout.ms", 10_000, "How long connecting may take.", minimum=1),
+    number("metadata.max.age.ms", 300_000, "Longest time between two looks at the cluster.", minimum=1),
+    number(
         "receive.buffer.bytes",
         -1,
         "SO_RCVBUF; -1 leaves it to the system, which tunes it (Kafka: 64 KiB, producer 32 KiB).",
         minimum=-1,
     ),
-    _number("send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the system (Kafka: 128 KiB).", minimum=-1),
+    number("send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the system (Kafka: 128 KiB).", minimum=-1),
 )
 
 #: A producer's calls are bounded by max.block.ms and delivery.timeout.ms.
-_CALLS: Final = (_number("default.api.timeout.ms", 60_000, "Limit of calls without a timeout.", minimum=1),)
+_CALLS: Final = (number("default.api.timeout.ms", 60_000, "Limit of calls without a timeout.", minimum=1),)
 
 _MEMBERSHIP: Final = (
-    _text("group.id", None, "Group to join or to commit for; none means neither."),
-    _text(
+    text("group.id", None, "Group to join or to commit for; none means neither."),
+    text(
         "group.instance.id",
         None,
         "Name of a static member: it keeps its partitions while it restarts within its session, and does not leave the "
         "group when it closes.",
     ),
-    _choice(
+    choice(
         "group.protocol",
         "consumer",
         "Protocol of membership; consumer (KIP-848) falls back to classic where the broker lacks it (Kafka: classic).",
         "consumer",
         "classic",
     ),
-    _text("group.remote.assignor", None, "Assignor of the coordinator (consumer protocol)."),
+    text("group.remote.assignor", None, "Assignor of the coordinator (consumer protocol)."),
     Option(
         name="partition.assignment.strategy",
         parse=parse_list,
@@ -100,7 +96,7 @@ _MEMBERSHIP: Final = (
         doc="Assignors in order of preference (classic protocol; in Kafka classes): range, roundrobin, "
         "cooperative-sticky; with the last one alone, members keep what does not move while the group rebalances.",
     ),
-    _number(
+    number(
         "session.timeout.ms",
         45_000,
         "A coordinator silent for so long is given up; classic: so is a member, by the coordinator.",
@@ -115,13 +111,13 @@ _MEMBERSHIP: Final = (
         minimum=1,
         maximum=_INT32_MAX,
     ),
-    _number(
+    number(
         "max.poll.interval.ms",
         300_000,
         "Longest time between two polls, and for a revocation, before the member leaves.",
         minimum=1,
     ),
-    _choice(
+    choice(
         "revocation.timeout.policy",
         "retry_then_leave",
         "What to do when a revocation callback takes longer than max.poll.interval.ms (in Kafka no option).",
@@ -132,15 +128,15 @@ _MEMBERSHIP: Final = (
 )
 
 _OFFSETS: Final = (
-    _switch("enable.auto.commit", True, "Commit what the application has processed."),
-    _switch(
+    switch("enable.auto.commit", True, "Commit what the application has processed."),
+    switch(
         "enable.auto.offset.store",
         True,
         "What poll has returned counts as processed when it is called again; off: what store_offsets was given "
         "(librdkafka's option).",
     ),
-    _number("auto.commit.interval.ms", 5_000, "Pause between two automatic commits.", minimum=1),
-    _choice(
+    number("auto.commit.interval.ms", 5_000, "Pause between two automatic commits.", minimum=1),
+    choice(
         "auto.offset.reset",
         "latest",
         "Where to start without a committed offset, or when it is out of range.",
@@ -148,7 +144,7 @@ _OFFSETS: Final = (
         "latest",
         "none",
     ),
-    _choice(
+    choice(
         "isolation.level",
         "read_uncommitted",
         "Whether to wait for transactions to end, and leave out aborted ones.",
@@ -158,31 +154,31 @@ _OFFSETS: Final = (
 )
 
 _FETCH: Final = (
-    _number("max.poll.records", 500, "Most records that one poll returns.", minimum=1),
-    _number(
+    number("max.poll.records", 500, "Most records that one poll returns.", minimum=1),
+    number(
         "consumer.timeout.ms",
         -1,
         "Iterating a consumer ends after so long without a record (kafka-python's; -1: never).",
         minimum=-1,
     ),
-    _number("fetch.min.bytes", 1, "Bytes that the broker waits for."),
-    _number("fetch.max.bytes", 50 * 1024 * 1024, "Most bytes of one fetch.", minimum=1),
-    _number("fetch.max.wait.ms", 500, "How long the broker waits for fetch.min.bytes."),
-    _number(
+    number("fetch.min.bytes", 1, "Bytes that the broker waits for."),
+    number("fetch.max.bytes", 50 * 1024 * 1024, "Most bytes of one fetch.", minimum=1),
+    number("fetch.max.wait.ms", 500, "How long the broker waits for fetch.min.bytes."),
+    number(
         "max.partition.fetch.bytes",
         4 * 1024 * 1024,
         "Most bytes of one partition in one fetch (Kafka: 1 MiB).",
         minimum=1,
     ),
-    _number(
+    number(
         "fetch.buffer.bytes",
         64 * 1024 * 1024,
         "Most bytes fetched ahead of the application (in Kafka no option); 0: only hold partitions.",
         maximum=2**40,
     ),
-    _switch("check.crcs", True, "Check the checksum of every batch."),
-    _text("client.rack", "", "Rack of this client."),
-    _switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
+    switch("check.crcs", True, "Check the checksum of every batch."),
+    text("client.rack", "", "Rack of this client."),
+    switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
 )
 
 #: What a consumer may change while it runs.
@@ -197,26 +193,26 @@ _LIMITS: Final = (
 
 _CONSUMING: Final = (*_CALLS, *_MEMBERSHIP, *_OFFSETS, *_FETCH)
 _PRODUCING: Final = (
-    _choice("acks", "all", "Copies that must hold a record.", "all", "-1", "0", "1"),
-    _switch("enable.idempotence", True, "No record twice, none out of order."),
-    _number("linger.ms", 5, "How long a batch waits for more records."),
-    _number(
+    choice("acks", "all", "Copies that must hold a record.", "all", "-1", "0", "1"),
+    switch("enable.idempotence", True, "No record twice, none out of order."),
+    number("linger.ms", 5, "How long a batch waits for more records."),
+    number(
         "batch.size",
         16_384,
         "Bytes at which a batch is sent at once; while its leader is busy it goes on filling, up to max.request.size.",
     ),
-    _choice("compression.type", "none", "Codec of batches.", "none", "gzip", "snappy", "lz4", "zstd"),
-    _number(
+    choice("compression.type", "none", "Codec of batches.", "none", "gzip", "snappy", "lz4", "zstd"),
+    number(
         "max.in.flight.requests.per.connection",
         5,
         "Requests sent ahead of answers; at most 5 with idempotence.",
         minimum=1,
     ),
-    _number("delivery.timeout.ms", 120_000, "How long a record may take in all.", minimum=1),
-    _number("buffer.memory", 32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40),
-    _number("max.request.size", 1_048_576, "Most bytes of one request.", minimum=1),
-    _number("max.block.ms", 60_000, "How long send waits for room, 0 means not at all; partitions_for for an answer."),
-    _number("retries", _INT32_MAX, "Attempts within delivery.timeout.ms."),
+    number("delivery.timeout.ms", 120_000, "How long a record may take in all.", minimum=1),
+    number("buffer.memory", 32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40),
+    number("max.request.size", 1_048_576, "Most bytes of one request.", minimum=1),
+    number("max.block.ms", 60_000, "How long send waits for room, 0 means not at all; partitions_for for an answer."),
+    number("retries", _INT32_MAX, "Attempts within delivery.timeout.ms."),
     Option(
         name="partitioner",
         parse=parse_partitioner,
@@ -226,17 +222,17 @@ _PRODUCING: Final = (
         "fnv1a, fnv1a_random and random; round_robin; or a function of topic, key and number of partitions, called in "
         "the background (in Kafka partitioner.class).",
     ),
-    _function("key.serializer", "A function that makes bytes of a key (Kafka: a class)."),
-    _function("value.serializer", "A function that makes bytes of a value (Kafka: a class)."),
-    _number("compression.gzip.level", -1, "Level of gzip; -1 is its usual one, 6.", minimum=-1, maximum=9),
-    _number(
+    function("key.serializer", "A function that makes bytes of a key (Kafka: a class)."),
+    function("value.serializer", "A function that makes bytes of a value (Kafka: a class)."),
+    number("compression.gzip.level", -1, "Level of gzip; -1 is its usual one, 6.", minimum=-1, maximum=9),
+    number(
         "compression.lz4.level",
         9,
         "Level of lz4; 9 is the fast way, all others the thorough one, as in Kafka.",
         minimum=1,
         maximum=17,
     ),
-    _number("compression.zstd.level", 3, "Level of zstd.", minimum=-131_072, maximum=22),
+    number("compression.zstd.level", 3, "Level of zstd.", minimum=-131_072, maximum=22),
 )
 
 

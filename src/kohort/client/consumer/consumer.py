@@ -62,14 +62,6 @@ class Consumer(OffsetCalls):
         if self._first_topics:
             self.subscribe(self._first_topics)
 
-    @classmethod
-    def from_config(cls, config: Mapping[str, object]) -> Self:
-        """A consumer from Kafka's dotted option names.
-
-        >>> Consumer.from_config({"bootstrap.servers": "127.0.0.1:9092", "group.id": "billing"}).close()
-        """
-        return cls(config)
-
     def __enter__(self) -> Self:
         return self
 

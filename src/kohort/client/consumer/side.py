@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
@@ -109,6 +109,15 @@ class ConsumerSide:
         self._noted_s = 0.0
         self._note_every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)
         self._progress_every_s = min(_PROGRESS_S, self._settings.auto_commit_interval_ms / 10_000)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> Self:
+        """A consumer from Kafka's dotted option names.
+
+        >>> import kohort
+        >>> kohort.Consumer.from_config({"bootstrap.servers": "127.0.0.1:9092", "group.id": "billing"}).close()
+        """
+        return cls(config)  # type: ignore[call-arg]  # what doors take
 
     def __del__(self) -> None:
         # Also called for one whose options were refused.

@@ -12,7 +12,7 @@ of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from concurrent.futures._base import CANCELLED, FINISHED, PENDING
 from threading import Condition, Lock
@@ -179,6 +179,12 @@ class RecordFuture(Future[RecordMetadata]):
             return None
         self._check_may_wait()
         return super().exception(timeout)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """Await it on an event loop; a task that is cancelled meanwhile leaves the record on its way."""
+        from asyncio import shield, wrap_future
+
+        return shield(wrap_future(self)).__await__()
 
     def done(self) -> bool:
         """Whether it has its end, or was cancelled."""

@@ -29,6 +29,8 @@ class Room:
         self._freed = threading.Condition(self._lock)
         #: Bytes of records without an end; guarded by `_lock`.
         self._held_bytes = 0
+        #: How many wait for room; guarded by `_lock`.
+        self._waiting = 0
         #: Nothing more is taken: the producer is closed, has failed, or was left behind by a fork.
         self.is_shut = False
 
@@ -42,13 +44,21 @@ class Room:
         # Entering the lock itself costs half of entering the condition.
         with self._lock:
             if self._held_bytes + size > self._limit_bytes and self._held_bytes > 0 and not self.is_shut:
-                wake()
-                if not self._freed.wait_for(lambda: self._has_room(size), self._max_block_s):
-                    raise BufferFullError(self._limit_bytes, self._max_block_s)
+                self._waiting += 1
+                try:
+                    wake()
+                    if not self._freed.wait_for(lambda: self._has_room(size), self._max_block_s):
+                        raise BufferFullError(self._limit_bytes, self._max_block_s)
+                finally:
+                    self._waiting -= 1
             self._held_bytes += size
 
     def _has_room(self, size: int) -> bool:
         return self.is_shut or self._held_bytes == 0 or self._held_bytes + size <= self._limit_bytes
+
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        return self._waiting > 0
 
     def release(self, size: int) -> None:
         """A record has its end."""

@@ -36,6 +36,10 @@ class AnyRoom(Protocol):
 
     is_shut: bool
 
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        ...
+
     def release(self, size: int) -> None:
         """Records of so many bytes have their end."""
         ...
@@ -102,6 +106,7 @@ class ProducerSide:
             linger_ms=values["linger.ms"],
             is_idempotent=is_idempotent(values, given),
             on_release=self._room.release,
+            is_room_wanted=self._room.is_wanted,
             on_ended=on_ended(self._deliveries),
             partitioner=values["partitioner"],
         )

@@ -18,7 +18,7 @@ from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.errors import StateError
 
 WAIT_S = 20.0
-PRODUCER = "kohort.client.producer.producer.ProducerMachine"
+PRODUCER = "kohort.client.producer.side.ProducerMachine"
 CONSUMER = "kohort.client.consumer.side.ConsumerMachine"
 ADMIN = "kohort.client.admin.door.AdminMachine"
 Plant = Callable[..., None]

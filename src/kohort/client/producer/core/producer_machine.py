@@ -50,6 +50,7 @@ class ProducerMachine:
 
     Args:
         on_release: called with the bytes of records that have their end, so that the application may send more.
+        is_room_wanted: whether somebody waits for that, so that nothing lingers.
         on_ended: called with records that have their end and a callback that is to be called with it.
         partitioner: a rule that `Partitioner` knows, or the application's own; called in `handle`.
     """
@@ -64,6 +65,7 @@ class ProducerMachine:
         linger_ms: int,
         is_idempotent: bool,
         on_release: Callable[[int], None],
+        is_room_wanted: Callable[[], bool] = lambda: False,
         on_ended: Callable[[Sequence[RecordFuture]], None] = lambda _: None,
         partitioner: str | PartitionerCall = DEFAULT_PARTITIONER,
     ) -> None:
@@ -72,6 +74,7 @@ class ProducerMachine:
         self._linger_ms = linger_ms
         self._delivery_timeout_ms = settings.delivery_timeout_ms
         self._on_release = on_release
+        self._is_room_wanted = is_room_wanted
         self._requests = Requests(request_timeout_ms=client.request_timeout_ms)
         self._cluster = Cluster(
             self._requests,
@@ -81,11 +84,10 @@ class ProducerMachine:
             on_change=self._on_metadata,
             on_unreachable=self._on_unreachable,
         )
+        chosen_by = Partitioner(partitioner, batch_bytes=batch_bytes, seed=client.retry.seed)
+        limit_bytes = settings.max_request_bytes
         self._accumulator = Accumulator(
-            batch_bytes=batch_bytes,
-            linger_ms=linger_ms,
-            limit_bytes=settings.max_request_bytes,
-            partitioner=Partitioner(partitioner, batch_bytes=batch_bytes, seed=client.retry.seed),
+            batch_bytes=batch_bytes, linger_ms=linger_ms, limit_bytes=limit_bytes, partitioner=chosen_by
         )
         self._identity = Identity(is_wanted=is_idempotent)
         self._sender = Sender(
@@ -174,7 +176,7 @@ class ProducerMachine:
     def _on_tick(self, now_ms: int) -> None:
         self._take_records(now_ms)
         self._accumulator.close_lingered(now_ms)
-        if self._flushes or self._closing is not None:
+        if self._flushes or self._closing is not None or self._is_room_wanted():
             self._accumulator.close_all()
         self._give_up_missing_topics(now_ms)
         self._lookups = [asked for asked in self._lookups if not self._answer_lookup(asked, now_ms)]

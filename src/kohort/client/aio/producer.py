@@ -1,0 +1,251 @@
+"""The producer on an event loop: what `kohort.Producer` does, awaited.
+
+Laws: no thread; a `send` that is cancelled while it waits for room has sent nothing, one that has returned is sent.
+Source: Kafka's producer; aiokafka's names, where it has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from kohort.client.arguments import to_seconds, to_topic
+from kohort.client.io.in_loop import InLoop
+from kohort.client.producer.core.producer_events import FlushAsked, PartitionsAsked, ProducerCloseAsked
+from kohort.client.producer.deliveries import Deliveries
+from kohort.client.producer.record_future import DeliveryCall, RecordFuture
+from kohort.client.producer.side import HeadersArgument, ProducerSide
+from kohort.client.records import RecordMetadata
+from kohort.errors import BufferFullError, KohortTimeoutError, StateError
+
+_FOREVER_S: Final = 1e9
+#: Who sends and sends awaits nothing; the loop gets a round this often all the same.
+_ROUND_S: Final = 0.005
+#: What a call may take beyond its own time, so that the machine's better error arrives.
+_GRACE_S: Final = 5.0
+
+
+class AsyncRoom:
+    """How much a producer may hold that is not acknowledged; like `Room`, for tasks.
+
+    Laws: whoever has waited longest comes first.
+    """
+
+    def __init__(self, limit_bytes: int, max_block_s: float) -> None:
+        self._limit_bytes = limit_bytes
+        self._max_block_s = max_block_s
+        self._held_bytes = 0
+        self._waiting: deque[asyncio.Event] = deque()
+        #: Nothing more is taken: the producer is closed, has failed, or was left behind by a fork.
+        self.is_shut = False
+
+    def try_reserve(self, size: int) -> bool:
+        """Take room for a record if there is some and nobody waits for it; whether there was."""
+        if self._waiting or not self._fits(size):
+            return False
+        self._held_bytes += size
+        return True
+
+    async def reserve(self, size: int, wake: Callable[[], None]) -> None:
+        """Take room for a record; `wake` is called before a wait, so that what is held is sent.
+
+        Raises:
+            BufferFullError: there was none for too long. One that was shut meanwhile has room for everybody.
+        """
+        turn = asyncio.Event()
+        self._waiting.append(turn)
+        try:
+            wake()
+            async with asyncio.timeout(self._max_block_s):
+                while self._waiting[0] is not turn or not self._fits(size):
+                    turn.clear()
+                    await turn.wait()
+            self._held_bytes += size
+        except TimeoutError:
+            raise BufferFullError(self._limit_bytes, self._max_block_s) from None
+        finally:
+            self._waiting.remove(turn)
+            self._call_next()
+
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        return bool(self._waiting)
+
+    def release(self, size: int) -> None:
+        """Records of so many bytes have their end."""
+        self._held_bytes -= size
+        self._call_next()
+
+    def shut(self) -> None:
+        """Nobody waits any more."""
+        self.is_shut = True
+        self._call_next()
+
+    def _fits(self, size: int) -> bool:
+        return self.is_shut or self._held_bytes == 0 or self._held_bytes + size <= self._limit_bytes
+
+    def _call_next(self) -> None:
+        if self._waiting:
+            self._waiting[0].set()
+
+
+class Producer(ProducerSide):
+    """Sends records on the running loop; options as those of `kohort.Producer`.
+
+    >>> import asyncio, kohort, kohort.aio
+    >>> async def store(address):
+    ...     async with kohort.aio.Producer(bootstrap_servers=address) as producer:
+    ...         return await producer.send_and_wait("orders", value="42", key="customer-7")
+    >>> with kohort.Broker() as broker:
+    ...     stored = asyncio.run(store(broker.bootstrap_servers))
+    >>> stored.topic, stored.partition, stored.offset
+    ('orders', 0, 0)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Any) -> None:
+        """Nothing is sent or connected before the first `send`, and no loop is needed yet.
+
+        Args:
+            config: options by Kafka's dotted names; may be mixed with keywords.
+            options: options as keywords.
+
+        Raises:
+            ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
+        """
+        self._round_s = 0.0
+        self._set_up(config, options, AsyncRoom, InLoop, _told_at_once)
+
+    async def start(self) -> None:
+        """There is nothing to start (aiokafka has it): a producer connects with its first record."""
+        self._check_open()
+
+    async def stop(self) -> None:
+        """The same as `close` (as aiokafka has it)."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # After an error nobody wants to wait long for what was queued.
+        await self._close(30.0 if kind is None else 3.0, is_quiet=kind is not None)
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersArgument = None,
+        on_delivery: DeliveryCall | None = None,
+    ) -> RecordFuture:
+        """Queue a record; waits only while `buffer_memory` is full. Await what it returns for where it is stored.
+
+        Arguments and errors are those of `kohort.Producer.send`; `on_delivery` is called on the loop.
+        """
+        record = self._intake.record(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
+        if not self._room.try_reserve(record.size_bytes):
+            await self._room.reserve(record.size_bytes, self._wake)
+        if self._room.is_shut:
+            raise self._refusal()
+        self._submit(record)
+        now_s = time.monotonic()
+        if now_s - self._round_s >= _ROUND_S:
+            await asyncio.sleep(0)
+            self._round_s = time.monotonic()
+        return record
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersArgument = None,
+    ) -> RecordMetadata:
+        """Send a record and wait until it is stored (as aiokafka has it); see `send`."""
+        return await (
+            await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        )
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic, ascending; none if there is no such topic."""
+        name = to_topic(topic, "partitions_for('orders')")
+        self._check_open()
+        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
+        deadline = self._io.deadline_ms(seconds)
+        found = await self._io.call(
+            lambda ticket: PartitionsAsked(topic=name, ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S
+        )
+        return cast("list[int]", found)
+
+    async def flush(self, timeout: float | None = None) -> int:
+        """Send what is queued at once; returns 0 when every record so far has its end, good or bad.
+
+        Raises:
+            KohortTimeoutError: not within `timeout` seconds (`None`: no limit); sending goes on.
+        """
+        seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
+        self._io.raise_failure()
+        if self._io.is_running:
+            await self._io.call(lambda ticket: FlushAsked(ticket=ticket), seconds)
+        self._deliveries.serve()
+        return 0
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`."""
+        await self._close(to_seconds(timeout), is_quiet=False)
+
+    async def _close(self, timeout: float, *, is_quiet: bool) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._room.shut()
+        if self._io.is_running:
+            deadline = self._io.deadline_ms(timeout)
+            try:
+                with suppress(KohortTimeoutError, StateError):
+                    await self._io.call(
+                        lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline, is_quiet=is_quiet),
+                        timeout + _GRACE_S,
+                    )
+            finally:
+                self._io.stop()
+            await self._io.join(_GRACE_S)
+        self._refuse_the_late()
+        self._deliveries.serve()
+        if not is_quiet:
+            self._io.raise_failure()
+
+    def _check_open(self) -> None:
+        if self._room.is_shut:
+            raise self._refusal()
+
+
+def _told_at_once(deliveries: Deliveries) -> Callable[[Any], None]:
+    """Callbacks run in the loop's next round: it is the application's own, and nobody has to come for them."""
+
+    def put(records: Any) -> None:
+        deliveries.put(records)
+        asyncio.get_running_loop().call_soon(deliveries.serve)
+
+    return put
