@@ -60,6 +60,8 @@ class Deliveries:
         self._fatal: KohortError | None = None
         #: To be raised by the next call: the one that met it had something to hand out.
         self._put_off: Exception | None = None
+        #: Nothing has come since `is_quiet` has last been asked and true.
+        self.is_still = False
         #: Who the member is; replaced as a whole by the I/O thread.
         self.identity = Identity(member_id=member_id, epoch=-1, has_assignment=False)
 
@@ -69,16 +71,22 @@ class Deliveries:
             self.identity = item
             return
         self._delivered.append(item)
-        self._signal.set()
+        self.wake()
 
     def wake(self) -> None:
         """End a wait."""
+        self.is_still = False
         self._signal.set()
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing has arrived that is not sorted, and nothing is to be answered or raised."""
-        return not (self._delivered or self.asked or self.ended or self._trouble or self._fatal or self._put_off)
+        # Said before it is looked at: whoever delivers meanwhile takes it back.
+        self.is_still = True
+        if self._delivered or self.asked or self.ended or self._trouble or self._fatal or self._put_off:
+            self.is_still = False
+            return False
+        return True
 
     def fail(self, error: KohortError) -> None:
         """The machine has failed: every `poll` raises that from now on."""
@@ -122,6 +130,7 @@ class Deliveries:
 
     def raise_next(self, error: Exception) -> None:
         """Have the next call raise this."""
+        self.is_still = False
         self._put_off = error
 
     def forget_trouble(self, partition: TopicPartition | None = None) -> None:

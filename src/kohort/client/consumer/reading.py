@@ -104,10 +104,19 @@ class ReadingSide(SubscribingSide):
 
     def _take_one(self, what: str) -> ConsumerRecord | None:
         """A record that is there, if nothing else is to be done first; the quick way of `poll_one` and iteration."""
+        ready = self._handler.ready
+        if ready and self._deliveries.is_still and self._turn.is_free and time.monotonic() < self._quick_until_s:
+            try:
+                return ready.pop()
+            except IndexError:
+                pass
         if self._deliveries.is_quiet and self._handler.has_data and not self._is_woken:
             self._begin_long(what)
             try:
-                self._note_poll(time.monotonic())
+                now_s = time.monotonic()
+                self._note_poll(now_s)
+                self._quick_until_s = now_s + self._progress_every_s
+                self._report_released()
                 return self._handler.take_one()
             finally:
                 self._turn.give_back()

@@ -107,6 +107,8 @@ class ConsumerSide:
         #: The thread that polled last.
         self._poller: int | None = None
         self._noted_s = 0.0
+        #: Until then records that are ready need no look at anything else.
+        self._quick_until_s = 0.0
         self._note_every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)
         self._progress_every_s = min(_PROGRESS_S, self._settings.auto_commit_interval_ms / 10_000)
 

@@ -32,6 +32,11 @@ class Turn:
         return self._owner == threading.get_ident()
 
     @property
+    def is_free(self) -> bool:
+        """Whether it is nobody's."""
+        return self._owner is None
+
+    @property
     def owner(self) -> int | None:
         """The thread whose turn it is."""
         return self._owner

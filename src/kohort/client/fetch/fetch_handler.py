@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,8 +60,9 @@ class FetchHandler:
         self._pieces: deque[Piece] = deque()
         #: The same of paused partitions.
         self._waiting: deque[Piece] = deque()
-        #: Records of `_ready_piece`, the first of `_pieces`, that `take_one` hands out; the next one last.
-        self._ready: list[ConsumerRecord] = []
+        #: Records of `_ready_piece`, the first of `_pieces`, that `take_one` hands out; the next one last. Whoever pops
+        #: one has it, and it counts as handed out.
+        self.ready: list[ConsumerRecord] = []
         self._ready_piece: Piece | None = None
         #: So many they were: what is missing has been handed out.
         self._ready_count = 0
@@ -224,7 +226,7 @@ class FetchHandler:
     @property
     def has_data(self) -> bool:
         """Whether `take` would find anything to look at."""
-        return bool(self._ready or self._pieces)
+        return bool(self.ready or self._pieces)
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
         """Up to so many records, in the order in which they arrived.
@@ -246,15 +248,15 @@ class FetchHandler:
 
     def take_one(self) -> ConsumerRecord | None:
         """The next record that has arrived; otherwise like `take`."""
-        if not self._ready:
+        if not self.ready:
             self._settle()
             piece = self._first()
             if piece is None:
                 return None
-            self._ready, self._ready_piece = piece.peek_rows(_READY_ROWS), piece
-            self._ready_count = len(self._ready)
-            self._ready.reverse()
-        return self._ready.pop()
+            ready = piece.peek_rows(_READY_ROWS)
+            ready.reverse()
+            self.ready, self._ready_piece, self._ready_count = ready, piece, len(ready)
+        return self.ready.pop()
 
     def take_slices(self, *, max_records: int, max_bytes: int, at_least_one: bool) -> list[Taken]:
         """Records to be made columns of, in the order in which they arrived; they count as handed out.
@@ -331,8 +333,13 @@ class FetchHandler:
         """Count what `take_one` has handed out, and forget what it was about to."""
         piece, self._ready_piece = self._ready_piece, None
         if piece is not None:
-            piece.advance(self._ready_count - len(self._ready))
-            self._ready = []
+            left = 0
+            with suppress(IndexError):
+                # One by one: what another thread pops at the same moment is either its own or counted here.
+                while True:
+                    self.ready.pop()
+                    left += 1
+            piece.advance(self._ready_count - left)
             self._advanced(piece)
 
     def _move(self, partition: TopicPartition, position: int) -> None:

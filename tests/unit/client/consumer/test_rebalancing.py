@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -211,6 +212,27 @@ def test_exception_of_a_callback_reaches_the_application_after_the_answer() -> N
 def trouble(error: Exception, *, is_fatal: bool = False, index: int | None = None) -> Trouble:
     partition = None if index is None else orders(index)[0]
     return Trouble(error=error, is_fatal=is_fatal, partition=partition)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "come",
+    [
+        lambda deliveries: deliveries.deliver(Recovered()),
+        lambda deliveries: deliveries.wake(),
+        lambda deliveries: deliveries.raise_next(StateError("later")),
+        lambda deliveries: deliveries.fail(StateError("broken")),
+    ],
+)
+def test_whatever_comes_ends_the_quick_way_of_single_records(come: Callable[[Deliveries], None]) -> None:
+    """`poll_one` looks no further while it is still."""
+    deliveries = Deliveries(FetchHandler(), member_id="m-1", signal=threading.Event())
+    assert not deliveries.is_still, "nobody has looked"
+    assert deliveries.is_quiet
+    assert deliveries.is_still
+
+    come(deliveries)
+
+    assert not deliveries.is_still
 
 
 def test_fatal_error_is_raised_by_every_poll() -> None:

@@ -99,6 +99,21 @@ def test_one_record_at_a_time_is_handed_out_in_order(handler: FetchHandler) -> N
     assert not handler.has_data
 
 
+def test_what_is_popped_from_what_is_ready_counts_as_handed_out(handler: FetchHandler) -> None:
+    """The quickest way of `poll_one`, past the handler; used up, it gives its memory back."""
+    partition = orders(0)[0]
+    handler.add(chunk(handler, 0, records := batch(0, 4), offset=0))
+    assert one(handler) == (0, 0)
+
+    assert handler.ready.pop().offset == 1
+    assert handler.position(partition) == 2
+    assert one(handler) == (0, 2)
+    assert handler.ready.pop().offset == 3
+    assert not handler.ready
+    assert handler.positions() == {partition: 4}
+    assert handler.released_bytes() == {partition: len(records)}
+
+
 @pytest.mark.parametrize("what", ["pause", "seek", "forget", "poll"])
 def test_what_was_made_for_one_at_a_time_does_not_outlive_a_change(handler: FetchHandler, what: str) -> None:
     """Records are made many at once; none of them may come after its partition went, or come twice."""
