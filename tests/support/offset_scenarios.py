@@ -45,6 +45,8 @@ def metadata_is_kept(bootstrap: str, protocol: str) -> None:
             consumer.commit({first: OffsetAndMetadata(5, "x" * 4_097)})
         assert refused.value.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
 
+        consumer.commit()
+        assert consumer.committed(first, metadata=True) == OffsetAndMetadata(10, "", records[-1].leader_epoch)
         consumer.commit(records[6])
         assert consumer.committed(first) == 7
         assert consumer.committed(first, metadata=True) == OffsetAndMetadata(7, "", records[6].leader_epoch)
@@ -95,6 +97,7 @@ def stored_offsets_are_committed(bootstrap: str, protocol: str) -> None:
         with Consumer(enable_auto_offset_store=False, **options) as consumer:
             consumer.subscribe([topic])
             for record in poll_until(consumer, 20):
+                assert record.leader_epoch >= 0
                 if record.offset < 4:
                     consumer.store_offsets(record)
             with Consumer(enable_auto_offset_store=False, **options) as other:

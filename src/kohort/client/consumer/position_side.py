@@ -85,7 +85,7 @@ class PositionSide(ReadingSide):
             chosen = partitions or sorted(self._handler.assignment)
             self._check_held(chosen)
             for each in chosen:
-                fence = self._handler.seek(each, offset, timestamp)
+                fence = self._handler.seek(each, offset, timestamp, leader_epoch)
                 self._deliveries.forget_trouble(each)
                 sought = Sought(
                     partition=each, fence=fence, offset=offset, timestamp=timestamp, leader_epoch=leader_epoch

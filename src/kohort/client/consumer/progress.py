@@ -43,7 +43,7 @@ class Progress:
     def tell(self, post: Callable[[Mapping[TopicPartition, Committable]], None]) -> None:
         """Hand what was done since the last time to `post`."""
         if not self.is_stored:
-            post(self._handler.consumed())
+            post(self._with_epochs(self._handler.consumed()))
             return
         with self._lock:
             news, self._news = self._news, {}
@@ -52,10 +52,13 @@ class Progress:
     def done(self, partitions: Iterable[TopicPartition] | None = None) -> Mapping[TopicPartition, Committable]:
         """How far these partitions, or all, are done, as far as that is known."""
         if not self.is_stored:
-            return self._handler.positions(partitions)
+            return self._with_epochs(self._handler.positions(partitions))
         with self._lock:
             chosen = self._stored if partitions is None else partitions
             return {each: self._stored[each] for each in chosen if each in self._stored}
+
+    def _with_epochs(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Committable]:
+        return {each: self._handler.with_epoch(each, offset) for each, offset in positions.items()}
 
     def store(self, offsets: Mapping[TopicPartition, Committable]) -> None:
         """The application has done what is below these offsets.

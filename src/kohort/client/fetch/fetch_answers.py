@@ -112,6 +112,7 @@ class FetchAnswers:
             records=data.records[: end.size_bytes],
             size_bytes=end.size_bytes,
             aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
+            leader_epoch=end.leader_epoch,
         )
         reading.offset, reading.offset_epoch = end.next_offset, end.leader_epoch
         return chunk

@@ -17,7 +17,7 @@ from typing import Final
 from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks
 from kohort.client.fetch.isolation import committed_parts
 from kohort.client.fetch.pieces import Piece, Taken
-from kohort.client.records import ConsumerRecord
+from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
 from kohort.records.arrays import ArrayPool
@@ -35,6 +35,8 @@ class _Held:
     fence: Fence
     #: Next offset to hand out; `None` until the first data, unless the application chose it.
     position: int | None
+    #: Leader epoch of what lies before the position (KIP-320); -1 means unknown.
+    leader_epoch: int = -1
     #: Where the position is to be found, as in `Start`; `None` where the application has not said.
     timestamp: int | None = None
     is_paused: bool = False
@@ -113,11 +115,14 @@ class FetchHandler:
             self._moved.pop(each, None)
         self._drop_outdated()
 
-    def seek(self, partition: TopicPartition, offset: int | None, timestamp: int | None = None) -> Fence:
+    def seek(
+        self, partition: TopicPartition, offset: int | None, timestamp: int | None = None, leader_epoch: int = -1
+    ) -> Fence:
         """Go on elsewhere, at an offset or where a timestamp leads; returns the fence of the new reading."""
         self._settle()
         held = self._held[partition]
         held.fence, held.position, held.timestamp = self._new_fence(), offset, timestamp
+        held.leader_epoch = leader_epoch
         if offset is None:
             # Where it goes on is known when the background has found it.
             self._moved.pop(partition, None)
@@ -175,6 +180,13 @@ class FetchHandler:
             for each in chosen
             if (held := self._held.get(each)) is not None and held.position is not None
         }
+
+    def with_epoch(self, partition: TopicPartition, offset: int) -> Committable:
+        """An offset of that partition with the leader epoch that belongs to it, if that is known."""
+        held = self._held.get(partition)
+        if held is None or held.position != offset or held.leader_epoch < 0:
+            return offset
+        return OffsetAndMetadata(offset, "", held.leader_epoch)
 
     def note_watermarks(self, seen: Mapping[TopicPartition, Watermarks]) -> None:
         """Where logs begin and end by now."""
@@ -297,7 +309,7 @@ class FetchHandler:
                 piece.is_begun = True
                 if held.position not in (None, before):
                     # Its offset did not exist: auto.offset.reset has sent it elsewhere, back perhaps.
-                    self._move(piece.partition, before)
+                    self._move(piece.partition, before, -1)
             try:
                 has_rows = piece.load(check_crcs=self._check_crcs, allocate=self.allocate)
             except CorruptRecordError as error:
@@ -307,14 +319,14 @@ class FetchHandler:
                 ) from error
             finally:
                 if piece.position != before:
-                    self._move(piece.partition, piece.position)
+                    self._move(piece.partition, piece.position, piece.leader_epoch)
             if has_rows:
                 return piece
             self._finish(piece)
         return None
 
     def _advanced(self, piece: Piece) -> None:
-        self._move(piece.partition, piece.position)
+        self._move(piece.partition, piece.position, piece.leader_epoch)
         if piece.is_used_up:
             self._finish(piece)
 
@@ -323,7 +335,7 @@ class FetchHandler:
         self._release(piece)
         position = self._held[piece.partition].position
         if position is None or position < piece.next_offset:
-            self._move(piece.partition, piece.next_offset)
+            self._move(piece.partition, piece.next_offset, piece.leader_epoch)
 
     def _set_back(self, partition: TopicPartition) -> None:
         """Others come first: what cannot be read of one partition is in nobody's way."""
@@ -342,8 +354,9 @@ class FetchHandler:
             piece.advance(self._ready_count - left)
             self._advanced(piece)
 
-    def _move(self, partition: TopicPartition, position: int) -> None:
-        self._held[partition].position = position
+    def _move(self, partition: TopicPartition, position: int, leader_epoch: int) -> None:
+        held = self._held[partition]
+        held.position, held.leader_epoch = position, leader_epoch
         self._moved[partition] = position
 
     def _drop_outdated(self) -> None:

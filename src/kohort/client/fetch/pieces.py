@@ -44,6 +44,7 @@ class Piece:
         "_scanned",
         "fence",
         "is_begun",
+        "leader_epoch",
         "next_offset",
         "partition",
         "position",
@@ -55,6 +56,8 @@ class Piece:
         self.fence: Final[Fence] = chunk.fence
         #: Offset behind its last batch.
         self.next_offset: Final[int] = chunk.next_offset
+        #: Of its last batch: no record of it was appended under a later one.
+        self.leader_epoch: Final[int] = chunk.leader_epoch
         #: What is given back when it is used up.
         self.size_bytes: Final[int] = chunk.size_bytes
         self.position = chunk.offset

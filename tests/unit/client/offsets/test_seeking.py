@@ -19,8 +19,10 @@ from kohort.client.consumer.core.exchange import (
     Sought,
     Start,
 )
+from kohort.client.consumer.progress import Progress
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.offsets.queries import EARLIEST, LATEST
+from kohort.client.records import Committable, OffsetAndMetadata
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest
@@ -189,7 +191,7 @@ def handler() -> FetchHandler:
     return handler
 
 
-def chunk(handler: FetchHandler, offset: int, records: bytes = b"") -> Chunk:
+def chunk(handler: FetchHandler, offset: int, records: bytes = b"", leader_epoch: int = -1) -> Chunk:
     return Chunk(
         partition=FIRST,
         fence=handler.starts([FIRST])[FIRST].fence,
@@ -198,6 +200,7 @@ def chunk(handler: FetchHandler, offset: int, records: bytes = b"") -> Chunk:
         records=memoryview(records),
         size_bytes=len(records),
         aborted=(),
+        leader_epoch=leader_epoch,
     )
 
 
@@ -233,3 +236,33 @@ def test_offset_takes_the_place_of_a_time(handler: FetchHandler) -> None:
     start = handler.starts([FIRST])[FIRST]
     assert (start.offset, start.timestamp) == (5, None)
     assert handler.consumed() == {FIRST: 5}
+
+
+def test_position_has_the_epoch_of_what_lies_before_it(handler: FetchHandler) -> None:
+    """KIP-320: it is committed with it, so that whoever goes on there notices a log that was cut."""
+    progress = Progress(handler, is_stored=False)
+    handler.add(chunk(handler, 50, batch(50, 2), leader_epoch=4))
+    assert len(handler.take(1)) == 1
+    assert progress.done() == {FIRST: OffsetAndMetadata(51, "", 4)}
+    handler.take(1)
+    told: list[Mapping[TopicPartition, Committable]] = []
+    progress.tell(told.append)
+    assert told == [{FIRST: OffsetAndMetadata(52, "", 4)}]
+
+    # Sent elsewhere, by the application or since its offset is gone, nobody knows what lies before.
+    handler.add(chunk(handler, 90))
+    handler.take(1)
+    assert progress.done() == {FIRST: 90}
+    handler.seek(FIRST, 5)
+    assert progress.done() == {FIRST: 5}
+    handler.seek(FIRST, 5, leader_epoch=3)
+    assert progress.done() == {FIRST: OffsetAndMetadata(5, "", 3)}
+
+
+def test_epoch_of_the_last_batch_comes_with_the_data(consumer: ConsumerDialogue) -> None:
+    """Out of its header; the checksum does not cover it, since leaders write it."""
+    records = bytearray(batch(50, 2))
+    records[12:16] = (7).to_bytes(4, "big")
+    consumer.serve({0: bytes(records)})
+
+    assert [each.leader_epoch for each in consumer.chunks()] == [7]

@@ -252,6 +252,8 @@ class Chunk:
     size_bytes: int
     #: (producer id, first offset) of transactions that were aborted, for readers of committed records only.
     aborted: Sequence[tuple[int, int]]
+    #: Epoch of the leader that appended the last batch (KIP-320); -1 means unknown.
+    leader_epoch: int = -1
 
 
 class Watermarks(NamedTuple):
