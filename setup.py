@@ -3,7 +3,9 @@
 from setuptools import Extension, setup
 
 KERNELS = [
+    "kohort.client.producer.core.placing_kernels",
     "kohort.records.kernels",
+    "kohort.records.build_kernels",
     "kohort.records.row_kernels",
     "kohort.assign.kernels",
     "kohort.assign.balance_kernels",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from kohort.errors import CorruptRecordError, LocalProtocolError
+from kohort.records.build_parts import VARINTS
 from kohort.records.compression import DEFAULT_LIMIT_BYTES, codec_number, compress, decompress
 from kohort.records.header import (
     CONTROL_BIT,
@@ -33,8 +34,6 @@ RecordInput: TypeAlias = tuple[Buffer | None, Buffer | None, int, Iterable[tuple
 
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_LIMIT: Final = 1 << 63
-#: Lengths, offsets and times below this are encoded once.
-_KEPT_VARINTS: Final = 8192
 _UINT64_LIMIT: Final = 1 << 64
 
 
@@ -256,35 +255,16 @@ def _read_varint(body: bytes, position: int) -> tuple[int, int]:
     raise CorruptRecordError("a number of a record has more than 64 bits")
 
 
-class _Varints(dict[int, bytes]):
-    """Numbers in zigzag form, seven bits a byte, lowest first; those that come up often are kept."""
-
-    def __missing__(self, value: int) -> bytes:
-        rest = (value << 1) ^ (value >> 63)
-        out = bytearray()
-        while rest > 0x7F:
-            out.append(rest & 0x7F | 0x80)
-            rest >>= 7
-        out.append(rest)
-        encoded = bytes(out)
-        if 0 <= value < _KEPT_VARINTS:
-            self[value] = encoded
-        return encoded
-
-
-_VARINTS: Final = _Varints()
-
-
 def _encode_records(records: Sequence[RecordInput], base_timestamp: int, deltas: Iterable[int]) -> bytes:
     """The records behind each other; pieces are joined once, which costs less than growing a buffer."""
-    varints = _VARINTS
+    varints = VARINTS
     pieces: list[Buffer] = []
     for delta, (key, value, timestamp, headers) in zip(deltas, records, strict=True):
         time, place = varints[timestamp - base_timestamp], varints[delta]
         key_length = b"\x01" if key is None else varints[len(key)]
         value_length = b"\x01" if value is None else varints[len(value)]
         key_bytes, value_bytes = key or b"", value or b""
-        tail = _encode_headers(headers) if headers else b"\x00"
+        tail = encode_headers(headers) if headers else b"\x00"
         size = 1 + len(time) + len(place) + len(key_length) + len(key_bytes) + len(value_length)
         size += len(value_bytes) + len(tail)
         if size > _INT32_MAX:
@@ -293,8 +273,9 @@ def _encode_records(records: Sequence[RecordInput], base_timestamp: int, deltas:
     return b"".join(pieces)
 
 
-def _encode_headers(headers: Iterable[tuple[str, Buffer | None]]) -> bytes:
-    varints = _VARINTS
+def encode_headers(headers: Iterable[tuple[str, Buffer | None]]) -> bytes:
+    """Headers of one record, their number in front."""
+    varints = VARINTS
     pieces: list[Buffer] = [b""]
     count = 0
     for name, content in headers:

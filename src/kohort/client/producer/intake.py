@@ -6,8 +6,8 @@ Source: Kafka's record format; C9.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
+from time import time_ns
 from typing import Any
 
 from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
@@ -20,6 +20,7 @@ from kohort.client.producer.record_arguments import (
 )
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.errors import BrokerError, ErrorCode, SerializationError
+from kohort.records.build_kernels import new_plain_record
 
 #: Makes bytes, text or `None` of a key or a value.
 Serializer = Callable[[Any], object]
@@ -37,10 +38,22 @@ class Intake:
         self, *, max_request_bytes: int, key_serializer: Serializer | None, value_serializer: Serializer | None
     ) -> None:
         self._max_request_bytes = max_request_bytes
+        self._limit_bytes = max_request_bytes - BATCH_OVERHEAD_BYTES
+        #: Bytes are what is sent.
+        self._is_plain = key_serializer is None and value_serializer is None
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         #: Names that can be asked for.
         self._checked_topics: set[str] = set()
+
+    def plain(self, topic: str, value: object, key: object) -> RecordFuture | None:
+        """A record of bytes for a topic that is known; `None` for all that takes a closer look."""
+        if not self._is_plain or topic.__class__ is not str or topic not in self._checked_topics:
+            return None
+        record: RecordFuture | None = new_plain_record(
+            RecordFuture, topic, key, value, time_ns() // 1_000_000, RECORD_OVERHEAD_BYTES, self._limit_bytes
+        )
+        return record
 
     def record(
         self,
@@ -61,18 +74,16 @@ class Intake:
             key = serialized(self._key_serializer, key, topic, "key")
         if self._value_serializer is not None:
             value = serialized(self._value_serializer, value, topic, "value")
-        # Bytes are what is sent most.
-        value_bytes = value if value.__class__ is bytes else to_bytes(value, "value")
-        key_bytes = key if key is None or key.__class__ is bytes else to_bytes(key, "key")
+        value_bytes, key_bytes = to_bytes(value, "value"), to_bytes(key, "key")
         size = RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
         pairs = to_headers(headers) if headers else ()
         for name, content in pairs:
             size += len(name.encode()) + len(content or b"") + 10
-        if size + BATCH_OVERHEAD_BYTES > self._max_request_bytes:
+        if size > self._limit_bytes:
             text = f"a record of {size} bytes is above max.request.size ({self._max_request_bytes})"
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
-        now_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else check_timestamp(timestamp_ms)
-        record = RecordFuture(topic, key_bytes, value_bytes, now_ms, size)
+        now_ms = time_ns() // 1_000_000 if timestamp_ms is None else check_timestamp(timestamp_ms)
+        record = RecordFuture.hidden(topic, key_bytes, value_bytes, now_ms, size)
         if partition is not None:
             record.partition = check_partition(partition)
         if pairs:

@@ -17,7 +17,7 @@ from kohort.client.producer.core.producer_events import (
     PartitionsAsked,
     ProducerCloseAsked,
 )
-from kohort.client.producer.record_future import DeliveryCall, RecordFuture
+from kohort.client.producer.record_future import DeliveryCall
 from kohort.client.producer.room import Room
 from kohort.client.producer.side import HeadersArgument, ProducerSide
 from kohort.client.records import RecordMetadata
@@ -93,24 +93,26 @@ class Producer(ProducerSide):
             StateError: the producer is closed or has stopped after an internal error; or `buffer_memory` is full in a
                 callback of a future, where nobody may wait.
         """
-        record = self._intake.record(
-            topic,
-            value,
-            key,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            headers=headers,
-            on_delivery=on_delivery,
-        )
-        self._queue(record)
-        return record
-
-    def _queue(self, record: RecordFuture) -> None:
-        if not self._room.is_shut:
-            self._room.reserve(record.size_bytes, self._wake_to_wait)
-        if self._room.is_shut:
+        record = None
+        if partition is None and timestamp_ms is None and headers is None and on_delivery is None:
+            record = self._intake.plain(topic, value, key)
+        if record is None:
+            record = self._intake.record(
+                topic,
+                value,
+                key,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+                on_delivery=on_delivery,
+            )
+        room = self._room
+        if not room.is_shut:
+            room.reserve(record.size_bytes, self._wake_to_wait)
+        if room.is_shut:
             raise self._refusal()
         self._submit(record)
+        return record
 
     def produce(
         self,

@@ -21,6 +21,7 @@ from typing import Any, Final
 from kohort.client.own_threads import check_may_wait
 from kohort.client.records import RecordMetadata
 from kohort.errors import KohortError
+from kohort.records.build_kernels import new_record, show_record
 
 #: Headers as they travel: (name, value) pairs.
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -86,8 +87,17 @@ class RecordFuture(Future[RecordMetadata]):
         self.timestamp_ms = timestamp_ms
         self.size_bytes = size_bytes
 
+    @classmethod
+    def hidden(
+        cls, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, size_bytes: int
+    ) -> RecordFuture:
+        """The same, kept from the garbage collector until somebody looks at it, or it fails."""
+        record: RecordFuture = new_record(cls, topic, key, value, timestamp_ms, size_bytes)
+        return record
+
     def tell(self, on_delivery: DeliveryCall) -> None:
         """Somebody is to be called once it has its end."""
+        show_record(self)
         self.on_delivery = on_delivery
         self.is_noticed = True
 
@@ -98,10 +108,15 @@ class RecordFuture(Future[RecordMetadata]):
 
     def fail(self, error: KohortError) -> None:
         """It ends by itself, outside of any batch."""
+        self.on_failure()
         self.end = BatchEnd(self.topic, -1)
         self.end.error = error
         self.end.is_over = True
         self.on_end()
+
+    def on_failure(self) -> None:
+        """It gets an error, whose traceback may come to hold whatever there is."""
+        show_record(self)
 
     def on_end(self) -> None:
         """Its end has come: tell whoever waits. To be called where `is_noticed` says so."""
@@ -126,6 +141,7 @@ class RecordFuture(Future[RecordMetadata]):
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         with _LOCK:
             if not self.is_watched:
+                show_record(self)
                 self._condition = Condition()
                 self._waiters: list[Any] = []
                 self._done_callbacks: list[Any] = []

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from kohort.client.producer.core.partitioner import Partitioner, fnv1a, murmur2, parse_partitioner
+from kohort.client.producer.core.partitioner import Partitioner, fnv1a, parse_partitioner
 from kohort.errors import ConfigError
+from kohort.records.build_kernels import murmur2
 
 
 @given(st.binary(max_size=64))

@@ -14,6 +14,7 @@ from enum import Enum
 from itertools import islice
 
 from kohort.client.producer.core.partitioner import Partitioner
+from kohort.client.producer.core.placing_kernels import place
 from kohort.client.producer.record_future import BatchEnd, RecordFuture
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
@@ -95,8 +96,8 @@ class Accumulator:
         #: partition -> its batches in order; only the last may be filling, those in flight come first unless one of
         #: them has to be sent again. No empty queues.
         self.queues: dict[TopicPartition, deque[Batch]] = {}
-        #: Batches that take records, by partition.
-        self._filling: dict[tuple[str, int], Batch] = {}
+        #: topic -> partition -> the batch that takes records, or `None`.
+        self._filling: dict[str, list[Batch | None]] = {}
         #: Those of them that are open, in the order in which they were begun.
         self._lingering: dict[TopicPartition, Batch] = {}
 
@@ -109,26 +110,47 @@ class Accumulator:
         number = record.partition
         if number is None:
             number = self.partitioner.choose(record.topic, record.key, partition_count, record.size_bytes)
-        batch = self._filling.get((record.topic, number))
-        if batch is None:
-            batch = self._begin(TopicPartition(record.topic, number), now_ms)
-        elif batch.size_bytes + record.size_bytes > self._batch_bytes and self._is_full(batch, record):
+        filling = self._filling_of(record.topic, partition_count)
+        batch = filling[number]
+        if batch is not None and batch.size_bytes + record.size_bytes > self._limit_of(record.topic):
             self.close(batch)
-            del self._filling[batch.partition]
-            batch = self._begin(batch.partition, now_ms)
+            batch = None
+        if batch is None:
+            partition = TopicPartition(record.topic, number)
+            batch = filling[number] = self._lingering[partition] = Batch(partition, now_ms)
+            self.queues.setdefault(partition, deque()).append(batch)
         batch.add(record)
+        self._close_if_due(batch)
+
+    def add_run(self, records: list[RecordFuture], start: int, partition_count: int) -> int:
+        """Put records of one topic, from `start` on, into batches that are there; returns where that ended."""
+        topic = records[start].topic
+        filling = self._filling_of(topic, partition_count)
+        turn, turn_bytes = self.partitioner.turn(topic, partition_count)
+        limit_bytes = self._limit_of(topic)
+        stop, left_bytes = place(
+            records, start, topic, filling, partition_count, turn, turn_bytes, self._batch_bytes, limit_bytes
+        )
+        if left_bytes != turn_bytes:
+            self.partitioner.spend(topic, turn_bytes - left_bytes)
+        if stop > start:
+            batch = filling[records[stop - 1].end.partition]
+            assert batch is not None, "a record was put there"
+            self._close_if_due(batch)
+        return stop
+
+    def _filling_of(self, topic: str, partition_count: int) -> list[Batch | None]:
+        filling = self._filling.setdefault(topic, [])
+        if len(filling) < partition_count:
+            filling += [None] * (partition_count - len(filling))
+        return filling
+
+    def _limit_of(self, topic: str) -> int:
+        return self._batch_bytes if topic in self._narrow else self._limit_bytes
+
+    def _close_if_due(self, batch: Batch) -> None:
         if batch.size_bytes >= self._batch_bytes and batch.state is BatchState.OPEN:
             self.close(batch)
-
-    def _begin(self, partition: TopicPartition, now_ms: int) -> Batch:
-        batch = self._filling[partition] = self._lingering[partition] = Batch(partition, now_ms)
-        self.queues.setdefault(partition, deque()).append(batch)
-        return batch
-
-    def _is_full(self, batch: Batch, record: RecordFuture) -> bool:
-        if record.topic in self._narrow:
-            return True
-        return batch.size_bytes + record.size_bytes > self._limit_bytes
 
     def narrow(self, topic: str) -> None:
         """The topic takes no batches much above `batch_bytes`."""
@@ -172,8 +194,10 @@ class Accumulator:
         self._stop_filling(batch)
 
     def _stop_filling(self, batch: Batch) -> None:
-        if self._filling.get(batch.partition) is batch:
-            del self._filling[batch.partition]
+        topic, number = batch.partition
+        filling = self._filling[topic]
+        if filling[number] is batch:
+            filling[number] = None
 
     def replace(self, batch: Batch, pieces: list[Batch]) -> None:
         """A batch was cut; the pieces take its place in the order."""

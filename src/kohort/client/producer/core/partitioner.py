@@ -14,34 +14,14 @@ from collections.abc import Callable
 from typing import Final
 
 from kohort.errors import ConfigError
+from kohort.records.build_kernels import murmur2
 
-_M: Final = 0x5BD1E995
-_SEED: Final = 0x9747B28C
 _MASK: Final = 0xFFFFFFFF
 #: Hashes of keys are remembered, because most streams repeat theirs.
 _REMEMBERED_KEYS: Final = 16_384
 
 #: Of the application's own: topic, key and number of partitions to the number of one of them.
 PartitionerCall = Callable[[str, bytes | None, int], int]
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's variant of the 32-bit hash, unsigned.
-
-    >>> hex(murmur2(b"21"))
-    '0xc5f2f8ec'
-    """
-    length = len(data)
-    value = _SEED ^ length
-    whole = length & ~3
-    for start in range(0, whole, 4):
-        word = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
-        word = (word ^ (word >> 24)) * _M & _MASK
-        value = (value * _M & _MASK) ^ word
-    if whole < length:
-        value = (value ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    value = (value ^ (value >> 13)) * _M & _MASK
-    return value ^ (value >> 15)
 
 
 def fnv1a(data: bytes) -> int:
@@ -99,6 +79,7 @@ class Partitioner:
         "_call",
         "_hash",
         "_hashes",
+        "_is_usual",
         "_seed",
         "_sticky",
         "_stuck_bytes",
@@ -110,6 +91,7 @@ class Partitioner:
         self._call = None if isinstance(rule, str) else rule
         name = rule if isinstance(rule, str) else DEFAULT_PARTITIONER
         self._hash, self._takes_none, self._takes_empty = _RULES[name]
+        self._is_usual = rule == DEFAULT_PARTITIONER
         #: Each record is a turn of its own where that is the rule.
         self._batch_bytes = 1 if name in ("round_robin", "random") else batch_bytes
         #: key -> hash; emptied when it grows too large.
@@ -128,7 +110,7 @@ class Partitioner:
         if self._call is not None:
             return self._ask(self._call, topic, key, partition_count)
         if self._hash is None or (not self._takes_empty if key == b"" else key is None and not self._takes_none):
-            return self._turn(topic, partition_count, size_bytes)
+            return self._choose_turn(topic, partition_count, size_bytes)
         hashed = self._hashes.get(key or b"")
         if hashed is None:
             if len(self._hashes) >= _REMEMBERED_KEYS:
@@ -136,7 +118,18 @@ class Partitioner:
             hashed = self._hashes[key or b""] = self._hash(key or b"")
         return hashed % partition_count
 
-    def _turn(self, topic: str, partition_count: int, size_bytes: int) -> int:
+    def turn(self, topic: str, partition_count: int) -> tuple[int, int]:
+        """Where records without a key go at present, and how many bytes more; -1 where that is not the usual rule."""
+        if not self._is_usual:
+            return -1, 0
+        left_bytes = self._batch_bytes - self._stuck_bytes.get(topic, self._batch_bytes)
+        return self._sticky.get(topic, 0) % partition_count, left_bytes
+
+    def spend(self, topic: str, size_bytes: int) -> None:
+        """So many bytes without a key have gone there."""
+        self._stuck_bytes[topic] += size_bytes
+
+    def _choose_turn(self, topic: str, partition_count: int, size_bytes: int) -> int:
         got = self._stuck_bytes.get(topic, self._batch_bytes)
         if got >= self._batch_bytes:
             self._sticky[topic] = self._sticky.get(topic, self._seed) + 1

@@ -16,6 +16,7 @@ from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, Re
 from kohort.client.options import ClientSettings
 from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState
 from kohort.client.producer.core.idempotence import Identity
+from kohort.client.producer.core.partition_lookups import PartitionLookups, lateness
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, Partitioner, PartitionerCall
 from kohort.client.producer.core.producer_events import (
     FlushAsked,
@@ -39,6 +40,8 @@ from kohort.errors import (
 )
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+#: So many times `batch.size` wakes the machine that waits for answers.
+_HASTE: Final = 16
 #: How long a topic that is asked for may take to appear: the broker may be creating it.
 _TOPIC_PATIENCE_MS: Final = 3_000
 #: What is said of a topic that is not there, or was made a moment ago.
@@ -72,6 +75,7 @@ class ProducerMachine:
         self._client = client
         self._submissions = submissions
         self._linger_ms = linger_ms
+        self._batch_bytes = batch_bytes
         self._delivery_timeout_ms = settings.delivery_timeout_ms
         self._on_release = on_release
         self._is_room_wanted = is_room_wanted
@@ -110,8 +114,7 @@ class ProducerMachine:
         #: (ticket, batches that it waits for).
         self._flushes: list[tuple[object, set[Batch]]] = []
         self._closing: ProducerCloseAsked | None = None
-        #: Whoever wants to know the partitions of a topic.
-        self._lookups: list[PartitionsAsked] = []
+        self._lookups = PartitionLookups(self._requests, self._cluster)
         #: When an identity may be asked for again; `None` while one is being asked for.
         self._identity_due_ms: int | None = 0
         self._identity_attempts = 0
@@ -131,8 +134,7 @@ class ProducerMachine:
                 self._flush(None)
                 self._closing = event
             case PartitionsAsked():
-                self._lookups.append(event)
-                self._cluster.also_want([event.topic], now_ms)
+                self._lookups.ask(event, now_ms)
             case _:
                 assert_never(event)
         self._on_tick(now_ms)
@@ -145,7 +147,7 @@ class ProducerMachine:
         deadlines += [since + patience_ms for since, _ in self._homeless.values()]
         if self._accumulator.queues and not self._identity.is_ready and self._identity_due_ms:
             deadlines.append(self._identity_due_ms)
-        deadlines += [asked.deadline_ms for asked in self._lookups]
+        deadlines += self._lookups.deadlines()
         if self._closing is not None:
             deadlines.append(self._closing.deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -179,7 +181,7 @@ class ProducerMachine:
         if self._flushes or self._closing is not None or self._is_room_wanted():
             self._accumulator.close_all()
         self._give_up_missing_topics(now_ms)
-        self._lookups = [asked for asked in self._lookups if not self._answer_lookup(asked, now_ms)]
+        self._lookups.on_tick(now_ms)
         self._sender.expire(now_ms)
         self._renew_identity(now_ms)
         self._sender.send_ready(now_ms)
@@ -190,6 +192,8 @@ class ProducerMachine:
 
     def _take_records(self, now_ms: int) -> None:
         self._place(self._submissions.take(), now_ms)
+        # While requests are under way, their answers look here, too: there is no hurry to be woken.
+        self._submissions.wake_bytes = self._batch_bytes if self._sender.is_idle else self._batch_bytes * _HASTE
         if self._accumulator.next_linger() is not None and self._linger_ms > 0:
             # The end of that linger looks at the submissions; what came in between is taken at once.
             self._submissions.is_watched = True
@@ -199,13 +203,21 @@ class ProducerMachine:
     def _place(self, records: list[RecordFuture], now_ms: int) -> None:
         self._placing = records
         topics = self._cluster.topics
-        for record in records:
+        position = 0
+        while position < len(records):
+            record = records[position]
             topic = topics.get(record.topic)
             if topic is not None and topic.partitions:
+                # Most go where others have gone; the first of a batch goes alone, and so does one that is refused.
+                run = self._accumulator.add_run(records, position, len(topic.partitions))
+                if run > position:
+                    position = run
+                    continue
                 self._add(record, len(topic.partitions), now_ms)
             else:
                 self._homeless.setdefault(record.topic, (now_ms, []))[1].append(record)
                 self._cluster.also_want([record.topic], now_ms)
+            position += 1
         self._placing = []
 
     def _add(self, record: RecordFuture, partition_count: int, now_ms: int) -> None:
@@ -233,23 +245,6 @@ class ProducerMachine:
                 self._note_absence(name, now_ms)
             elif topic.error is not ErrorCode.NONE:
                 self._note_error(name, topic.error)
-
-    def _answer_lookup(self, asked: PartitionsAsked, now_ms: int) -> bool:
-        topic = self._cluster.topics.get(asked.topic)
-        if topic is not None and (topic.partitions or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            self._requests.complete(asked.ticket, list(topic.partitions))
-        elif topic is not None and not topic.error.retriable and topic.error is not ErrorCode.NONE:
-            self._requests.fail(asked.ticket, BrokerError(topic.error, during=f"looking up topic {asked.topic}"))
-        elif now_ms >= asked.deadline_ms:
-            self._requests.fail(asked.ticket, self._lateness(f"the partitions of {asked.topic} are not known in time"))
-        else:
-            return False
-        return True
-
-    def _lateness(self, text: str) -> KohortTimeoutError:
-        """What was not done in time, and why, if that is known."""
-        trouble = self._cluster.trouble
-        return KohortTimeoutError(text if trouble is None else f"{text}: {trouble}")
 
     def _note_absence(self, name: str, now_ms: int) -> None:
         """Only a topic that was seen to be missing is created, so that it can be said that it was."""
@@ -280,7 +275,7 @@ class ProducerMachine:
             if self._is_cut_off:
                 if now_ms - since_ms >= self._delivery_timeout_ms:
                     text = f"topic {name} could not be looked up within {now_ms - since_ms} ms"
-                    self._drop_topic(name, self._lateness(text))
+                    self._drop_topic(name, lateness(text, self._cluster))
             elif now_ms - since_ms >= _TOPIC_PATIENCE_MS:
                 topic = self._cluster.topics.get(name)
                 code = ErrorCode.NONE if topic is None else topic.error

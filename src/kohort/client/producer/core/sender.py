@@ -15,7 +15,7 @@ from typing import Final
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
 from kohort.client.events import Failure, RequestFailed
-from kohort.client.producer.core.accumulator import Accumulator, Batch, BatchState
+from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, BatchState
 from kohort.client.producer.core.complaints import Complaints
 from kohort.client.producer.core.idempotence import Identity, following
 from kohort.client.producer.core.losses import Losses
@@ -24,7 +24,8 @@ from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, LocalProtocolError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
-from kohort.records.batch import build_batch, iterate_records
+from kohort.records.batch import iterate_records
+from kohort.records.building import RECORD_ROOM_BYTES, build, writer_of
 from kohort.records.header import readdress
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -172,19 +173,18 @@ class Sender:
                 # What it was numbered with under an earlier identity.
                 readdress(batch.encoded, identity.producer_id, identity.epoch, batch.sequence)
         if batch.encoded is None:
-            records = batch.records
-            built = build_batch(
-                [(record.key, record.value, record.timestamp_ms, record.headers) for record in records],
+            # The application may keep a record for its end; what it carried is in the batch from now on.
+            batch.encoded = build(
+                [writer_of(batch.records)],
+                count=len(batch.records),
+                base_timestamp=batch.records[0].timestamp_ms,
+                room_bytes=batch.size_bytes + len(batch.records) * (RECORD_ROOM_BYTES - RECORD_OVERHEAD_BYTES),
                 compression=self._settings.compression,
                 level=self._settings.compression_level,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
                 base_sequence=-1 if batch.sequence is None else batch.sequence,
             )
-            batch.encoded = bytearray(built)
-            for record in records:
-                # The application may keep the record for its end; what it carried is in the batch now.
-                record.key = record.value = None
         return batch.encoded
 
     # -- answers ------------------------------------------------------------------------------------------------
@@ -301,6 +301,7 @@ class Sender:
             self._identity.spoil()
         batch.end.error = error
         for record in batch.records:
+            record.on_failure()
             self.losses.note(record, error)
         self._end(batch)
 

@@ -15,13 +15,15 @@ from kohort.client.producer.record_future import RecordFuture
 class Submissions:
     """A queue that knows whether anybody will look into it soon."""
 
-    __slots__ = ("_queued_bytes", "_records", "_wake_bytes", "is_watched")
+    __slots__ = ("_is_open", "_queued_bytes", "_records", "is_watched", "wake_bytes")
 
     def __init__(self, *, wake_bytes: int) -> None:
         """`wake_bytes`: so much waits at most for a linger to end."""
         self._records: deque[RecordFuture] = deque()
         self._queued_bytes = 0
-        self._wake_bytes = wake_bytes
+        #: So much waits at most for what the machine watches for; it may change that.
+        self.wake_bytes = wake_bytes
+        self._is_open = True
         #: The machine has been woken, or will look by itself in time.
         self.is_watched = False
 
@@ -29,7 +31,7 @@ class Submissions:
         """Queue a record; whether the caller has to wake the machine."""
         self._records.append(record)
         self._queued_bytes += record.size_bytes
-        if self.is_watched and self._queued_bytes < self._wake_bytes:
+        if self.is_watched and self._queued_bytes < self.wake_bytes and self._is_open:
             return False
         self.is_watched = True
         self._queued_bytes = 0
@@ -46,7 +48,7 @@ class Submissions:
 
     def close(self) -> None:
         """Nobody takes records any more: from now on each has its caller wake the machine, and learn why."""
-        self._wake_bytes = 0
+        self._is_open = False
 
     def holds(self, future: object) -> bool:
         """Whether the record of that future is queued."""

@@ -1,0 +1,95 @@
+"""Whole batches of what a producer sends, each written once into the memory that it is sent from.
+
+Laws: a batch built here is the one that `batch.build_batch` builds of the same records.
+Source: Apache Kafka's record format, magic 2 (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from kohort.errors import LocalProtocolError
+from kohort.records.batch import encode_headers
+from kohort.records.build_kernels import write_records
+from kohort.records.compression import codec_number, compress
+from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, pack_header, seal
+from kohort.records.row_kernels import blank
+
+_INT32_MAX: Final = (1 << 31) - 1
+#: The most that a record takes beside what it carries; each header takes 10 more.
+RECORD_ROOM_BYTES: Final = 36
+
+
+class Unwritten(Protocol):
+    """A record; key and value are taken off it when it is written."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+#: Writes records behind a position, given their base timestamp; returns where they end, and the latest time.
+Writer = Callable[[bytearray, int, int], tuple[int, int]]
+
+
+def writer_of(records: Sequence[Unwritten], index: int = 0) -> Writer:
+    """Writes these, of which the first has that place in its batch."""
+    return lambda out, position, base_time: write_records(records, index, base_time, out, position, encode_headers)
+
+
+def build(
+    writers: list[Writer],
+    *,
+    count: int,
+    base_timestamp: int,
+    room_bytes: int,
+    compression: str,
+    level: int | None,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> bytearray:
+    """One batch.
+
+    Args:
+        writers: of its records, in their order.
+        count: of records, at least one.
+        base_timestamp: time of the first, milliseconds.
+        room_bytes: the most that the records take, see `RECORD_ROOM_BYTES`.
+
+    Raises:
+        LocalProtocolError: more bytes than a batch can hold.
+    """
+    if room_bytes > _INT32_MAX - HEADER_SIZE:
+        raise LocalProtocolError(f"a batch of {room_bytes} bytes is more than the protocol can carry")
+    batch = blank(HEADER_SIZE + room_bytes)
+    end, latest = HEADER_SIZE, base_timestamp
+    for write in writers:
+        end, time = write(batch, end, base_timestamp)
+        latest = max(latest, time)
+    assert end <= len(batch), "records take more than was counted"
+    del batch[end:]
+    if compression != "none":
+        with memoryview(batch) as view, view[HEADER_SIZE:] as body:
+            payload = compress(compression, body, level=level)
+        batch[HEADER_SIZE:] = payload
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=len(batch) - LENGTH_OVERHEAD,
+        partition_leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec_number(compression),
+        last_offset_delta=count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=latest,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+    batch[:HEADER_SIZE] = pack_header(header)
+    seal(batch)
+    return batch
