@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from kohort.client.consumer.core.exchange import (
     CallbackWanted,
     Chunk,
     ChunkTaken,
+    Configured,
     Polled,
     Unsubscribed,
 )
@@ -294,6 +296,18 @@ def test_new_consumer_is_backward_compatible() -> None:
 
 
 # -- alternative proposals --------------------------------------------------------------------------------------------
+
+
+def test_fetcher_configuration_is_dynamic(member: ConsumerDialogue) -> None:
+    """CTR, alternative proposals: "Should some of the fetcher configuration be dynamic": `Consumer.configure`."""
+    at_rest(member, 0)
+    assert member.expect(FetchRequest).max_wait_ms == 500
+
+    member.take(Configured(settings=replace(member.settings, fetch_max_wait_ms=50)))
+    member.serve()
+
+    assert member.fetching() == {orders(0)[0]: 0}
+    assert member.expect(FetchRequest).max_wait_ms == 50
 
 
 def test_prefetch_buffer_is_configurable() -> None:
