@@ -9,6 +9,8 @@ from pathlib import Path
 
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 
+#: Dotted names that are no options of the client.
+OTHER_NAMES = {"exchange.py", "kohort.aio", "kohort.client", "py.typed", "transaction.timeout.ms"}
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "client.md").read_text()
 
@@ -28,7 +30,7 @@ def test_every_policy_of_revocation_is_explained() -> None:
 def test_every_option_that_is_named_exists() -> None:
     """Dotted names in code font."""
     known = {option.name for options in (CONSUMER_OPTIONS, PRODUCER_OPTIONS) for option in options}
-    named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - {"exchange.py", "kohort.aio"}
+    named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - OTHER_NAMES
     assert named
     assert named <= known
 

@@ -23,6 +23,8 @@ _TOPIC_LENGTH: Final = 249
 #: Longest text of the protocol, in bytes.
 _TEXT_BYTES: Final = 2**15 - 1
 _ONE: Final = "TopicPartition('orders', 0)"
+#: Thirty years; what is longer cannot be told in the units of clocks.
+_LONGEST_S: Final = 1e9
 
 
 def whole_number(value: object, name: str, expected: str, maximum: int, *, minimum: int = 0) -> int:
@@ -145,7 +147,7 @@ def to_seconds(value: object, name: str = "timeout") -> float:
     """How long a call may take."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ConfigError(f"{name} cannot be {value!r}: seconds, 0 or more, are expected")
-    return float(value)
+    return float(min(value, _LONGEST_S))
 
 
 def to_callback(value: object, name: str) -> Callable[..., Any] | None:

@@ -111,3 +111,9 @@ def test_shapes_of_other_clients_are_taken() -> None:
     with pytest.raises(ConfigError, match="offset cannot be -1001"):
         to_offsets([confluent_kafka.TopicPartition("orders", 3)])
     assert to_seconds(2) == 2.0
+
+
+@pytest.mark.parametrize("seconds", [1e305, 10**400, 1e10])
+def test_time_beyond_all_clocks_is_as_long_as_clocks_go(seconds: float) -> None:
+    """It could not be told in milliseconds, or waited for."""
+    assert to_seconds(seconds) == to_seconds(1e9) == 1e9
