@@ -10,7 +10,7 @@ from pathlib import Path
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 
 #: Dotted names that are no options of the client.
-OTHER_NAMES = {"exchange.py", "kohort.aio", "kohort.client", "py.typed", "transaction.timeout.ms"}
+OTHER_NAMES = {"exchange.py", "kohort.aio", "kohort.client", "concurrent.futures", "py.typed", "transaction.timeout.ms"}
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "client.md").read_text()
 
@@ -46,3 +46,14 @@ def test_every_complaint_has_a_test_that_exists() -> None:
         for path, name in found:
             tree = ast.parse((ROOT / "tests" / path).read_text())
             assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, row
+
+
+def test_who_comes_from_another_client_changes_three_lines_at_most() -> None:
+    """Of a consumer, and of a producer, beside the import."""
+    section = TEXT.partition("## Coming from another client")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        halves = re.split(r"^(?=from kohort)", block, flags=re.MULTILINE)[1:]
+        assert [half.count("# import: ") for half in halves] == [1, 1]
+        assert all(half.count("# was: ") <= 3 for half in halves)

@@ -235,6 +235,32 @@ class SerializationError(KohortError, ValueError):
         return f"the {self.what} of a record of {self.topic}: {self.reason}"
 
 
+class DeserializationError(KohortError, ValueError):
+    """A function of the application's could not read the key or the value of a record.
+
+    The position stays on that record: seek to the offset behind it to go on.
+
+    Args:
+        topic, partition, offset: of the record.
+        what: "key" or "value".
+        reason: what the function raised.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, what: str, reason: str) -> None:
+        super().__init__(topic, partition, offset, what, reason)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the {self.what} of the record at {self.topic}-{self.partition}, offset {self.offset}, cannot be read: "
+            f"{self.reason}; seek to {self.offset + 1} to go on"
+        )
+
+
 class UnknownTopicError(KohortError):
     """A topic that does not exist on the cluster, or a partition that it does not have.
 

@@ -16,14 +16,18 @@ from kohort.errors import (
     AdvertisedAddressError,
     BrokerError,
     BrokersUnreachableError,
+    BufferFullError,
+    DeserializationError,
     ErrorCode,
     FencedError,
     ForeignProtocolError,
     InvariantViolation,
     KohortError,
+    LogTruncationError,
     MissingDependencyError,
     NotKafkaError,
     Refused,
+    SerializationError,
     UnknownOptionError,
     UnknownTopicError,
 )
@@ -44,6 +48,10 @@ MADE: tuple[Exception, ...] = (
     UnknownTopicError("orders"),
     UnknownTopicError("orders", 7, 3),
     MissingDependencyError("pyarrow", "arrow"),
+    BufferFullError(33_554_432, 60.0),
+    LogTruncationError("orders", 0, 9, 7),
+    SerializationError("orders", "value", "TypeError('a set cannot be sent')"),
+    DeserializationError("orders", 0, 7, "value", "ValueError('no JSON')"),
 )
 
 

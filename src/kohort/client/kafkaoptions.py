@@ -77,7 +77,6 @@ _PROGRAM: Final = (
 _BOOTSTRAP: Final = (Unserved("bootstrap.timeout.ms", _CALLED, "default.api.timeout.ms"),)
 _CONSUMER: Final = (
     *_BOOTSTRAP,
-    Unserved("key.deserializer value.deserializer", _NEEDLESS, "key and value are bytes; decode them where you read"),
     Unserved("rebalance.timeout.ms", _CALLED, "max.poll.interval.ms"),
     Unserved("enable.partition.eof", _LATER, "compare position() with end_offsets()"),
     Unserved("auto.offset.store", _CALLED, "enable.auto.offset.store"),

@@ -177,6 +177,8 @@ _FETCH: Final = (
         maximum=2**40,
     ),
     switch("check.crcs", True, "Check the checksum of every batch."),
+    function("key.deserializer", "A function that is given the bytes of each key (Kafka: a class)."),
+    function("value.deserializer", "A function that is given the bytes of each value (Kafka: a class)."),
     text("client.rack", "", "Rack of this client."),
     switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
 )

@@ -34,6 +34,9 @@ class ConsumerRecord(NamedTuple):
         """The partition that it was read from."""
         return TopicPartition(self.topic, self.partition)
 
+    def error(self) -> None:
+        """Always `None`: what goes wrong is raised by the call that reads (confluent-kafka returns it as a message)."""
+
 
 class GroupMetadata(NamedTuple):
     """A member of a group, as others have to name it."""

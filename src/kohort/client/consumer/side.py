@@ -21,6 +21,7 @@ from kohort.client.arguments import to_seconds, to_topics
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.core.exchange import ChunkTaken, CloseAsked, Configured, ConsumerEvent, Polled, Sought
 from kohort.client.consumer.deliveries import Deliveries, Signal
+from kohort.client.consumer.deserializing import Deserializing
 from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.rebalancing import Rebalancing
 from kohort.client.consumer.steps import Pause, Steps
@@ -77,6 +78,8 @@ class ConsumerSide:
         self._handler = FetchHandler(
             check_crcs=self._settings.check_crcs, is_read_committed=self._settings.is_read_committed
         )
+        functions = values["key.deserializer"], values["value.deserializer"]
+        self._deserializing = Deserializing(*functions) if any(functions) else None
         self._deliveries = Deliveries(self._handler, member_id=str(identity), signal=signal)
         self._host = host(
             ConsumerMachine(client, self._settings, member_id=str(identity)),

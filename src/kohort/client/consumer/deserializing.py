@@ -1,0 +1,50 @@
+"""Keys and values through the application's own functions, when a record is handed out.
+
+Laws: a record whose key or value cannot be read is not handed out; those before it are. `None`, a missing key or a
+tombstone, stays `None`.
+Source: Kafka's key.deserializer and value.deserializer; KIP-334 for what an error says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kohort.client.records import ConsumerRecord
+from kohort.errors import DeserializationError
+
+#: Makes whatever the application wants of the bytes of a key or a value.
+Deserializer = Callable[[bytes], Any]
+
+
+class Deserializing:
+    """Applies two functions; `None` leaves bytes as they are."""
+
+    def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
+        self._key = key
+        self._value = value
+
+    def read(self, records: Sequence[ConsumerRecord]) -> tuple[list[ConsumerRecord], DeserializationError | None]:
+        """The records up to the first that cannot be read, and why it cannot."""
+        done: list[ConsumerRecord] = []
+        for record in records:
+            try:
+                done.append(self._read(record))
+            except DeserializationError as why:
+                return done, why
+        return done, None
+
+    def _read(self, record: ConsumerRecord) -> ConsumerRecord:
+        key, value = record.key, record.value
+        if self._key is not None and key is not None:
+            key = _applied(self._key, key, record, "key")
+        if self._value is not None and value is not None:
+            value = _applied(self._value, value, record, "value")
+        return record._replace(key=key, value=value)
+
+
+def _applied(function: Deserializer, data: bytes, record: ConsumerRecord, what: str) -> Any:
+    try:
+        return function(data)
+    except Exception as why:
+        raise DeserializationError(record.topic, record.partition, record.offset, what, repr(why)) from why
