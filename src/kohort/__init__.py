@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
     from kohort.client.admin.admin import Admin
     from kohort.client.consumer.consumer import Consumer
+    from kohort.client.metrics import to_prometheus
     from kohort.client.producer.producer import Producer
     from kohort.client.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, Rebalance, RecordMetadata
     from kohort.ids import TopicPartition
@@ -35,6 +36,7 @@ __all__ = [
     "RecordMetadata",
     "TopicPartition",
     "errors",
+    "to_prometheus",
 ]
 
 _HOMES = {
@@ -48,6 +50,7 @@ _HOMES = {
     "Rebalance": "kohort.client.records",
     "RecordMetadata": "kohort.client.records",
     "TopicPartition": "kohort.ids",
+    "to_prometheus": "kohort.client.metrics",
 }
 
 

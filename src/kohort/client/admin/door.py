@@ -56,6 +56,10 @@ class AdminDoor:
             self._io.join(5.0)
         self._io.raise_failure()
 
+    def metrics(self) -> dict[str, float]:
+        """What this client has counted so far, by Kafka's names; see docs/client.md."""
+        return self._io.traffic.metrics()
+
     def __enter__(self) -> Self:
         return self
 

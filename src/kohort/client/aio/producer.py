@@ -44,6 +44,16 @@ class AsyncRoom:
         #: Nothing more is taken: the producer is closed, has failed, or was left behind by a fork.
         self.is_shut = False
 
+    @property
+    def limit_bytes(self) -> int:
+        """So much is held at most."""
+        return self._limit_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of records without an end."""
+        return self._held_bytes
+
     def try_reserve(self, size: int) -> bool:
         """Take room for a record if there is some and nobody waits for it; whether there was."""
         if self._waiting or not self._fits(size):

@@ -66,6 +66,8 @@ class Rebalancing(Generic[C]):
         self._post = post
         self._commits = commits
         self.callbacks: Callbacks[C] = Callbacks()
+        #: How often the assignment has changed.
+        self.count = 0
         #: The change of the assignment that was begun last.
         self.last: Rebalance | None = None
         #: The application's code is running below us.
@@ -82,6 +84,7 @@ class Rebalancing(Generic[C]):
         while self._deliveries.asked:
             wanted = self._deliveries.asked.popleft()
             partitions = self._prepare(wanted)
+            self.count += bool(partitions)
             commits = wanted.kind is CallbackKind.REVOKED and self._commits
             consumed = self._progress.done(partitions) if commits and with_progress else {}
             try:

@@ -27,6 +27,7 @@ from kohort.client.consumer.rebalancing import Rebalancing
 from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.turn import Turn
 from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.metrics import consumer_metrics
 from kohort.client.options import CONSUMER_OPTIONS, changed_limits, client_settings, consumer_settings
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
@@ -156,6 +157,10 @@ class ConsumerSide:
         self._check_open()
         self._settings = replace(self._settings, **changes)
         self._host.post(Configured(settings=self._settings))
+
+    def metrics(self) -> dict[str, float]:
+        """What this consumer has counted so far, by Kafka's names: docs/client.md. May be called from any thread."""
+        return consumer_metrics(self._host.traffic, self._handler, self._rebalancing.count)
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,9 @@ class FetchHandler:
         #: So many they were: what is missing has been handed out.
         self._ready_count = 0
         self._next_fence = 1
+        #: Bytes that have arrived, and records that were handed out, in all.
+        self.fetched_bytes = 0
+        self.handed_out = 0
         #: partition -> bytes that are not held any more, since `released_bytes` was last asked.
         self._released: dict[TopicPartition, int] = {}
         #: Paused partitions whose data was dropped for others, and the fences that they got for it.
@@ -200,11 +203,23 @@ class FetchHandler:
 
     def end_offset(self, partition: TopicPartition) -> int | None:
         """Where this reader's log ends, as the last fetch has said; `None` if that is not known yet."""
-        watermarks = self._held[partition].watermarks
-        if watermarks is None:
+        return self._end_of(self._held[partition])
+
+    def _end_of(self, held: _Held) -> int | None:
+        if held.watermarks is None:
             return None
-        end = watermarks.last_stable_offset if self._is_read_committed else watermarks.high_watermark
+        end = held.watermarks.last_stable_offset if self._is_read_committed else held.watermarks.high_watermark
         return None if end < 0 else end
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Offsets between what was handed out and the end, where both are known; may be called from any thread."""
+        rows = [(each, self._end_of(held), held.position) for each, held in list(self._held.items())]
+        return {each: max(0, end - at) for each, end, at in rows if end is not None and at is not None}
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that have arrived and are not used up; may be asked from any thread."""
+        return sum(piece.size_bytes for piece in (*self._pieces, *self._waiting))
 
     @property
     def has_moved(self) -> bool:
@@ -228,6 +243,7 @@ class FetchHandler:
 
     def add(self, chunk: Chunk) -> None:
         """Data has arrived."""
+        self.fetched_bytes += chunk.size_bytes
         held = self._held.get(chunk.partition)
         if held is None or held.fence != chunk.fence:
             self._release(chunk)
@@ -256,6 +272,7 @@ class FetchHandler:
             # What was taken before it is handed out first; a later call meets the damage again.
             if not records:
                 raise
+        self.handed_out += len(records)
         return records
 
     def take_one(self) -> ConsumerRecord | None:
@@ -292,6 +309,7 @@ class FetchHandler:
                     break
                 self._advanced(piece)
                 slices.append(taken)
+                self.handed_out += taken.stop - taken.start
                 max_records -= taken.stop - taken.start
                 max_bytes -= taken.size_bytes
         except CorruptRecordError:
@@ -351,6 +369,7 @@ class FetchHandler:
                 while True:
                     self.ready.pop()
                     left += 1
+            self.handed_out += self._ready_count - left
             piece.advance(self._ready_count - left)
             self._advanced(piece)
 

@@ -18,6 +18,7 @@ from typing import Final, cast
 
 import kohort
 from kohort.client.actions import Endpoint, Send
+from kohort.client.io.traffic import Traffic
 from kohort.errors import ErrorCode, ForeignProtocolError, LocalProtocolError, ProtocolError, RemoteProtocolError
 from kohort.wire.codec import decode, encode, encode_parts
 from kohort.wire.foreign import impossible_length
@@ -170,6 +171,7 @@ class _InFlight:
     key: AnyApiKey
     version: int
     deadline_ms: int
+    sent_ms: int
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -178,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
     Args:
         client_id: sent with every request.
         frame_limit_bytes: longest answer that is accepted.
+        traffic: counts.
         on_ready: versions are agreed, requests may be sent.
         on_response: (token, version, message), in the order of the requests.
         on_closed: (reason, sends that were not answered); called once.
@@ -188,6 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         *,
         client_id: str,
         frame_limit_bytes: int,
+        traffic: Traffic,
         on_ready: Callable[[], None],
         on_response: Callable[[int, int, Message], None],
         on_closed: Callable[[str, list[Send]], None],
@@ -195,6 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         self._client_id = client_id
         self._receiver = FrameReceiver(limit_bytes=_FIRST_ANSWER_LIMIT_BYTES)
         self._frame_limit_bytes = frame_limit_bytes
+        self._traffic = traffic
         self._on_ready = on_ready
         self._on_response = on_response
         self._on_closed = on_closed
@@ -273,8 +278,16 @@ class Connection(asyncio.BufferedProtocol):
         parts: list[Buffer] = [encode(header, request_header_version(key, version)), *encode_parts(request, version)]
         size = sum(len(part) for part in parts)
         self._in_flight.append(
-            _InFlight(correlation_id=correlation_id, send=send, key=key, version=version, deadline_ms=deadline_ms)
+            _InFlight(
+                correlation_id=correlation_id,
+                send=send,
+                key=key,
+                version=version,
+                deadline_ms=deadline_ms,
+                sent_ms=self._traffic.now_ms(),
+            )
         )
+        self._traffic.on_sent(size, is_answered=send is None or send.has_response)
         self._transport.writelines([_LENGTH.pack(size), *parts])
 
     # -- receiving (called by the event loop) ---------------------------------------------------------------------
@@ -282,6 +295,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
         self._transport = cast(asyncio.Transport, transport)
+        self._traffic.on_opened()
         # Requests are bounded by the machines; a pause of writing would only hide a slow broker.
         self._transport.set_write_buffer_limits(high=1 << 30)
 
@@ -311,6 +325,7 @@ class Connection(asyncio.BufferedProtocol):
         reason = self._close_reason or (str(exc) if exc is not None else "the broker closed the connection")
         self._close_reason = reason
         lost = [each.send for each in self._in_flight if each.send is not None]
+        self._traffic.on_closed(len(self._in_flight))
         self._in_flight.clear()
         self._on_closed(reason, lost)
 
@@ -332,11 +347,19 @@ class Connection(asyncio.BufferedProtocol):
             )
         if waiting.send is None:
             self._in_flight.popleft()
+            self._note_answer(waiting, frame, None)
             self._on_versions(frame, position, waiting.version)
             return
         message, _ = decode(response_class(waiting.key), waiting.version, frame, position)
         self._in_flight.popleft()
+        self._note_answer(waiting, frame, message)
         self._on_response(waiting.send.token, waiting.version, message)
+
+    def _note_answer(self, waiting: _InFlight, frame: memoryview, message: Message | None) -> None:
+        throttle_ms = getattr(message, "throttle_time_ms", 0)
+        self._traffic.on_answered(
+            waiting.key.name, sent_ms=waiting.sent_ms, size=len(frame) + 4, throttle_ms=throttle_ms
+        )
 
     def _on_versions(self, frame: memoryview, position: int, version: int) -> None:
         if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION and version > 0:

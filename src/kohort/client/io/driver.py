@@ -57,6 +57,7 @@ from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestF
 from kohort.client.io.connection import Connection, UnsupportedError, connect
 from kohort.client.io.reach import Reach
 from kohort.client.io.tickets import Tickets
+from kohort.client.io.traffic import Traffic
 from kohort.client.options import ClientSettings
 from kohort.clock import Clock
 from kohort.errors import LocalProtocolError, StateError
@@ -108,6 +109,7 @@ class Driver(Generic[E]):
         machine: what decides.
         settings: addresses are the machine's business; buffers, timeouts and pauses are taken from here.
         clock: tells milliseconds.
+        traffic: counts.
         deliver: takes the item of each `Deliver`.
         on_stopped: called once at the end, with the bug that ended it or `None`.
         refusal: makes the error for each ticket that is open at the end or comes later; asked after `on_stopped`.
@@ -119,6 +121,7 @@ class Driver(Generic[E]):
         settings: ClientSettings,
         *,
         clock: Clock,
+        traffic: Traffic,
         deliver: Callable[[object], None],
         on_stopped: Callable[[BaseException | None], None],
         refusal: Callable[[], StateError],
@@ -126,6 +129,7 @@ class Driver(Generic[E]):
         self._machine = machine
         self._settings = settings
         self._clock = clock
+        self._traffic = traffic
         self._deliver = deliver
         self._on_stopped = on_stopped
         self._refusal = refusal
@@ -293,6 +297,7 @@ class Driver(Generic[E]):
         connection = Connection(
             client_id=self._settings.client_id,
             frame_limit_bytes=_FRAME_LIMIT_BYTES,
+            traffic=self._traffic,
             on_ready=lambda: self._on_ready(link),
             on_response=self._on_response,
             on_closed=lambda reason, lost: self._on_closed(link, connection, reason, lost),

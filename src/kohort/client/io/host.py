@@ -12,8 +12,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from kohort.client.io.traffic import Traffic
 from kohort.client.options import ClientSettings
 from kohort.clock import SystemClock
 from kohort.errors import StateError
@@ -57,6 +58,8 @@ class Host(ABC, Generic[E]):
         self._farewell = farewell
         self._what = what
         self._clock = SystemClock()
+        #: What goes over its connections, counted.
+        self.traffic: Final = Traffic(self._clock)
         self._pid = os.getpid()
         self._driver: Driver[E] | None = None
         #: Why the machine has failed; `None` while it has not.
@@ -140,6 +143,7 @@ class Host(ABC, Generic[E]):
             self._machine,
             self._settings,
             clock=self._clock,
+            traffic=self.traffic,
             deliver=self._deliver,
             on_stopped=note_end,
             refusal=self._refusal,

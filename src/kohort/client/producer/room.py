@@ -34,6 +34,16 @@ class Room:
         #: Nothing more is taken: the producer is closed, has failed, or was left behind by a fork.
         self.is_shut = False
 
+    @property
+    def limit_bytes(self) -> int:
+        """So much is held at most."""
+        return self._limit_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of records without an end."""
+        return self._held_bytes
+
     def reserve(self, size: int, wake: Callable[[], None]) -> None:
         """Take room for a record; `wake` is called before a wait, so that what is held is sent.
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, Self
 from weakref import WeakSet
 
 from kohort.client.io.host import Host
+from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerEvent, RecordsSubmitted
 from kohort.client.producer.core.producer_machine import ProducerMachine
@@ -35,6 +36,16 @@ class AnyRoom(Protocol):
     """What a producer holds that is not acknowledged; how one waits for some of it to go is the door's business."""
 
     is_shut: bool
+
+    @property
+    def limit_bytes(self) -> int:
+        """So much is held at most."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of records without an end."""
+        ...
 
     def is_wanted(self) -> bool:
         """Whether somebody waits for it."""
@@ -110,6 +121,7 @@ class ProducerSide:
             on_ended=on_ended(self._deliveries),
             partitioner=values["partitioner"],
         )
+        self._tally = machine.tally
         self._io = build_host(
             machine,
             settings,
@@ -124,6 +136,10 @@ class ProducerSide:
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """A producer from Kafka's dotted names: `Producer.from_config({"bootstrap.servers": "localhost:9092"})`."""
         return cls(config)  # type: ignore[call-arg]  # what doors take
+
+    def metrics(self) -> dict[str, float]:
+        """What this producer has counted so far, by Kafka's names: docs/client.md. May be called from any thread."""
+        return producer_metrics(self._io.traffic, self._tally, self._room)
 
     def __del__(self) -> None:
         # Also called for one whose options were refused.

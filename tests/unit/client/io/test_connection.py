@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from kohort.client.actions import Endpoint
 from kohort.client.io.connection import BodyPool, Connection, FrameReceiver, connect
+from kohort.client.io.traffic import Traffic
+from kohort.clock import SystemClock
 from kohort.errors import RemoteProtocolError
 
 
@@ -120,6 +122,7 @@ def unused_connection() -> Connection:
     return Connection(
         client_id="test",
         frame_limit_bytes=1000,
+        traffic=Traffic(SystemClock()),
         on_ready=lambda: None,
         on_response=lambda *_: None,
         on_closed=lambda *_: None,

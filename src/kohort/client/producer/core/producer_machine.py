@@ -27,6 +27,7 @@ from kohort.client.producer.core.producer_events import (
 )
 from kohort.client.producer.core.sender import Sender, SenderSettings
 from kohort.client.producer.core.submissions import Submissions
+from kohort.client.producer.core.tally import Tally
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.errors import (
@@ -151,6 +152,11 @@ class ProducerMachine:
         if self._closing is not None:
             deadlines.append(self._closing.deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    @property
+    def tally(self) -> Tally:
+        """What has become of the records; may be read from anywhere."""
+        return self._sender.tally
 
     def abandon(self, error: KohortError) -> None:
         """The machine has failed and is not called again: every record that it has, or will get, ends in that error."""

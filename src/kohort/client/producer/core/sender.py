@@ -19,6 +19,7 @@ from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES, Accum
 from kohort.client.producer.core.complaints import Complaints
 from kohort.client.producer.core.idempotence import Identity, following
 from kohort.client.producer.core.losses import Losses
+from kohort.client.producer.core.tally import Tally
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
@@ -89,6 +90,7 @@ class Sender:
         self._on_cut = on_cut
         self._on_ended = on_ended
         self.losses = Losses()
+        self.tally = Tally()
         self.complaints = Complaints(requests, delivery_timeout_ms=settings.delivery_timeout_ms)
         #: Requests without an answer, by broker.
         self._in_flight: dict[Endpoint, int] = {}
@@ -265,6 +267,7 @@ class Sender:
         batch.state, batch.last_error = BatchState.CLOSED, error
         batch.not_before_ms = now_ms + self._retry.delay_ms(batch.attempts)
         batch.attempts += 1
+        self.tally.retried_records += len(batch.records)
         self._pausing.append(batch)
 
     def _cut(self, batch: Batch, error: KohortError) -> None:
@@ -293,6 +296,9 @@ class Sender:
         self._trouble = None
         self._identity.acknowledge(batch.partition)
         batch.end.base_offset, batch.end.append_time_ms = base_offset, append_time_ms
+        self.tally.sent_records += len(batch.records)
+        self.tally.sent_batches += 1
+        self.tally.sent_bytes += batch.size_bytes
         self._end(batch)
 
     def fail(self, batch: Batch, error: KohortError) -> None:
@@ -300,6 +306,7 @@ class Sender:
         if batch.sequence is not None:
             self._identity.spoil()
         batch.end.error = error
+        self.tally.failed_records += len(batch.records)
         for record in batch.records:
             record.on_failure()
             self.losses.note(record, error)
@@ -309,6 +316,7 @@ class Sender:
         """A record ends in that error by itself, unless its batch has its end already."""
         if not record.end.is_over:
             self.losses.note(record, error)
+            self.tally.failed_records += 1
             record.fail(error)
         self._tell([record])
 
