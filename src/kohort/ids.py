@@ -69,3 +69,11 @@ def coordinator_partition(group: str, partition_count: int) -> int:
     """
     hashed = java_string_hash(group)
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic -> its partitions, all in order."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        found.setdefault(topic, []).append(partition)
+    return found

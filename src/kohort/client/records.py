@@ -39,7 +39,11 @@ class ConsumerRecord(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A member of a group, as others have to name it."""
+    """A member of a group, as others have to name it.
+
+    >>> GroupMetadata("billing", 7, "kohort-1", None).generation_id
+    7
+    """
 
     group_id: str
     #: Epoch of the member; classic: generation of the group; -1 while it is no member.
@@ -50,7 +54,12 @@ class GroupMetadata(NamedTuple):
 
 
 class Rebalance(NamedTuple):
-    """A change of what a member reads."""
+    """A change of what a member reads.
+
+    >>> rebalance = Rebalance("revoked", (TopicPartition("orders", 0),), "this member leaves")
+    >>> f"{rebalance.kind} {rebalance.partitions[0]}: {rebalance.reason}"
+    'revoked orders-0: this member leaves'
+    """
 
     #: assigned, revoked or lost.
     kind: str

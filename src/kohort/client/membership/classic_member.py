@@ -17,11 +17,11 @@ from kohort.client.events import Failure, RequestFailed
 from kohort.client.membership.host import Later
 from kohort.client.membership.leading import Leading
 from kohort.client.membership.matching import Matching
-from kohort.client.membership.member import Member, by_topic
+from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState, Step
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode, ProtocolError
-from kohort.ids import TopicPartition
+from kohort.ids import TopicPartition, by_topic
 from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

@@ -14,11 +14,11 @@ from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.membership.host import Later
-from kohort.client.membership.member import Member, by_topic
+from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode
-from kohort.ids import TopicId, TopicPartition
+from kohort.ids import TopicId, TopicPartition, by_topic
 from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

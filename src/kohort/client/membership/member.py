@@ -9,7 +9,6 @@ Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the me
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -207,8 +206,13 @@ class Member(ABC):
 
     @property
     def moving(self) -> tuple[TopicPartition, ...]:
-        """What the application is being asked about: paused until it has answered."""
+        """What the application is being asked about: paused until it has answered, and not its to resume."""
         return () if self.callbacks.open is None else self.callbacks.open.partitions
+
+    @property
+    def is_rejoining(self) -> bool:
+        """Whether the member waits for the next generation of its group (classic)."""
+        return self.is_classic and self.state is MemberState.PREPARING_REBALANCE
 
     # -- giving up ------------------------------------------------------------------------------------------------
 
@@ -387,11 +391,3 @@ class Member(ABC):
         if new is None:
             raise InvariantViolation(f"a member in state {self.state.value} cannot take the step {step.value}")
         self.state = new
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic -> its partitions, all in order."""
-    found: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        found.setdefault(topic, []).append(partition)
-    return found

@@ -60,6 +60,10 @@ class Committer(Protocol):
         """Whether offsets of that partition are still its to commit."""
         ...
 
+    def is_rejoining(self) -> bool:
+        """Whether a join is under way that ends the present generation (classic)."""
+        ...
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Commit:
@@ -306,7 +310,9 @@ class Commits:
             self._end_commit(None, now_ms)
             return
         partition, code = next(iter(bad.items()))
-        if code in NO_MEMBER:
+        if code is ErrorCode.ILLEGAL_GENERATION and self._is_overtaken(commit):
+            self._pause(now_ms)
+        elif code in NO_MEMBER:
             self._end_commit(self._fenced(code), now_ms)
         elif code in MOVED:
             self._lookup.lost(endpoint, now_ms)
@@ -320,6 +326,11 @@ class Commits:
 
     def _refusal(self, partition: TopicPartition, code: ErrorCode) -> BrokerError:
         return BrokerError(code, during=f"committing the offset of {partition} for group {self._group_id}")
+
+    def _is_overtaken(self, commit: _Commit) -> bool:
+        """Whether the group has moved on with its member: a commit behind a join is looked at when that has ended."""
+        identity = self._committer.identity()
+        return self._committer.is_rejoining() or (identity is not None and identity[1] != commit.epoch)
 
     def _fenced(self, code: ErrorCode) -> FencedError:
         member_id, epoch = self._committer.identity() or ("", -1)

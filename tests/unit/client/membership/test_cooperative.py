@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.consumer.core.exchange import CallbackKind, Subscribed
+from kohort.client.actions import Complete, Fail
+from kohort.client.consumer.core.exchange import CallbackKind, CommitAsked, Subscribed
 from kohort.client.events import Failure
 from kohort.client.membership.states import MemberState
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, FencedError
 from kohort.wire.embedded import decode_subscription
 from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest
@@ -171,6 +172,35 @@ def test_commit_between_join_and_sync_is_tried_again(member: ClassicDialogue) ->
     assert member.commits() == {orders(0)[0]: 7}
     member.accept_commit()
     assert member.troubles() == []
+
+
+def test_commit_that_the_end_of_the_join_overtakes_is_tried_again(member: ClassicDialogue) -> None:
+    """The coordinator is a generation ahead, and the member has not heard of it: that is no loss."""
+    member.at_rest(0)
+    rebalance(member)
+    member.take(CommitAsked(offsets={orders(0)[0]: 7}, ticket="commit", deadline_ms=member.now_ms + 30_000))
+    member.settle()
+    member.accept_commit(ErrorCode.ILLEGAL_GENERATION)
+    assert member.ended("commit") is None
+
+    member.joined(2, protocol="cooperative-sticky")
+    member.synced([0])
+    member.advance(1_000)
+    assert member.accept_commit().generation_id_or_member_epoch == 2
+
+    assert isinstance(member.ended("commit"), Complete)
+
+
+def test_commit_of_an_older_generation_at_rest_is_refused(member: ClassicDialogue) -> None:
+    """Then the group has gone on without this member."""
+    member.at_rest(0)
+    member.take(CommitAsked(offsets={orders(0)[0]: 7}, ticket="commit", deadline_ms=member.now_ms + 30_000))
+    member.settle()
+    member.accept_commit(ErrorCode.ILLEGAL_GENERATION)
+
+    ended = member.ended("commit")
+    assert isinstance(ended, Fail)
+    assert isinstance(ended.error, FencedError)
 
 
 def test_close_during_a_rebalance_gives_everything_up(member: ClassicDialogue) -> None:

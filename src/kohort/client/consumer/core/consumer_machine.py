@@ -230,7 +230,6 @@ class ConsumerMachine:
             case Sought():
                 self._readings.seek(event)
             case Paused(partitions=partitions, is_paused=is_paused):
-                # What is paused because it moves is not the application's to resume.
                 moving = () if is_paused or self._member is None else self._member.moving
                 self._readings.pause([each for each in partitions if each not in moving], is_paused=is_paused)
             case Configured(settings=settings):
@@ -356,6 +355,10 @@ class ConsumerMachine:
         if self._member is None or self._member.state is MemberState.UNSUBSCRIBED:
             return True
         return self.identity() is not None and partition in self._member.owned
+
+    def is_rejoining(self) -> bool:
+        """Whether a join is under way that ends the present generation."""
+        return self._member is not None and self._member.is_rejoining
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
         """Fetch these partitions from now on."""
