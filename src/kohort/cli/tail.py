@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kohort.cli.bootstrap import add_bootstrap
 from kohort.cli.main import add_json
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
     if options.count < 0:
         raise ConfigError(f"--count {options.count} cannot be: 0 (no end) or more is expected")
     start = options.start or ("beginning" if options.exit else "end")
-    reset = "latest" if start == "end" else "earliest"
+    reset: Literal["latest", "earliest"] = "latest" if start == "end" else "earliest"
     with Consumer(bootstrap_servers=options.bootstrap, auto_offset_reset=reset) as consumer:
         partitions = _choose_partitions(consumer, options)
         begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)

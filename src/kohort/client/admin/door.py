@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from kohort.client.actions import Endpoint
 from kohort.client.admin.core import topics as topic_shapes
@@ -21,13 +21,16 @@ from kohort.wire.messages.list_offsets import ListOffsetsResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.wire.schema import Message
 
+if TYPE_CHECKING:
+    from kohort.client.typed_options import AdminOptions
+
 R = TypeVar("R", bound=Message)
 
 
 class AdminDoor:
     """What every call of the admin client goes through. May be shared by threads."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:
         """Nothing is connected before the first call.
 
         Args:

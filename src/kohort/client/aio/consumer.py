@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from kohort.client.aio.offset_calls import OffsetCalls
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
@@ -23,6 +23,8 @@ from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from kohort.client.typed_options import ConsumerOptions
 
 T = TypeVar("T")
 #: One step of an iteration that goes on for ever.
@@ -54,7 +56,7 @@ class Consumer(OffsetCalls):
     b'one'
     """
 
-    def __init__(self, *first: Mapping[str, object] | str | None, **options: object) -> None:
+    def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
         """Nothing is connected here, and no loop is needed yet.
 
         Args:

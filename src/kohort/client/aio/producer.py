@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.io.in_loop import InLoop
@@ -22,6 +22,9 @@ from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.producer.side import HeadersArgument, ProducerSide
 from kohort.client.records import RecordMetadata
 from kohort.errors import BufferFullError, KohortTimeoutError, StateError
+
+if TYPE_CHECKING:
+    from kohort.client.typed_options import ProducerOptions
 
 _FOREVER_S: Final = 1e9
 #: Who sends and sends awaits nothing; the loop gets a round this often all the same.
@@ -117,7 +120,7 @@ class Producer(ProducerSide):
     ('orders', 0, 0)
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
         """Nothing is sent or connected before the first `send`, and no loop is needed yet.
 
         Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.offset_calls import OffsetCalls
@@ -18,6 +18,8 @@ from kohort.client.records import ConsumerRecord
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from kohort.client.typed_options import ConsumerOptions
 
 T = TypeVar("T")
 #: One step of an iteration that goes on for ever.
@@ -47,7 +49,7 @@ class Consumer(OffsetCalls):
     b'one'
     """
 
-    def __init__(self, *first: Mapping[str, object] | str | None, **options: object) -> None:
+    def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
         """Nothing is connected before the first call that needs a broker.
 
         Args:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
@@ -31,6 +31,9 @@ from kohort.client.metrics import consumer_metrics
 from kohort.client.options import CONSUMER_OPTIONS, changed_limits, client_settings, consumer_settings
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.typed_options import ConsumerOptions
 
 #: A poll that waits says so once in a while, for max.poll.interval.ms.
 _NOTE_S: Final = 1.0
@@ -140,7 +143,7 @@ class ConsumerSide:
         self._is_woken = True
         self._deliveries.wake()
 
-    def configure(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
+    def configure(self, config: Mapping[str, object] | None = None, /, **options: Unpack[ConsumerOptions]) -> None:
         """Change limits of fetching while it goes on; they hold from the next fetch and the next `poll` on.
 
         What is held beyond a smaller fetch.buffer.bytes is kept until it was handed out. May be called from any thread.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.io.thread import IoThread
@@ -22,6 +22,9 @@ from kohort.client.producer.room import Room
 from kohort.client.producer.side import HeadersArgument, ProducerSide
 from kohort.client.records import RecordMetadata
 from kohort.errors import KohortTimeoutError, StateError
+
+if TYPE_CHECKING:
+    from kohort.client.typed_options import ProducerOptions
 
 _FOREVER_S: Final = 1e9
 #: How long callbacks that another thread calls may take until `flush` and `close` return without them.
@@ -43,7 +46,7 @@ class Producer(ProducerSide):
     ('orders', 0, 0)
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
         """Nothing is sent or connected before the first `send`.
 
         Args:
