@@ -24,6 +24,7 @@ BENCHES = (
     "fetch",
     "consume",
     "send",
+    "eventloop",
     "sparkbatch",
     "members",
     "ephemeral",
