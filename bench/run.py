@@ -25,6 +25,7 @@ BENCHES = (
     "consume",
     "send",
     "eventloop",
+    "neighbours",
     "sparkbatch",
     "members",
     "ephemeral",
