@@ -1,7 +1,8 @@
 """Requests under way, and who takes their answers; the outbox that the parts of a machine share.
 
 Laws: each request ends in exactly one call of its `then`; a request that was forgotten ends in none.
-Source: architecture rule 6.
+Source: architecture rule 6; KIP-219 (a broker that throttles answers at once, and says how long it wants to be left
+alone).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ M = TypeVar("M", bound=Message)
 class Requests:
     """Collects the actions of one call of `handle` and remembers what each answer is for."""
 
-    __slots__ = ("_actions", "_next_token", "_waiting", "on_end", "request_timeout_ms")
+    __slots__ = ("_actions", "_next_token", "_throttled_ms", "_waiting", "on_end", "request_timeout_ms")
 
     def __init__(self, *, request_timeout_ms: int) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
@@ -31,6 +32,8 @@ class Requests:
         #: token -> where it was sent and who takes the answer, for every request that has not ended.
         self._waiting: dict[int, tuple[Endpoint, Then]] = {}
         self._next_token = 1
+        #: broker -> until when it wants to be left alone, for those that ever did.
+        self._throttled_ms: dict[Endpoint, int] = {}
         #: Called with where it was sent, the answer and the time after the end of every request.
         self.on_end: Callable[[Endpoint, Answer, int], None] | None = None
 
@@ -70,10 +73,17 @@ class Requests:
         if waiting is None:
             return False
         to, then = waiting
+        wait_ms = 0 if isinstance(event, RequestFailed) else getattr(event.message, "throttle_time_ms", 0)
+        if wait_ms > 0:
+            self._throttled_ms[to] = max(self.not_before_ms(to), now_ms + wait_ms)
         then(event, now_ms)
         if self.on_end is not None:
             self.on_end(to, event, now_ms)
         return True
+
+    def not_before_ms(self, to: Endpoint) -> int:
+        """Until when that broker wants to be left alone; 0 if it does not."""
+        return self._throttled_ms.get(to, 0)
 
     def forget(self, token: int) -> None:
         """The answer to that request interests nobody any more."""

@@ -72,7 +72,7 @@ class FetchSender:
         brokers = len(self._sources)
         waiting = [self._sources.next_deadline()]
         waiting += [
-            source.not_before_ms
+            self._not_before_ms(source)
             for source in self._sources.all()
             if source.askable() and self._room_for(source, brokers) > 0
         ]
@@ -105,7 +105,7 @@ class FetchSender:
         missing = 0
         for source in self._sources.all():
             # Over the first lane that is free, then over the other.
-            while source.not_before_ms <= now_ms and (due := source.askable()):
+            while self._not_before_ms(source) <= now_ms and (due := source.askable()):
                 size = self._room_for(source, brokers)
                 if not size:
                     missing += self._least(brokers) if self._share_left(source, brokers) else 0
@@ -113,6 +113,10 @@ class FetchSender:
                 self._send(source, due, size)
         if missing:
             self._make_room(missing)
+
+    def _not_before_ms(self, source: Source) -> int:
+        """When that broker may be asked again: it has failed, or wants to be left alone."""
+        return max(source.not_before_ms, self._requests.not_before_ms(source.endpoint))
 
     # -- room -------------------------------------------------------------------------------------------------------
 
@@ -230,8 +234,6 @@ class FetchSender:
         if response is None:
             self._on_failure(fetch, now_ms)
             return
-        if response.throttle_time_ms > 0:
-            source.not_before_ms = max(source.not_before_ms, now_ms + response.throttle_time_ms)
         if fetch.lane is Lane.FETCH:
             source.session.on_answer(response)
         code = ErrorCode.of(response.error_code)
@@ -245,7 +247,7 @@ class FetchSender:
 
     def _on_failure(self, fetch: Fetch, now_ms: int) -> None:
         source = fetch.source
-        source.not_before_ms = max(source.not_before_ms, now_ms + max(1, self._retry.delay_ms(source.attempts)))
+        source.not_before_ms = now_ms + max(1, self._retry.delay_ms(source.attempts))
         source.attempts += 1
         for asked in fetch.asked.values():
             if asked.reading.preferred_node >= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Endpoint
-from kohort.client.consumer.core.exchange import Fence, PartitionsAssigned, Sought, Start
+from kohort.client.consumer.core.exchange import Fence, OffsetsAsked, PartitionsAssigned, Sought, Start
 from kohort.errors import ErrorCode, LogTruncationError
 from kohort.ids import TopicPartition
 from kohort.records.batch import build_batch
@@ -17,6 +17,7 @@ from kohort.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from kohort.wire.messages.list_offsets import ListOffsetsRequest
 from support.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, batch, orders
 
 NEAR = Endpoint("127.0.0.1", 9093)
@@ -227,3 +228,21 @@ def test_patience_with_one_broker_is_not_asked_of_others() -> None:
     consumer.answer(first.request, FetchResponse(throttle_time_ms=5_000), version=17)
 
     assert [send.to for send in consumer.find(FetchRequest)] == [NEAR]
+
+
+def test_patience_that_another_answer_asks_for_counts() -> None:
+    """KIP-219: it is the broker that wants to be left alone, not one of the connections to it."""
+    consumer = reading(0, 0)
+    consumer.by_hand.add(ListOffsetsRequest)
+    consumer.take(OffsetsAsked(timestamps={partition(2): -1}, ticket="ends", deadline_ms=consumer.now_ms + 10_000))
+    asked_for = consumer.expect(ListOffsetsRequest)
+    found = consumer.offsets(asked_for)
+    found.throttle_time_ms = 700
+
+    consumer.answer(asked_for, found)
+    consumer.serve()
+    consumer.advance(690)
+    assert consumer.find(FetchRequest) == []
+    consumer.advance(20)
+
+    assert consumer.fetching() == {partition(0): 0, partition(1): 0}
