@@ -233,10 +233,8 @@ class Sources:
         self._leaderless.pop(reading, None)
         self._timers.disarm(reading)
         session = self._sessions.pop(reading, None)
-        if session is not None:
-            session.changed[partition] = None
-            if session.long is not None:
-                session.long.over += 1
+        if session is not None and session.long is not None:
+            session.long.over += 1
         beside = self._besides.pop(reading, None)
         if beside is not None:
             beside.over += 1

@@ -199,6 +199,22 @@ def test_replica_that_is_gone_is_not_asked() -> None:
     assert asked(consumer) == BROKER
 
 
+def test_answer_from_where_the_partition_was_before_is_left_out() -> None:
+    """Its new leader was quicker: the position has moved on, and nothing is wrong."""
+    consumer = reading(0)
+    before = consumer.expect(FetchRequest)
+    consumer.leaders[partition(0)] = 2
+    consumer.advance(300_001)
+    (after,) = [send for send in consumer.find(FetchRequest) if send.to == NEAR]
+    assert isinstance(after.request, FetchRequest)
+
+    consumer.serve_one(after.request, {0: batch(0, 10)})
+    consumer.serve_one(before, {0: batch(0, 14)})
+
+    assert [(chunk.offset, chunk.next_offset) for chunk in consumer.chunks()] == [(0, 10)]
+    assert (asked(consumer), consumer.fetching()) == (NEAR, {partition(0): 10})
+
+
 # -- patience ---------------------------------------------------------------------------------------------------------
 
 

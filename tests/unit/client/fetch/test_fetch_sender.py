@@ -309,6 +309,16 @@ def test_fetch_that_does_not_wait_is_not_repeated_without_data() -> None:
     assert consumer.expect(FetchRequest).max_wait_ms > 0
 
 
+def test_share_of_a_broker_that_is_read_no_more_falls_to_the_others() -> None:
+    """Brokers share by who is read from now."""
+    consumer = brokers(2, fetch_buffer_bytes=16 * KIB, fetch_max_bytes=64 * KIB)
+
+    consumer.take(PartitionsAssigned(starts={partition(1): Start(fence=Fence(2), offset=0)}))
+    consumer.serve()
+
+    assert consumer.expect(FetchRequest).max_bytes == 12 * KIB
+
+
 def test_buffer_of_nothing_fetches_nothing() -> None:
     """A member that only holds partitions."""
     consumer = reading(0, fetch_buffer_bytes=0)

@@ -83,14 +83,35 @@ def test_paused_partition_leaves_the_session_and_comes_back() -> None:
     assert (named(broker.request()), forgotten(broker.request())) == ({}, [0])
 
     consumer.take(Paused(partitions=(partition(0),), is_paused=False))
-    for send in consumer.find(FetchRequest):
-        if send.lane is Lane.FETCH_AT_ONCE:
-            assert isinstance(send.request, FetchRequest)
-            assert session(send.request) == (0, -1), "what does not wait needs no session"
-            consumer.serve_one(send.request, {})
+    assert session(beside(consumer)) == (0, -1), "what does not wait needs no session"
+    consumer.serve_one(beside(consumer), {})
     broker.serve({})
 
     assert (named(broker.request()), forgotten(broker.request())) == ({0: 0}, [])
+
+
+def beside(consumer: ConsumerDialogue) -> FetchRequest:
+    """The open fetch that does not wait."""
+    consumer.settle()
+    (send,) = [send for send in consumer.find(FetchRequest) if send.lane is Lane.FETCH_AT_ONCE]
+    assert isinstance(send.request, FetchRequest)
+    return send.request
+
+
+def test_partition_that_has_waited_once_does_not_wait_again() -> None:
+    """It found nothing and waited with the others; resumed beside their next long fetch, it is asked for at once."""
+    consumer, broker = reading(2)
+    consumer.take(Sought(partition=partition(0), fence=Fence(99), offset=50))
+    consumer.serve_one(beside(consumer), {})
+    broker.serve({})
+    assert named(broker.request()) == {0: 50}
+    consumer.take(Paused(partitions=(partition(0),), is_paused=True))
+    broker.serve({})
+    assert forgotten(broker.request()) == [0]
+
+    consumer.take(Paused(partitions=(partition(0),), is_paused=False))
+
+    assert named(beside(consumer)) == {0: 50}
 
 
 def test_partition_that_is_read_no_more_leaves_the_session() -> None:
