@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kohort.errorcodes import ErrorCode as ErrorCode  # noqa: PLC0414  # handed on: callers know it from here
+from kohort.ids import TopicPartition
 
 
 class Refused(Exception):
@@ -84,7 +85,30 @@ class LocalProtocolError(ProtocolError):
 
 
 class CorruptRecordError(ProtocolError):
-    """A record batch that is damaged: wrong CRC, impossible lengths or an unknown format."""
+    """A record batch that is damaged: wrong CRC, impossible lengths or an unknown format.
+
+    Args:
+        message: what is wrong.
+        byte: where the batch begins in what was read; `None` if that is not known.
+        partition: whose records they are; `None` outside of a consumer. The same is so of the offsets.
+        offset: the first that cannot be read.
+        next_offset: where to `seek` to go on.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        byte: int | None = None,
+        partition: TopicPartition | None = None,
+        offset: int | None = None,
+        next_offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.byte = byte
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
 
 
 class BrokerError(KohortError):

@@ -179,6 +179,7 @@ _FETCH: Final = (
     switch("check.crcs", True, "Check the checksum of every batch."),
     function("key.deserializer", "A function that is given the bytes of each key (Kafka: a class)."),
     function("value.deserializer", "A function that is given the bytes of each value (Kafka: a class)."),
+    choice("on.corrupt.records", "stop", "Damaged records: stop raises, skip logs (ours).", "stop", "skip"),
     text("client.rack", "", "Rack of this client."),
     switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
 )

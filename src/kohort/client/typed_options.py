@@ -100,6 +100,8 @@ class ConsumerOptions(SharedOptions, total=False):
     """A function that is given the bytes of each key (Kafka: a class)."""
     value_deserializer: Callable[[Any], Any] | None
     """A function that is given the bytes of each value (Kafka: a class)."""
+    on_corrupt_records: Literal["stop", "skip"]
+    """Damaged records: stop raises, skip logs (ours)."""
     client_rack: str
     """Rack of this client."""
     allow_auto_create_topics: bool

@@ -35,7 +35,8 @@ DELETE_HORIZON_BIT: Final = 0x40
 #: Codec names by their number in the attributes.
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
+#: The header of a batch, byte for byte.
+HEADER: Final = Struct(">qiibIhiqqqhii")
 _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 _UINT32: Final = Struct(">I")
@@ -117,7 +118,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise _foreign_magic(buffer[position + _MAGIC_POSITION], position)
     if position < 0 or remaining < HEADER_SIZE:
         raise CorruptRecordError(f"a batch header needs {HEADER_SIZE} bytes, {remaining} are left at {position}")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     if header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD:
         raise CorruptRecordError(f"the batch at byte {position} claims a length of {header.batch_length}")
     return header
@@ -125,7 +126,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def pack_header(header: BatchHeader) -> bytes:
     """The inverse of `parse_header`."""
-    return _HEADER.pack(*header)
+    return HEADER.pack(*header)
 
 
 def split_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:

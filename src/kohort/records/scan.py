@@ -288,7 +288,8 @@ def _extend(regions: list[Region], batch: int, data: Buffer, size: int, *, is_co
 
 
 def _bad_batch(table: memoryview, batch: int, what: str) -> CorruptRecordError:
-    return CorruptRecordError(f"the batch at offset {table[batch * TABLE_WIDTH + BASE_OFFSET]} {what}")
+    at = batch * TABLE_WIDTH
+    return CorruptRecordError(f"the batch at offset {table[at + BASE_OFFSET]} {what}", byte=table[at + POSITION])
 
 
 def _bad_record(table: memoryview, region: Region, position: int) -> _DamagedBatch:

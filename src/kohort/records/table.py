@@ -28,10 +28,12 @@ def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, C
             check_counts(header)
         except CorruptRecordError as error:
             fault = error
+        fault.byte = position
         return table, kernels.count_batches(view[:position]), fault
     try:
         split_batches(view[end:])
     except CorruptRecordError as error:
+        error.byte = end
         return table, count, error
     return table, count, None
 

@@ -35,12 +35,13 @@ class Deserializing:
         return done, None
 
     def _read(self, record: ConsumerRecord) -> ConsumerRecord:
-        key, value = record.key, record.value
+        topic, partition, offset, time, time_kind, key, value, headers, epoch = record
         if self._key is not None and key is not None:
             key = _applied(self._key, key, record, "key")
         if self._value is not None and value is not None:
             value = _applied(self._value, value, record, "value")
-        return record._replace(key=key, value=value)
+        # In place of `_replace`, which takes longer than all the rest of this.
+        return ConsumerRecord(topic, partition, offset, time, time_kind, key, value, headers, epoch)
 
 
 def _applied(function: Deserializer, data: bytes, record: ConsumerRecord, what: str) -> Any:

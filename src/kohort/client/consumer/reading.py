@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kohort.client.arguments import INT32_MAX, to_seconds, whole_number
 from kohort.client.consumer.arrow_batches import choose_columns, take_batches
-from kohort.client.consumer.core.exchange import Sought
 from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.subscribing import SubscribingSide
 from kohort.client.records import ConsumerRecord
 from kohort.errors import StateError
-from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
@@ -34,7 +32,7 @@ class ReadingSide(SubscribingSide):
 
     def _poll_steps(self, timeout: float, max_records: int | None) -> Steps[list[ConsumerRecord]]:
         limit = self._settings.max_poll_records if max_records is None else to_count(max_records, "max_records")
-        return self._read_steps("poll", timeout, partial(self._take, limit))
+        return self._read_steps("poll", timeout, partial(self._handler.take, limit))
 
     def _arrow_steps(
         self,
@@ -57,7 +55,7 @@ class ReadingSide(SubscribingSide):
         found: list[ConsumerRecord] = []
         while True:
             remaining = max(0.0, until_s - time.monotonic())
-            take = partial(self._take, count - len(found))
+            take = partial(self._handler.take, count - len(found))
             try:
                 more = yield from self._read_steps("consume", remaining, take)
             except Exception as error:
@@ -106,8 +104,6 @@ class ReadingSide(SubscribingSide):
 
     def _take_one(self, what: str) -> ConsumerRecord | None:
         """A record that is there, if nothing else is to be done first; the quick way of `poll_one` and iteration."""
-        if self._deserializing is not None:
-            return None
         ready = self._handler.ready
         if ready and self._deliveries.is_still and self._turn.is_free and time.monotonic() < self._quick_until_s:
             try:
@@ -126,28 +122,8 @@ class ReadingSide(SubscribingSide):
                 self._turn.give_back()
         return None
 
-    def _take(self, limit: int) -> list[ConsumerRecord]:
-        records = self._handler.take(limit)
-        if self._deserializing is None:
-            return records
-        done, error = self._deserializing.read(records)
-        if error is not None:
-            self._go_back_to(records[len(done) :])
-            if not done:
-                raise error
-        return done
-
-    def _go_back_to(self, records: Sequence[ConsumerRecord]) -> None:
-        """These have not been handed out after all."""
-        firsts: dict[TopicPartition, int] = {}
-        for record in records:
-            firsts.setdefault(record.topic_partition, record.offset)
-        for partition, offset in firsts.items():
-            fence = self._handler.seek(partition, offset)
-            self._host.post(Sought(partition=partition, fence=fence, offset=offset))
-
     def _one_steps(self, what: str, timeout: float) -> Steps[ConsumerRecord | None]:
-        found = yield from self._read_steps(what, timeout, partial(self._take, 1))
+        found = yield from self._read_steps(what, timeout, partial(self._handler.take, 1))
         return found[0] if found else None
 
 

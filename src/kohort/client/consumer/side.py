@@ -8,6 +8,7 @@ Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading r
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -35,6 +36,7 @@ from kohort.ids import TopicPartition
 if TYPE_CHECKING:
     from kohort.client.typed_options import ConsumerOptions
 
+_LOG: Final = logging.getLogger("kohort.client")
 #: A poll that waits says so once in a while, for max.poll.interval.ms.
 _NOTE_S: Final = 1.0
 #: What was returned is told to the background no more often: each time costs as much as a dozen records.
@@ -79,11 +81,13 @@ class ConsumerSide:
         client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
         self._settings = consumer_settings(values, given)
         self._default_timeout_s = values["default.api.timeout.ms"] / 1000
-        self._handler = FetchHandler(
-            check_crcs=self._settings.check_crcs, is_read_committed=self._settings.is_read_committed
-        )
         functions = values["key.deserializer"], values["value.deserializer"]
-        self._deserializing = Deserializing(*functions) if any(functions) else None
+        self._handler = FetchHandler(
+            check_crcs=self._settings.check_crcs,
+            is_read_committed=self._settings.is_read_committed,
+            skips_corrupt=values["on.corrupt.records"] == "skip",
+            deserialize=Deserializing(*functions).read if any(functions) else None,
+        )
         self._deliveries = Deliveries(self._handler, member_id=str(identity), signal=signal)
         self._host = host(
             ConsumerMachine(client, self._settings, member_id=str(identity)),
@@ -275,6 +279,8 @@ class ConsumerSide:
         for partition, start in self._handler.given_way().items():
             assert start.offset is not None, "what gives way has a position"
             self._host.post(Sought(partition=partition, fence=start.fence, offset=start.offset))
+        for damage in self._handler.skipped():
+            _LOG.warning("%s; it is skipped (on.corrupt.records)", damage)
         released = self._handler.released_bytes()
         if released:
             self._host.post(ChunkTaken(sizes=released))

@@ -8,40 +8,25 @@ Source: the consumer threading refactor (CTR): FetchHandler.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks
+from kohort.client.fetch.held import Held
 from kohort.client.fetch.isolation import committed_parts
-from kohort.client.fetch.pieces import Piece, Taken
-from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
-from kohort.errors import CorruptRecordError
+from kohort.client.fetch.pieces import Piece, PieceQueue, Taken
+from kohort.client.records import Committable, ConsumerRecord
+from kohort.errors import CorruptRecordError, DeserializationError
 from kohort.ids import TopicPartition
 from kohort.records.arrays import ArrayPool
+
+Deserialize: TypeAlias = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], DeserializationError | None]]
 
 #: Records that are made at once for calls that take them one by one.
 _READY_ROWS: Final = 256
 #: Memory for decoding that is kept warm.
 _POOL_BYTES: Final = 12 * 1024 * 1024
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Held:
-    """A partition of the application's assignment."""
-
-    fence: Fence
-    #: Next offset to hand out; `None` until the first data, unless the application chose it.
-    position: int | None
-    #: Leader epoch of what lies before the position (KIP-320); -1 means unknown.
-    leader_epoch: int = -1
-    #: Where the position is to be found, as in `Start`; `None` where the application has not said.
-    timestamp: int | None = None
-    is_paused: bool = False
-    #: Beginning and end of its log; `None` before the first answer.
-    watermarks: Watermarks | None = None
 
 
 class FetchHandler:
@@ -50,19 +35,29 @@ class FetchHandler:
     Args:
         check_crcs: compare checksums when decoding.
         is_read_committed: leave out aborted transactions.
+        skips_corrupt: go on behind records that cannot be read, instead of raising.
+        deserialize: makes of records those that are handed out, up to the first that it refuses, and its error.
     """
 
-    def __init__(self, *, check_crcs: bool = True, is_read_committed: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        check_crcs: bool = True,
+        is_read_committed: bool = False,
+        skips_corrupt: bool = False,
+        deserialize: Deserialize | None = None,
+    ) -> None:
         self._check_crcs: Final = check_crcs
         self._is_read_committed: Final = is_read_committed
+        self._skips_corrupt: Final = skips_corrupt
+        self._skipped: list[CorruptRecordError] = []
+        self._deserialize: Final = deserialize
         #: Makes the arrays that fetched data is decoded to.
         self.allocate: Final = ArrayPool(limit_bytes=_POOL_BYTES).array
-        self._held: dict[TopicPartition, _Held] = {}
-        #: What may be handed out, the next first; of partitions that are held, and of their latest fence.
-        self._pieces: deque[Piece] = deque()
-        #: The same of paused partitions.
-        self._waiting: deque[Piece] = deque()
-        #: Records of `_ready_piece`, the first of `_pieces`, that `take_one` hands out; the next one last. Whoever pops
+        self._held: dict[TopicPartition, Held] = {}
+        #: Of partitions that are held, and of their latest fence.
+        self._pieces: Final = PieceQueue()
+        #: Records of `_ready_piece`, the first piece, that `take_one` hands out; the next one last. Whoever pops
         #: one has it, and it counts as handed out.
         self.ready: list[ConsumerRecord] = []
         self._ready_piece: Piece | None = None
@@ -94,7 +89,7 @@ class FetchHandler:
         """Partitions are gained; those that are held already go on as they are."""
         for each in partitions:
             if each not in self._held:
-                self._held[each] = _Held(fence=self._new_fence(), position=None)
+                self._held[each] = Held(fence=self._new_fence(), position=None)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
         """How the background is to read these partitions."""
@@ -139,9 +134,7 @@ class FetchHandler:
         self._settle()
         for each in partitions:
             self._held[each].is_paused = is_paused
-        pieces = [*self._pieces, *self._waiting]
-        self._pieces = deque(piece for piece in pieces if not self._held[piece.partition].is_paused)
-        self._waiting = deque(piece for piece in pieces if self._held[piece.partition].is_paused)
+        self._pieces.divide(self.paused())
 
     def give_way(self, partition: TopicPartition, fence: Fence) -> None:
         """Drop the data of a paused partition: it is to be read again from the application's position."""
@@ -171,7 +164,7 @@ class FetchHandler:
         held = self._held[partition]
         if held.position is not None:
             return held.position
-        first = next((each for each in (*self._pieces, *self._waiting) if each.partition == partition), None)
+        first = self._pieces.of(partition)
         return None if first is None else first.position
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
@@ -186,10 +179,7 @@ class FetchHandler:
 
     def with_epoch(self, partition: TopicPartition, offset: int) -> Committable:
         """An offset of that partition with the leader epoch that belongs to it, if that is known."""
-        held = self._held.get(partition)
-        if held is None or held.position != offset or held.leader_epoch < 0:
-            return offset
-        return OffsetAndMetadata(offset, "", held.leader_epoch)
+        return offset if (held := self._held.get(partition)) is None else held.with_epoch(offset)
 
     def note_watermarks(self, seen: Mapping[TopicPartition, Watermarks]) -> None:
         """Where logs begin and end by now."""
@@ -203,23 +193,17 @@ class FetchHandler:
 
     def end_offset(self, partition: TopicPartition) -> int | None:
         """Where this reader's log ends, as the last fetch has said; `None` if that is not known yet."""
-        return self._end_of(self._held[partition])
-
-    def _end_of(self, held: _Held) -> int | None:
-        if held.watermarks is None:
-            return None
-        end = held.watermarks.last_stable_offset if self._is_read_committed else held.watermarks.high_watermark
-        return None if end < 0 else end
+        return self._held[partition].end_offset(self._is_read_committed)
 
     def lags(self) -> dict[TopicPartition, int]:
         """Offsets between what was handed out and the end, where both are known; may be called from any thread."""
-        rows = [(each, self._end_of(held), held.position) for each, held in list(self._held.items())]
-        return {each: max(0, end - at) for each, end, at in rows if end is not None and at is not None}
+        committed = self._is_read_committed
+        return {each: lag for each, held in list(self._held.items()) if (lag := held.lag(committed)) is not None}
 
     @property
     def held_bytes(self) -> int:
         """Bytes that have arrived and are not used up; may be asked from any thread."""
-        return sum(piece.size_bytes for piece in (*self._pieces, *self._waiting))
+        return self._pieces.size_bytes
 
     @property
     def has_moved(self) -> bool:
@@ -249,26 +233,29 @@ class FetchHandler:
             self._release(chunk)
             return
         parts = committed_parts(chunk.records, chunk.aborted) if self._is_read_committed else [chunk.records]
-        (self._waiting if held.is_paused else self._pieces).append(Piece(chunk, parts))
+        self._pieces.add(Piece(chunk, parts), is_paused=held.is_paused)
 
     @property
     def has_data(self) -> bool:
         """Whether `take` would find anything to look at."""
-        return bool(self.ready or self._pieces)
+        return bool(self.ready) or self._pieces.first is not None
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
         """Up to so many records, in the order in which they arrived.
 
         Raises:
             CorruptRecordError: the next record that would be handed out cannot be read.
+            DeserializationError: a deserializer refuses it.
         """
         self._settle()
         records: list[ConsumerRecord] = []
         try:
             while len(records) < max_records and (piece := self._first()) is not None:
-                records += piece.take_rows(max_records - len(records))
+                rows = self._rows(piece, max_records - len(records))
+                piece.advance(len(rows))
                 self._advanced(piece)
-        except CorruptRecordError:
+                records += rows
+        except (CorruptRecordError, DeserializationError):
             # What was taken before it is handed out first; a later call meets the damage again.
             if not records:
                 raise
@@ -282,7 +269,7 @@ class FetchHandler:
             piece = self._first()
             if piece is None:
                 return None
-            ready = piece.peek_rows(_READY_ROWS)
+            ready = self._rows(piece, _READY_ROWS)
             ready.reverse()
             self.ready, self._ready_piece, self._ready_count = ready, piece, len(ready)
         return self.ready.pop()
@@ -293,8 +280,7 @@ class FetchHandler:
         What is taken refers to fetched data, whose memory is reported as free: copy it before that matters.
 
         Args:
-            max_records: of all slices together.
-            max_bytes: the same.
+            max_records, max_bytes: of all slices together.
             at_least_one: take the first record also if it is larger.
 
         Raises:
@@ -317,10 +303,19 @@ class FetchHandler:
                 raise
         return slices
 
+    def _rows(self, piece: Piece, count: int) -> list[ConsumerRecord]:
+        """The next records of a piece, at least one; none counts as handed out yet."""
+        rows = piece.peek_rows(count)
+        if self._deserialize is not None:
+            rows, error = self._deserialize(rows)
+            if error is not None and not rows:
+                self._pieces.set_back(piece.partition)
+                raise error
+        return rows
+
     def _first(self) -> Piece | None:
         """The piece whose records are next, ready to be taken; what is used up is removed on the way."""
-        while self._pieces:
-            piece = self._pieces[0]
+        while (piece := self._pieces.first) is not None:
             held = self._held[piece.partition]
             before = piece.position
             if not piece.is_begun:
@@ -328,20 +323,32 @@ class FetchHandler:
                 if held.position not in (None, before):
                     # Its offset did not exist: auto.offset.reset has sent it elsewhere, back perhaps.
                     self._move(piece.partition, before, -1)
-            try:
-                has_rows = piece.load(check_crcs=self._check_crcs, allocate=self.allocate)
-            except CorruptRecordError as error:
-                self._set_back(piece.partition)
-                raise CorruptRecordError(
-                    f"{piece.partition} cannot be read at offset {piece.position}: {error}; seek behind it to go on"
-                ) from error
-            finally:
-                if piece.position != before:
-                    self._move(piece.partition, piece.position, piece.leader_epoch)
-            if has_rows:
+            damage = piece.load(check_crcs=self._check_crcs, allocate=self.allocate)
+            if piece.position != before:
+                self._move(piece.partition, piece.position, piece.leader_epoch)
+            if damage is not None:
+                self._meet(piece.partition, damage)
+            elif piece.is_used_up:
+                self._finish(piece)
+            else:
                 return piece
-            self._finish(piece)
         return None
+
+    def _meet(self, partition: TopicPartition, damage: CorruptRecordError) -> None:
+        """Raise it, or read anew from behind it: what has been fetched behind it may not be what it seems."""
+        assert damage.next_offset is not None, "a piece says where to go on"
+        if not self._skips_corrupt:
+            self._pieces.set_back(partition)
+            raise damage
+        self._move(partition, damage.next_offset, -1)
+        self._held[partition].fence = self._given_way[partition] = self._new_fence()
+        self._drop_outdated()
+        self._skipped.append(damage)
+
+    def skipped(self) -> list[CorruptRecordError]:
+        """What was skipped since the last call."""
+        skipped, self._skipped = self._skipped, []
+        return skipped
 
     def _advanced(self, piece: Piece) -> None:
         self._move(piece.partition, piece.position, piece.leader_epoch)
@@ -349,15 +356,11 @@ class FetchHandler:
             self._finish(piece)
 
     def _finish(self, piece: Piece) -> None:
-        self._pieces.remove(piece)
+        self._pieces.remove_first()
         self._release(piece)
         position = self._held[piece.partition].position
         if position is None or position < piece.next_offset:
             self._move(piece.partition, piece.next_offset, piece.leader_epoch)
-
-    def _set_back(self, partition: TopicPartition) -> None:
-        """Others come first: what cannot be read of one partition is in nobody's way."""
-        self._pieces = deque(sorted(self._pieces, key=lambda piece: piece.partition == partition))
 
     def _settle(self) -> None:
         """Count what `take_one` has handed out, and forget what it was about to."""
@@ -379,16 +382,12 @@ class FetchHandler:
         self._moved[partition] = position
 
     def _drop_outdated(self) -> None:
-        self._pieces = deque(self._still_wanted(self._pieces))
-        self._waiting = deque(self._still_wanted(self._waiting))
+        for piece in self._pieces.drop(self._is_current):
+            self._release(piece)
 
-    def _still_wanted(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        for piece in pieces:
-            held = self._held.get(piece.partition)
-            if held is not None and held.fence == piece.fence:
-                yield piece
-            else:
-                self._release(piece)
+    def _is_current(self, piece: Piece) -> bool:
+        held = self._held.get(piece.partition)
+        return held is not None and held.fence == piece.fence
 
     def _release(self, data: Piece | Chunk) -> None:
         if data.size_bytes:

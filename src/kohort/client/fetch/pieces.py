@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final, NamedTuple
 
 from kohort.client.consumer.core.exchange import Chunk, Fence
 from kohort.client.records import ConsumerRecord
+from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
 from kohort.records.arrays import Allocate
+from kohort.records.header import HEADER, HEADER_SIZE, MAGIC, BatchHeader
 from kohort.records.layout import HEADERS, KEY, SPAN_WIDTH
 from kohort.records.rows import build_rows
 from kohort.records.scan import ScannedRecords, scan_batches
@@ -74,35 +76,26 @@ class Piece:
         """Whether nothing is left to be handed out."""
         return self._scanned is None and not self._parts
 
-    def load(self, *, check_crcs: bool, allocate: Allocate) -> bool:
-        """Have rows ready; `False` if none is left.
-
-        Raises:
-            CorruptRecordError: the batch at the position is damaged.
-        """
-        while self._scanned is None:
-            if not self._parts:
-                return False
-            scanned = scan_batches(
-                self._parts[0],
-                start_offset=self.position,
-                max_total_bytes=_STEP_BYTES,
-                check_crcs=check_crcs,
-                allocate=allocate,
-            )
+    def load(self, *, check_crcs: bool, allocate: Allocate) -> CorruptRecordError | None:
+        """Have rows ready, or be used up; returns what is wrong if the batch at the position is damaged."""
+        while self._scanned is None and self._parts:
+            try:
+                scanned = scan_batches(
+                    self._parts[0],
+                    start_offset=self.position,
+                    max_total_bytes=_STEP_BYTES,
+                    check_crcs=check_crcs,
+                    allocate=allocate,
+                )
+            except CorruptRecordError as error:
+                return self._locate(error)
             self._scanned, self._row = scanned, 0
             if len(scanned) == 0:
                 self._end_scan(scanned)
-        return True
-
-    def take_rows(self, count: int) -> list[ConsumerRecord]:
-        """Up to so many records, which count as handed out; `load` has said that there are some."""
-        rows = self.peek_rows(count)
-        self.advance(len(rows))
-        return rows
+        return None
 
     def peek_rows(self, count: int) -> list[ConsumerRecord]:
-        """The same, but none counts as handed out before `advance`."""
+        """Up to so many records, of which none counts as handed out before `advance`; `load` says if there are any."""
         scanned = self._scanned
         assert scanned is not None
         stop = min(self._row + count, len(scanned))
@@ -130,6 +123,33 @@ class Piece:
         elif count:
             self.position = scanned.offsets[self._row - 1] + 1
 
+    def _locate(self, error: CorruptRecordError) -> CorruptRecordError:
+        """The same error with its place in the log."""
+        behind = self._behind(error.byte)
+        located = CorruptRecordError(
+            f"{self.partition} cannot be read at offset {self.position}: {error}; seek to offset {behind} to go on",
+            partition=self.partition,
+            offset=self.position,
+            next_offset=behind,
+        )
+        located.__cause__ = error
+        return located
+
+    def _behind(self, byte: int | None) -> int:
+        """Where to go on behind the damaged batch that begins at `byte`, as far as its header can be believed."""
+        data = self._parts[0]
+        if byte is not None and len(data) - byte >= HEADER_SIZE:
+            damaged = _header_at(data, byte)
+            end = byte + damaged.size_bytes
+            if damaged.batch_length > 0 and len(data) - end >= HEADER_SIZE:
+                following = _header_at(data, end)
+                if following.magic == MAGIC and self.position < following.base_offset <= self.next_offset:
+                    return following.base_offset
+            is_plausible = damaged.last_offset_delta == damaged.record_count - 1
+            if is_plausible and self.position < damaged.next_offset <= self.next_offset:
+                return damaged.next_offset
+        return self.position + 1
+
     def _end_scan(self, scanned: ScannedRecords) -> None:
         self._scanned = None
         rest = self._parts.popleft()[scanned.consumed_bytes :]
@@ -139,7 +159,61 @@ class Piece:
         self.position = max(self.position, scanned.next_offset if self._parts else self.next_offset)
 
 
+class PieceQueue:
+    """What has arrived of all partitions, in order; that of paused ones stands aside."""
+
+    __slots__ = ("_next", "_paused")
+
+    def __init__(self) -> None:
+        self._next: deque[Piece] = deque()
+        self._paused: deque[Piece] = deque()
+
+    @property
+    def first(self) -> Piece | None:
+        """What is handed out next."""
+        return self._next[0] if self._next else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all; may be asked from any thread."""
+        return sum(piece.size_bytes for piece in (*self._next, *self._paused))
+
+    def of(self, partition: TopicPartition) -> Piece | None:
+        """The first of that partition."""
+        return next((piece for piece in (*self._next, *self._paused) if piece.partition == partition), None)
+
+    def add(self, piece: Piece, *, is_paused: bool) -> None:
+        """Behind all others."""
+        (self._paused if is_paused else self._next).append(piece)
+
+    def divide(self, paused: Container[TopicPartition]) -> None:
+        """These partitions are paused from now on, and no others."""
+        pieces = (*self._next, *self._paused)
+        self._next = deque(piece for piece in pieces if piece.partition not in paused)
+        self._paused = deque(piece for piece in pieces if piece.partition in paused)
+
+    def remove_first(self) -> None:
+        """It is used up."""
+        self._next.popleft()
+
+    def set_back(self, partition: TopicPartition) -> None:
+        """Others come first: what cannot be read of one partition is in nobody's way."""
+        self._next = deque(sorted(self._next, key=lambda piece: piece.partition == partition))
+
+    def drop(self, is_wanted: Callable[[Piece], bool]) -> list[Piece]:
+        """Forget what is not wanted any more, and return it."""
+        dropped = [piece for piece in (*self._next, *self._paused) if not is_wanted(piece)]
+        self._next = deque(filter(is_wanted, self._next))
+        self._paused = deque(filter(is_wanted, self._paused))
+        return dropped
+
+
 _UNLIMITED: Final = 1 << 62
+
+
+def _header_at(data: memoryview, byte: int) -> BatchHeader:
+    """What stands there, believable or not."""
+    return BatchHeader._make(HEADER.unpack_from(data, byte))
 
 
 def _cut(scanned: ScannedRecords, start: int, stop: int, max_bytes: int) -> tuple[int, int]:

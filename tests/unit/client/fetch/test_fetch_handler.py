@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kohort.client.consumer.core.exchange import Chunk, Fence, Watermarks, empty_chunk
+from kohort.client.consumer.deserializing import Deserializing
 from kohort.client.fetch.fetch_answers import end_of
 from kohort.client.fetch.fetch_handler import FetchHandler
-from kohort.errors import CorruptRecordError
+from kohort.errors import CorruptRecordError, DeserializationError
 from kohort.ids import TopicPartition
 from kohort.records.batch import build_batch
 from support.consumer_dialogue import batch, orders
@@ -276,7 +277,10 @@ def test_damaged_data_is_an_error_that_says_where(handler: FetchHandler) -> None
     assert offsets(handler) == [(0, 0), (0, 1), (0, 2)]
 
     for _ in range(2):
-        with pytest.raises(CorruptRecordError, match=r"orders-0 cannot be read at offset 3.*seek behind it"):
+        with pytest.raises(
+            CorruptRecordError,
+            match=r"orders-0 cannot be read at offset 3: .*; seek to offset 6 to go on",
+        ):
             handler.take(10)
 
     handler.seek(orders(0)[0], 6)
@@ -392,6 +396,128 @@ def test_what_is_compressed_is_unfolded_step_by_step(handler: FetchHandler) -> N
     found = handler.take_slices(max_records=10, max_bytes=1 << 30, at_least_one=True)
 
     assert [len(taken.scanned) for taken in found] == [1] * 5, "a second one is more than a step"
+
+
+def refuse_offsets(*refused: int) -> FetchHandler:
+    """Values are numbers here; those of some records are not."""
+
+    def number(value: bytes) -> int:
+        if int(value) in refused:
+            raise ValueError(f"no {value.decode()}")
+        return int(value)
+
+    handler = FetchHandler(deserialize=Deserializing(None, number).read)
+    handler.hold(orders(0, 1))
+    return handler
+
+
+def test_records_are_deserialized_when_they_are_handed_out() -> None:
+    """However they are asked for; columns stay bytes."""
+    handler = refuse_offsets()
+    handler.add(chunk(handler, 0, batch(0, 5), offset=0))
+
+    first, second = handler.take(2)
+    third = handler.take_one()
+
+    assert [first.value, second.value] == [0, 1]
+    assert third is not None
+    assert (third.offset, third.value) == (2, 2)
+    assert slices(handler) == [(orders(0)[0], [3, 4])]
+
+
+@pytest.mark.parametrize("is_one_by_one", [False, True])
+def test_record_that_a_deserializer_refuses_stays_where_it_is(is_one_by_one: bool) -> None:
+    """Those in front of it come first; then the error says where it is, again and again; a seek goes on behind it."""
+    handler = refuse_offsets(2)
+    partition = orders(0)[0]
+    handler.add(chunk(handler, 0, batch(0, 5), offset=0))
+    if is_one_by_one:
+        assert [one(handler), one(handler)] == [(0, 0), (0, 1)]
+    else:
+        assert offsets(handler) == [(0, 0), (0, 1)]
+
+    handler.add(chunk(handler, 1, batch(3, 1), offset=3))
+    for _ in range(2):
+        with pytest.raises(DeserializationError, match=r"orders-0, offset 2, cannot be read: .*no 2") as why:
+            while True:
+                assert handler.take_one() if is_one_by_one else handler.take(10), "the other partition goes on"
+    assert (why.value.partition, why.value.offset) == (0, 2)
+    assert handler.positions() == {partition: 2, orders(1)[0]: 4}
+
+    handler.seek(partition, 3)
+    handler.add(chunk(handler, 0, batch(0, 5), offset=3))
+    assert offsets(handler) == [(0, 3), (0, 4)]
+
+
+class Log:
+    """Five batches of three records; one of them has a damaged byte, wherever it may be."""
+
+    def __init__(self, damaged: int, byte: int, bits: int) -> None:
+        self.batches = [bytearray(batch(3 * number, 3)) for number in range(5)]
+        covered = range(21, len(self.batches[damaged]))
+        self.batches[damaged][covered[byte % len(covered)]] ^= bits
+
+    def fetch(self, handler: FetchHandler, offset: int) -> bool:
+        """As a broker answers: from the batch on that holds the offset; whether there was a whole batch."""
+        records = b"".join(self.batches[offset // 3 :])
+        end = end_of(memoryview(records))
+        if end is None or end.next_offset <= offset:
+            return False
+        handler.add(chunk(handler, 0, records[: end.size_bytes], offset=offset))
+        return True
+
+
+@given(
+    damaged=st.integers(0, 4),
+    byte=st.integers(0, 60),
+    bits=st.integers(1, 255),
+    skips=st.booleans(),
+    limit=st.integers(1, 9),
+)
+@settings(max_examples=300)
+def test_damage_costs_no_more_than_its_batch(damaged: int, byte: int, bits: int, skips: bool, limit: int) -> None:
+    """Every byte that the checksum covers; who seeks to where the error says gets what who skips gets."""
+    log, partition = Log(damaged, byte, bits), orders(0)[0]
+    handler = FetchHandler(skips_corrupt=skips)
+    handler.hold([partition])
+    handler.seek(partition, 0)
+    seen, places = [], []
+    while (position := handler.position(partition)) is not None and position < 15:
+        try:
+            if not handler.has_data:
+                assert log.fetch(handler, position)
+            seen += [record.offset for record in handler.take(limit)]
+        except CorruptRecordError as error:
+            assert not skips
+            assert error.next_offset is not None
+            handler.seek(partition, error.next_offset)
+            places.append((error.partition, error.offset, error.next_offset))
+        handler.given_way()
+        places += [(error.partition, error.offset, error.next_offset) for error in handler.skipped()]
+
+    lost = range(3 * damaged, 3 * damaged + 3)
+    assert seen == [offset for offset in range(15) if offset not in lost]
+    assert places[0][:2] == (partition, lost.start)
+    assert places[-1][2] == lost.stop
+
+
+def test_what_is_skipped_is_read_anew_from_behind_it() -> None:
+    """on.corrupt.records=skip: what was fetched behind the damage may not be what it seems."""
+    handler, partition = FetchHandler(skips_corrupt=True), orders(0)[0]
+    handler.hold([partition])
+    log = Log(1, 70, 255)
+    log.fetch(handler, 0)
+    old = handler.starts([partition])[partition].fence
+
+    assert offsets(handler) == [(0, 0), (0, 1), (0, 2)]
+    start = handler.given_way()[partition]
+    (skipped,) = handler.skipped()
+
+    assert (start.offset, handler.position(partition)) == (6, 6)
+    assert start.fence != old
+    assert str(skipped).startswith("orders-0 cannot be read at offset 3: ")
+    assert handler.skipped() == []
+    assert handler.consumed().keys() == {partition}
 
 
 class Reading(RuleBasedStateMachine):
