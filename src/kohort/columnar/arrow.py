@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kohort.errors import ConfigError, CorruptRecordError
 from kohort.records.arrays import blank
@@ -161,5 +160,8 @@ def _headers(headers: HeaderColumn | None, rows: int) -> pa.Array:
         names = pa.array(texts, pa.string())
     pairs = pa.StructArray.from_arrays([names, _binary(headers.values, pa.binary())], fields=list(_HEADER_TYPE))
     bounds = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(headers.row_offsets)])
+    # Takes longer to load than all else here, and is needed where there are headers only.
+    import pyarrow.compute as pc
+
     has_none = pc.equal(bounds.slice(0, rows), bounds.slice(1))
     return pa.ListArray.from_arrays(bounds, pairs, type=kind, mask=has_none)
