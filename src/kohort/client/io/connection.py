@@ -38,8 +38,9 @@ from kohort.wire.schema import Message, schema_of
 
 _LENGTH: Final = Struct(">i")
 _SCRATCH_BYTES: Final = 128 * 1024
-#: Buffers of large answers that are kept to be used again.
-_POOL_BYTES: Final = 96 * 1024 * 1024
+#: Buffers of large answers that are kept to be used again, by all connections of a client together: as much as a
+#: consumer holds by default.
+POOL_BYTES: Final = 64 * 1024 * 1024
 #: Longest answer to ApiVersions, the first on every connection; what other protocols send reads as more.
 _FIRST_ANSWER_LIMIT_BYTES: Final = 1024 * 1024
 #: The version of ApiVersions that every broker since 2.4 reads; older ones refuse it in version 0.
@@ -110,7 +111,7 @@ class FrameReceiver:
 
     __slots__ = ("_body", "_filled", "_pool", "_scratch", "_scratch_filled", "_scratch_view", "limit_bytes")
 
-    def __init__(self, *, limit_bytes: int) -> None:
+    def __init__(self, *, limit_bytes: int, pool: BodyPool | None = None) -> None:
         #: The longest frame that is given memory.
         self.limit_bytes = limit_bytes
         self._scratch = bytearray(_SCRATCH_BYTES)
@@ -119,7 +120,7 @@ class FrameReceiver:
         #: The frame that is being received in place; `None` between frames.
         self._body: memoryview | None = None
         self._filled = 0
-        self._pool = BodyPool(limit_bytes=_POOL_BYTES)
+        self._pool = BodyPool(limit_bytes=POOL_BYTES) if pool is None else pool
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the stream belong; never empty."""
@@ -180,6 +181,7 @@ class Connection(asyncio.BufferedProtocol):
     Args:
         client_id: sent with every request.
         frame_limit_bytes: longest answer that is accepted.
+        pool: memory for large answers.
         traffic: counts.
         on_ready: versions are agreed, requests may be sent.
         on_response: (token, version, message), in the order of the requests.
@@ -191,13 +193,14 @@ class Connection(asyncio.BufferedProtocol):
         *,
         client_id: str,
         frame_limit_bytes: int,
+        pool: BodyPool,
         traffic: Traffic,
         on_ready: Callable[[], None],
         on_response: Callable[[int, int, Message], None],
         on_closed: Callable[[str, list[Send]], None],
     ) -> None:
         self._client_id = client_id
-        self._receiver = FrameReceiver(limit_bytes=_FIRST_ANSWER_LIMIT_BYTES)
+        self._receiver = FrameReceiver(limit_bytes=_FIRST_ANSWER_LIMIT_BYTES, pool=pool)
         self._frame_limit_bytes = frame_limit_bytes
         self._traffic = traffic
         self._on_ready = on_ready

@@ -54,7 +54,7 @@ from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
-from kohort.client.io.connection import Connection, UnsupportedError, connect
+from kohort.client.io.connection import POOL_BYTES, BodyPool, Connection, UnsupportedError, connect
 from kohort.client.io.reach import Reach
 from kohort.client.io.tickets import Tickets
 from kohort.client.io.traffic import Traffic
@@ -130,6 +130,7 @@ class Driver(Generic[E]):
         self._settings = settings
         self._clock = clock
         self._traffic = traffic
+        self._pool = BodyPool(limit_bytes=POOL_BYTES)
         self._deliver = deliver
         self._on_stopped = on_stopped
         self._refusal = refusal
@@ -297,6 +298,7 @@ class Driver(Generic[E]):
         connection = Connection(
             client_id=self._settings.client_id,
             frame_limit_bytes=_FRAME_LIMIT_BYTES,
+            pool=self._pool,
             traffic=self._traffic,
             on_ready=lambda: self._on_ready(link),
             on_response=self._on_response,

@@ -118,10 +118,23 @@ def test_name_that_leads_nowhere_is_an_os_error_there_too(monkeypatch: pytest.Mo
     asyncio.run(open_one())
 
 
+def test_receivers_share_the_memory_of_their_pool() -> None:
+    """A client of many brokers keeps no more for later than a client of one."""
+    pool = BodyPool(limit_bytes=256 * 1024)
+    for _ in range(3):
+        receiver = FrameReceiver(limit_bytes=1 << 20, pool=pool)
+        (frame,) = feed(receiver, (200_000).to_bytes(4, "big") + bytes(200_000), [65_536])
+        assert len(frame) == 200_000
+        del frame
+
+    assert pool.held_bytes == 256 * 1024, "one buffer, used three times"
+
+
 def unused_connection() -> Connection:
     return Connection(
         client_id="test",
         frame_limit_bytes=1000,
+        pool=BodyPool(limit_bytes=1000),
         traffic=Traffic(SystemClock()),
         on_ready=lambda: None,
         on_response=lambda *_: None,
