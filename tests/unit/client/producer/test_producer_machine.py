@@ -327,6 +327,37 @@ def test_batches_behind_a_refused_one_are_not_refused_with_it() -> None:
     assert later.result(0).offset == 5
 
 
+def test_batch_that_may_be_stored_is_settled_before_numbering_begins_anew() -> None:
+    """KIP-98: under a new identity the broker would not know it again, and store it twice."""
+    dialogue = Dialogue()
+    refused, unsure = dialogue.submit(b"1"), dialogue.submit(b"2", partition=1)
+    dialogue.answer_metadata(partitions=2)
+    dialogue.answer_identity()
+    both = dialogue.next(ProduceRequest)
+    dialogue.fail(both, Failure.DISCONNECTED)
+    dialogue.answer_pending_metadata()
+    dialogue.advance(400)
+    again = dialogue.next(ProduceRequest)
+    codes = {0: ErrorCode.MESSAGE_TOO_LARGE, 1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    rows = [PartitionProduceResponse(index=index, error_code=code, base_offset=-1) for index, code in codes.items()]
+    dialogue.answer(again, ProduceResponse(responses=[TopicProduceResponse(name="orders", partition_responses=rows)]))
+    assert refused.done() and not unsure.done()
+    assert not dialogue.unanswered(InitProducerIdRequest), "the first attempt of the second batch had no answer"
+
+    dialogue.answer_pending_metadata()
+    dialogue.advance(400)
+    last = dialogue.next(ProduceRequest)
+    assert (values_of(last), sequence_of(last)) == ([b"2"], 0)
+    rows = [
+        PartitionProduceResponse(index=1, error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER, base_offset=5),
+    ]
+    dialogue.answer(last, ProduceResponse(responses=[TopicProduceResponse(name="orders", partition_responses=rows)]))
+    assert unsure.result(0).offset == 5
+    dialogue.submit(b"3")
+    dialogue.answer_identity(producer_id=8)
+    assert sequence_of(dialogue.next(ProduceRequest)) == 0
+
+
 def test_first_batch_of_a_partition_goes_alone() -> None:
     """A broker that has seen nothing of a producer would take its second batch without the first."""
     dialogue = Dialogue(batch_bytes=100)

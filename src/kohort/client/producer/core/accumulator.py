@@ -42,6 +42,7 @@ class Batch:
         "created_ms",
         "encoded",
         "end",
+        "is_unsure",
         "last_error",
         "not_before_ms",
         "partition",
@@ -64,6 +65,8 @@ class Batch:
         #: The batch as bytes once it was built; keys and values are in here only from then on.
         self.encoded: bytearray | None = None
         self.attempts = 0
+        #: It was sent and not answered: the broker may have it.
+        self.is_unsure = False
         #: Why it is sent again; `None` before the first failure.
         self.last_error: KohortError | None = None
         #: Not sent again before this instant.

@@ -315,11 +315,11 @@ class ProducerMachine:
         if self._identity.is_ready or not self._accumulator.queues or due_ms is None or due_ms > now_ms:
             return
         if self._identity.is_spoilt:
-            if not self._sender.is_idle:
+            if not self._sender.is_settled:
                 return
             for batch in self._accumulator.batches():
                 # Under the new identity every batch is a new one.
-                batch.sequence = None
+                batch.sequence, batch.is_unsure = None, False
         self._identity_due_ms = None
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1

@@ -109,10 +109,18 @@ class Sender:
     def send_ready(self, now_ms: int) -> None:
         """Fill requests as long as brokers take them."""
         self._pausing = [batch for batch in self._pausing if batch.not_before_ms > now_ms]
-        if not self._identity.is_ready:
+        if not self._identity.is_ready and not self._identity.is_spoilt:
             return
         while self._send_round(now_ms):
             pass
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known of every batch that has no end that the broker has not got it.
+
+        It is if that is known of the first of each partition: none is taken before the one ahead of it.
+        """
+        return self.is_idle and not any(queue[0].is_unsure for queue in self._accumulator.queues.values())
 
     def _send_round(self, now_ms: int) -> bool:
         """At most one request to each leader; whether anything was sent."""
@@ -141,6 +149,9 @@ class Sender:
 
     def _may_go(self, batch: Batch) -> bool:
         is_first = self._accumulator.queues[batch.partition][0] is batch
+        if self._identity.is_spoilt:
+            # Under the identity that ends it is only asked for what the broker may have already.
+            return is_first and batch.is_unsure
         return is_first or self._identity.may_pipeline(batch.partition)
 
     def _send(self, leader: Endpoint, batches: Sequence[Batch]) -> None:
@@ -208,6 +219,7 @@ class Sender:
         for batch in batches:
             outcome = outcomes.get(batch.partition)
             if outcome is None:
+                batch.is_unsure = True
                 self._try_again(batch, KohortError(f"the broker's answer left out {batch.partition}"), now_ms)
             else:
                 self._on_outcome(batch, outcome, now_ms)
@@ -228,6 +240,7 @@ class Sender:
             return
         self._cluster.refresh(now_ms)
         for batch in batches:
+            batch.is_unsure |= answer.failure in (Failure.DISCONNECTED, Failure.TIMED_OUT)
             self._try_again(
                 batch, KohortTimeoutError(f"{batch.partition} was not acknowledged: {answer.detail}"), now_ms
             )
@@ -245,6 +258,8 @@ class Sender:
         elif code in _TOO_LARGE and len(batch.records) > 1:
             self._cut(batch, error)
         elif code in _GAPS and self._is_behind_another(batch):
+            # Had the broker got it, it would have said so.
+            batch.is_unsure = False
             self._try_again(batch, error, now_ms)
         elif code.retriable and code is not ErrorCode.MESSAGE_TOO_LARGE:
             if code.invalidates_metadata:
