@@ -51,6 +51,8 @@ class _Query:
     looked_at_generation: int | None = None
     attempts: int = 0
     is_over: bool = False
+    #: `then` is told of what is found although something is missing.
+    in_parts: bool = False
 
 
 class OffsetQueries:
@@ -63,10 +65,34 @@ class OffsetQueries:
         self._retry = retry
         self._queries: list[_Query] = []
 
-    def ask(self, timestamps: Mapping[TopicPartition, int], then: Then, *, deadline_ms: int, now_ms: int) -> None:
-        """Find an offset for each partition; `then(result, now_ms)` follows."""
-        query = _Query(open=dict(timestamps), then=then, started_ms=now_ms, deadline_ms=deadline_ms, due_ms=now_ms)
-        self._queries.append(query)
+    def ask(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        then: Then,
+        *,
+        deadline_ms: int,
+        now_ms: int,
+        in_parts: bool = False,
+    ) -> None:
+        """Find an offset for each partition; `then(result, now_ms)` follows.
+
+        Args:
+            timestamps: partition -> what to look for.
+            then: told once, or with `in_parts` whenever something is found: nobody waits for the leaders of others.
+            deadline_ms: what is not found by then ends in an error.
+            now_ms: the driver's time.
+            in_parts: see `then`; an error is about what is still missing.
+        """
+        self._queries.append(
+            _Query(
+                open=dict(timestamps),
+                then=then,
+                started_ms=now_ms,
+                deadline_ms=deadline_ms,
+                due_ms=now_ms,
+                in_parts=in_parts,
+            )
+        )
 
     def topics(self) -> set[str]:
         """The topics that open queries are about."""
@@ -170,6 +196,9 @@ class OffsetQueries:
                 self._on_partition(query, TopicPartition(topic.name, found.partition_index), found, now_ms)
         if not query.open:
             self._end(query, query.found, now_ms)
+        elif query.in_parts and query.found:
+            partial, query.found = query.found, {}
+            query.then(partial, now_ms)
 
     def _on_partition(
         self, query: _Query, partition: TopicPartition, found: ListOffsetsPartitionResponse, now_ms: int
@@ -181,8 +210,8 @@ class OffsetQueries:
             del query.open[partition]
             query.found[partition] = (found.offset, found.timestamp) if found.offset >= 0 else None
         elif code.retriable:
-            if code.invalidates_metadata:
-                self._cluster.refresh(now_ms)
+            # As Kafka's client: a leader epoch that the broker does not know is one of a topic that is gone, perhaps.
+            self._cluster.refresh(now_ms)
             self._pause(query, now_ms)
         else:
             self._end(query, BrokerError(code, during=f"asking for the offsets of {partition}"), now_ms)

@@ -32,6 +32,7 @@ from kohort.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kohort.wire.messages.metadata import MetadataRequest
 from support.consumer_dialogue import ConsumerDialogue, batch, orders
 
 FIRST, SECOND = orders(0, 1)
@@ -266,3 +267,28 @@ def test_epoch_of_the_last_batch_comes_with_the_data(consumer: ConsumerDialogue)
     consumer.serve({0: bytes(records)})
 
     assert [each.leader_epoch for each in consumer.chunks()] == [7]
+
+
+def test_beginning_of_one_partition_does_not_wait_for_the_leader_of_another() -> None:
+    """Law: a partition that is ready is asked for, whatever other partitions and brokers do with theirs."""
+    consumer = ConsumerDialogue()
+    consumer.leaders = {SECOND: 9}
+    consumer.take(PartitionsAssigned(starts={each: Start(fence=consumer.new_fence()) for each in (FIRST, SECOND)}))
+    consumer.advance(500)
+
+    assert consumer.fetching() == {FIRST: 0}
+
+
+def test_leader_epoch_that_the_broker_does_not_know_is_looked_up_again() -> None:
+    """Kafka's OffsetFetcher: every error that passes asks for metadata; the topic may have been made anew."""
+    consumer = ConsumerDialogue()
+    consumer.by_hand |= {ListOffsetsRequest, MetadataRequest}
+    consumer.take(PartitionsAssigned(starts={FIRST: Start(fence=consumer.new_fence())}))
+    consumer.settle()
+    consumer.answer(consumer.expect(MetadataRequest), consumer.metadata(consumer.expect(MetadataRequest)))
+    row = ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH)
+    answer = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="orders", partitions=[row])])
+    consumer.answer(consumer.expect(ListOffsetsRequest), answer)
+    consumer.advance(1_000)
+
+    assert consumer.find(MetadataRequest)

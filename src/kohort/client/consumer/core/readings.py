@@ -304,10 +304,12 @@ class Readings:
     def _look_up(self, readings: list[Reading], now_ms: int) -> None:
         for reading in readings:
             reading.is_asked = True
+        open_ = {reading.partition: reading for reading in readings}
 
         def then(result: Result, now_ms: int) -> None:
             begun: dict[TopicPartition, int] = {}
-            for reading in self._still_wanted(readings):
+            ended = list(open_) if isinstance(result, KohortError) else list(result)
+            for reading in self._still_wanted([open_.pop(each) for each in ended]):
                 if isinstance(result, KohortError):
                     self._on_error(reading, result)
                 elif not self._begin(reading, result[reading.partition]):
@@ -318,7 +320,7 @@ class Readings:
 
         reset = EARLIEST if self._reset == "earliest" else LATEST
         wanted = {each.partition: reset if each.timestamp is None else each.timestamp for each in readings}
-        self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms)
+        self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms, in_parts=True)
 
     def _begin(self, reading: Reading, found: Found) -> bool:
         """Start where the answer says; whether the application has sent it there, or has to hear of it."""
