@@ -84,8 +84,10 @@ class InLoop(Host[E]):
         ended = asyncio.Event()
         ticket.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
         if not ticket.done():
+            # Not wait_for: before Python 3.12 it forgets a cancellation that comes together with the end.
             with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await ended.wait()
         if not ticket.done():
             raise KohortTimeoutError(f"the call did not finish within {timeout:g} s")
         return ticket.result()
@@ -100,7 +102,8 @@ class InLoop(Host[E]):
         """Wait until it has ended by itself, and nothing of it is open; whether it has."""
         if self.is_running:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await self._ended.wait()
         if self.is_running:
             return False
         if self._last_round is not None:

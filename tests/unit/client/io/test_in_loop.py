@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -306,3 +307,22 @@ def test_loop_that_is_gone_is_told() -> None:
     assert sending.host.retire(1.0) is None
     with pytest.warns(ResourceWarning, match="a producer was not closed"):
         sending.host.warn_unclosed()
+
+
+def test_wait_that_is_cancelled_when_its_ticket_ends_is_cancelled(address: str) -> None:
+    """Before Python 3.12 `asyncio.wait_for` forgets the one for the other, and whoever cancels waits for ever."""
+
+    async def run() -> None:
+        host = admin_host(address)
+        await ask(host)
+        ticket: Future[object] = Future()
+        task = asyncio.get_running_loop().create_task(host.wait(ticket, HOUR_S))
+        await asyncio.sleep(0)
+        ticket.set_result(None)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await end(host)
+
+    asyncio.run(run())
