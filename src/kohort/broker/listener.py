@@ -48,18 +48,18 @@ class Listener:
         self._sweep.stop()
         if self._server is not None:
             self._server.close()
-        for connection in list(self._context.connections):
+        for connection in self._in_order():
             connection.finish()
 
     def abort(self) -> None:
         """Close at once, as a crash would."""
         self.finish()
-        for connection in list(self._context.connections):
+        for connection in self._in_order():
             connection.abort()
 
     def close_connections(self) -> None:
         """Write what is ready and close; what is unanswered stays so."""
-        for connection in list(self._context.connections):
+        for connection in self._in_order():
             connection.close()
 
     async def wait_closed(self) -> None:
@@ -69,5 +69,8 @@ class Listener:
         if context.connections:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(context.all_closed.wait(), CLOSE_TIMEOUT_SECONDS)
-        for connection in list(context.connections):
+        for connection in self._in_order():
             connection.abort()
+
+    def _in_order(self) -> list[Connection]:
+        return sorted(self._context.connections, key=lambda connection: connection.number)

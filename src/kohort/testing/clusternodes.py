@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
@@ -209,7 +209,7 @@ class ClusterNode:
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one."""
         settings = replace(self._settings, host=host, port=port)
-        listening = listen_on(settings)
+        listening = self.brokers.listen(settings)
         leadership = NodeLeadership(self, settings)
         shared = self.brokers.shared
         context = BrokerContext(
@@ -253,7 +253,16 @@ class ClusterNode:
 class Brokers:
     """The brokers of one cluster over what they share."""
 
-    def __init__(self, shared: BrokerContext, runtime: Runtime, settings: Sequence[BrokerSettings]) -> None:
+    def __init__(
+        self,
+        shared: BrokerContext,
+        runtime: Runtime,
+        settings: Sequence[BrokerSettings],
+        *,
+        listen: Callable[[BrokerSettings], Any] = listen_on,
+    ) -> None:
+        """`listen`: opens a listening socket, or what a simulated loop takes for one."""
+        self.listen: Final = listen
         self.shared: Final = shared
         self.runtime: Final = runtime
         self.leaders: Final = Leaders([each.node_id for each in settings])

@@ -1,0 +1,293 @@
+"""A network between whole programs: streams of bytes with delay, loss and silence.
+
+What is lost on TCP is a connection: both ends learn of it at once, a little later, or only by their own timeouts. What
+was sent before an end closed arrives all the same, so that a broker may carry out what its client has given up.
+
+Laws: each direction of a connection keeps its order and delivers each byte once; nothing is delivered behind a break.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from typing import Any, Final
+
+from kohort.testing.network import GOOD, NetworkQuality
+
+#: Who opens connections in the present task.
+PROGRAM: ContextVar[str] = ContextVar("PROGRAM", default="?")
+#: How long a connection attempt to nowhere hangs, s: longer than any client waits.
+NOWHERE_S: Final = 3_600.0
+
+#: Between two messages of one direction, s.
+TICK_S: Final = 1e-6
+
+Address = tuple[str, int]
+
+
+class Listening:
+    """Stands for a listening socket."""
+
+    def __init__(self, internet: Internet, address: Address, name: str) -> None:
+        self._internet = internet
+        self._address = address
+        #: Of the program that listens.
+        self.name = name
+        self.factory: Callable[[], Any] | None = None
+        self.context: Context | None = None
+
+    def getsockname(self) -> Address:
+        """Where it listens."""
+        return self._address
+
+    def close(self) -> None:
+        """Accept nothing any more."""
+        if self._internet.listening.get(self._address) is self:
+            del self._internet.listening[self._address]
+
+
+class _Socket:
+    """What a transport has below it."""
+
+    def setsockopt(self, *_: object) -> None:
+        """Nothing to set."""
+
+
+class End(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(self, wire: Wire, name: str, context: Context, here: Address, there: Address) -> None:
+        super().__init__({"socket": _Socket(), "sockname": here, "peername": there})
+        self.wire: Final = wire
+        #: The program at this end.
+        self.name: Final = name
+        self.context: Final = context
+        self.other: End
+        self.protocol: Any = None
+        #: What has arrived while nobody reads.
+        self._arrived: deque[bytes | None] = deque()
+        self._is_reading = True
+        self._is_closed = False
+        #: When the latest of what was sent from here arrives, s.
+        self.last_s = 0.0
+
+    def write(self, data: Any) -> None:
+        """Send."""
+        if not self._is_closed and len(data):
+            self.wire.carry(self, bytes(data))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        """Send all of it in one piece."""
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        """What was sent arrives yet."""
+        self._end(None)
+
+    def abort(self) -> None:
+        """The same for who calls it."""
+        self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.wire.carry(self, None)
+            self.call_soon(self.protocol.connection_lost, error)
+
+    def is_closing(self) -> bool:
+        """Whether it was closed here."""
+        return self._is_closed
+
+    def pause_reading(self) -> None:
+        """Keep what arrives."""
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        """Hand out what was kept."""
+        if not self._is_reading:
+            self._is_reading = True
+            self.call_soon(self._hand_out)
+
+    def is_reading(self) -> bool:
+        """Whether what arrives is handed out."""
+        return self._is_reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """This network takes everything."""
+
+    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call something in the context of this end's program."""
+        self.wire.internet.loop.call_soon(function, *arguments, context=self.context)
+
+    def arrive(self, data: bytes | None) -> None:
+        """Bytes, or the end of the stream."""
+        self._arrived.append(data)
+        self._hand_out()
+
+    def break_off(self) -> None:
+        """The connection is known to be gone."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.call_soon(self.protocol.connection_lost, ConnectionResetError(104, "Connection reset by peer"))
+
+    def _hand_out(self) -> None:
+        while self._arrived and self._is_reading and not self._is_closed:
+            data = self._arrived.popleft()
+            if data is None:
+                self._is_closed = True
+                self.protocol.connection_lost(None)
+                return
+            view = memoryview(data)
+            while view and not self._is_closed:
+                space = self.protocol.get_buffer(-1)
+                count = min(len(space), len(view))
+                space[:count] = view[:count]
+                view = view[count:]
+                self.protocol.buffer_updated(count)
+                if not self._is_reading and view:
+                    self._arrived.appendleft(bytes(view))
+                    return
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, internet: Internet) -> None:
+        self.internet: Final = internet
+        self.is_whole = True
+        #: It swallows everything, and neither end knows.
+        self.is_silent = False
+        self.ends: tuple[End, End]
+
+    def carry(self, sender: End, data: bytes | None) -> None:
+        """Let bytes, or the end of the stream, arrive at the other end."""
+        internet = self.internet
+        if not self.is_whole or self.is_silent or internet.is_lost(self):
+            return
+        loop = internet.loop
+        # Later than what was sent before: the loop's heap does not keep the order of one instant.
+        earliest_s = max(sender.last_s + TICK_S, *map(internet.awake_at_s, self.ends))
+        arrival_s = max(loop.time() + internet.draw_delay_s(), earliest_s)
+        sender.last_s = arrival_s
+        loop.call_at(arrival_s, self._arrive, sender.other, data, context=sender.other.context)
+
+    def _arrive(self, receiver: End, data: bytes | None) -> None:
+        if self.is_whole and not self.is_silent:
+            receiver.arrive(data)
+
+    def cut(self) -> None:
+        """Break it; each end is told after a while."""
+        if self.is_whole:
+            self.is_whole = False
+            for end in self.ends:
+                self.internet.loop.call_later(self.internet.random.randint(0, 200) / 1000, end.break_off)
+
+
+class Internet:
+    """Every connection of a world."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, random: Random) -> None:
+        self.loop: Final = loop
+        self.random: Final = random
+        self.quality: NetworkQuality = GOOD
+        self.listening: Final[dict[Address, Listening]] = {}
+        self.wires: list[Wire] = []
+        #: Programs that reach nobody.
+        self._cut_off: Final[set[str]] = set()
+        #: Program -> when it goes on, s: it stands still, as after SIGSTOP.
+        self._stalled: Final[dict[str, float]] = {}
+        self._last_port = 40_000
+
+    def bind(self, host: str, port: int, name: str) -> Listening:
+        """A place to listen at; port 0 takes a free one."""
+        if port == 0:
+            self._last_port += 1
+            port = self._last_port
+        if (host, port) in self.listening:
+            raise OSError(98, "Address already in use")
+        found = self.listening[host, port] = Listening(self, (host, port), name)
+        return found
+
+    def listen(self, factory: Callable[[], Any], listening: Listening) -> Listening:
+        """Accept connections from now on."""
+        listening.factory, listening.context = factory, copy_context()
+        return listening
+
+    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[End, Any]:
+        """Open a connection from the present program."""
+        name, context = PROGRAM.get(), copy_context()
+        await asyncio.sleep(self.draw_delay_s() * 2)
+        if name in self._cut_off:
+            await asyncio.sleep(NOWHERE_S)
+        there = self.listening.get((host, port))
+        if there is None or there.factory is None or there.context is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        self._last_port += 1
+        here = ("127.0.0.1", self._last_port)
+        wire = Wire(self)
+        near = End(wire, name, context, here, (host, port))
+        far = End(wire, there.name, there.context.copy(), (host, port), here)
+        near.other, far.other = far, near
+        wire.ends = near, far
+        self.wires = [each for each in self.wires if each.is_whole]
+        self.wires.append(wire)
+        far.protocol = far.context.run(there.factory)
+        far.context.run(far.protocol.connection_made, far)
+        near.protocol = factory()
+        near.protocol.connection_made(near)
+        return near, near.protocol
+
+    def of(self, name: str) -> list[Wire]:
+        """The open connections of a program."""
+        return [wire for wire in self.wires if wire.is_whole and name in (wire.ends[0].name, wire.ends[1].name)]
+
+    def cut_off(self, name: str) -> None:
+        """From now on this program reaches nobody; its connections go silent."""
+        self._cut_off.add(name)
+        for wire in self.of(name):
+            wire.is_silent = True
+
+    def restore(self, name: str) -> None:
+        """It may connect again; what went silent is reset."""
+        self._cut_off.discard(name)
+        for wire in self.of(name):
+            if wire.is_silent:
+                wire.cut()
+
+    def stall(self, name: str, seconds: float) -> None:
+        """A program stands still: what is sent to it or by it takes so much longer."""
+        self._stalled[name] = self.loop.time() + seconds
+
+    def heal(self) -> None:
+        """From now on everything arrives."""
+        self.quality = GOOD
+        self._stalled.clear()
+        for name in sorted(self._cut_off):
+            self.restore(name)
+        for wire in self.wires:
+            if wire.is_silent:
+                wire.cut()
+
+    def awake_at_s(self, end: End) -> float:
+        """When the program at an end goes on."""
+        return self._stalled.get(end.name, 0.0)
+
+    def is_lost(self, wire: Wire) -> bool:
+        """Whether the next message kills its connection."""
+        if not self.quality.loss or self.random.random() >= self.quality.loss:
+            return False
+        if self.random.random() < 0.5:
+            wire.is_silent = True
+        else:
+            wire.cut()
+        return True
+
+    def draw_delay_s(self) -> float:
+        """How long the next message takes."""
+        quality = self.quality
+        if quality.long_delay_chance and self.random.random() < quality.long_delay_chance:
+            return self.random.randint(quality.usual_delay_ms, quality.long_delay_ms) / 1000
+        return self.random.randint(1, quality.usual_delay_ms) / 1000

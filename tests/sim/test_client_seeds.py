@@ -1,0 +1,89 @@
+"""500 worlds of real consumers, producers and brokers, and every law holds. One again: make seed-clients SEED=n."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from kohort.testing.clients.client_world import ClientWorld
+from kohort.testing.clients.seed import main, run_seeds
+
+SEEDS = 500
+SEEDS_PER_TEST = 25
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Iterator[dict[int, Future[list[tuple[int, str | None]]]]]:
+    """First seed of each test -> what comes of its seeds, which every core of the machine works at."""
+    # The order of sets of strings is a part of a world.
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = "0"
+    pool = ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"))
+    seeds = [range(first, first + SEEDS_PER_TEST) for first in range(0, SEEDS, SEEDS_PER_TEST)]
+    try:
+        yield {each.start: pool.submit(run_seeds, each) for each in seeds}
+    finally:
+        pool.shutdown(cancel_futures=True)
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_every_law_holds(first: int, outcomes: dict[int, Future[list[tuple[int, str | None]]]]) -> None:
+    """A failure says which seed it was and tells the story."""
+    told = outcomes[first].result()
+    assert [seed for seed, _ in told] == list(range(first, first + SEEDS_PER_TEST))
+    for seed, broken in told:
+        assert broken is None, f"make seed-clients SEED={seed}: {broken}"
+
+
+def test_worlds_are_worth_their_time() -> None:
+    """The seeds see everything go wrong that can, in both protocols, and much is read all the same."""
+    told: list[str] = []
+    protocols: set[str] = set()
+    handed_out = 0
+    for seed in range(20):
+        world = ClientWorld(seed)
+        handed_out += world.run().handed_out
+        protocols |= {party.protocol for party in world.plan.parties}
+        told += world.story.of(last=len(world.story))
+    assert protocols == {"consumer", "classic"}
+    assert handed_out > 20 * 200
+    words = ("assigned", "revoked", "lost", "closes", "crashes", "stops polling", "raised", "leads", "coordinates")
+    for word in (
+        *words,
+        "stops, and",
+        "dies",
+        "is back",
+        "stands still",
+        "breaks",
+        "reaches nobody",
+        "grows",
+        "deleted",
+    ):
+        assert any(word in row for row in told), f"no story has {word!r}"
+
+
+def test_a_seed_tells_the_same_story_again() -> None:
+    """Nothing depends on addresses, threads or time."""
+    stories = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-m", "kohort.testing.clients.seed", "3", "--verbose"]
+        finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        stories.append(finished.stdout)
+    assert stories[0] == stories[1]
+    assert "every law held" in stories[0]
+
+
+def test_command_line_runs_many(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["5", "--count", "2"]) == 0
+    assert capsys.readouterr().out.count("every law held") == 2
