@@ -102,7 +102,7 @@ class ConsumerSide:
             self._handler,
             self._deliveries,
             self._progress,
-            self._host.post,
+            self._answer,
             commits=self._settings.enable_auto_commit,
         )
         self._topics: tuple[str, ...] = ()
@@ -255,6 +255,11 @@ class ConsumerSide:
                 yield from self._finish_steps(seconds, with_progress)
             finally:
                 self._turn.give_back()
+
+    def _answer(self, event: ConsumerEvent) -> None:
+        """Tell of a callback; a machine that has ended meanwhile, as `close` wants it to, waits for none."""
+        if self._host.is_running:
+            self._host.post(event)
 
     # -- telling the background -------------------------------------------------------------------------------------
 

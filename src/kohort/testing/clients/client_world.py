@@ -4,10 +4,7 @@ A run is: brokers and applications start; for a while things go wrong; then ever
 to be read, by every group, within bounded time; then records have to arrive at once, whatever else is paused or idle;
 then everybody closes, and nothing may be left open.
 
-Laws, beside those of `ledger`, `reader` and `writer`:
-- `EverythingIsRead`: once nothing goes wrong any more each group reads all that is there.
-- `NobodyStarves`: then a partition that is not paused is read as soon as its broker can answer, whatever other
-  partitions, brokers and applications do with theirs.
+Laws, beside those of `ledger`, `reader`, `writer` and `aftermath`:
 - `BufferWithinLimit`: what is fetched ahead stays within fetch.buffer.bytes, but for one batch a fetch; and when all of
   it has been handed out nothing is counted any more.
 - `NothingIsLeft`: after its close a client has no connection and no task.
@@ -28,9 +25,10 @@ from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.records.columns import decode_columns
 from kohort.storage.partition import PartitionLog
+from kohort.testing.clients.aftermath import LOOK_EVERY_S, Aftermath
 from kohort.testing.clients.ledger import GroupLedger, LawBroken
 from kohort.testing.clients.mishaps import Mishaps
-from kohort.testing.clients.plan import FLEETING, Plan, draw_plan
+from kohort.testing.clients.plan import Plan, draw_plan
 from kohort.testing.clients.reader import Reader
 from kohort.testing.clients.virtual_loop import Standstill, VirtualLoop, run_virtually
 from kohort.testing.clients.wires import PROGRAM
@@ -38,11 +36,6 @@ from kohort.testing.clients.writer import MOST_BATCH_BYTES, Writer, is_checked
 from kohort.testing.clusternodes import Brokers
 from kohort.testing.story import Story
 
-#: After everything is healed all is read within this time: sessions end, callbacks return, connections are given up.
-READ_WITHIN_S: Final = 60.0
-#: How long a record that is there takes to a reader that waits for it: a few round trips.
-PROMPT_S: Final = 0.4
-LOOK_EVERY_S: Final = 0.25
 CONFIG: Final = {
     "group.consumer.min.session.timeout.ms": 1_000,
     "group.consumer.session.timeout.ms": 3_000,
@@ -102,7 +95,7 @@ class ClientWorld:
         self.opened: Final[Counter[str]] = Counter()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         #: (reader, partition, offset) that somebody waits for -> done.
-        self._awaited: dict[tuple[str, TopicPartition, int], asyncio.Event] = {}
+        self.awaited: dict[tuple[str, TopicPartition, int], asyncio.Event] = {}
 
     def run(self) -> ClientReport:
         """Play the whole story.
@@ -149,7 +142,7 @@ class ClientWorld:
     def on_handed_out(self, reader: Reader, record: Any) -> None:
         """A reader got a record."""
         key = (reader.name, TopicPartition(record.topic, record.partition), record.offset)
-        awaited = self._awaited.pop(key, None)
+        awaited = self.awaited.pop(key, None)
         if awaited is not None:
             awaited.set()
 
@@ -194,11 +187,10 @@ class ClientWorld:
                 loop.call_later(self.random.random() * 2, program.start)
             mishaps = Mishaps(self)
             while loop.time() < self.plan.perturbed_s:
-                await self._pass_time(self.plan.every_s)
+                await self.pass_time(self.plan.every_s)
                 await mishaps.happen()
             await self._come_to_rest(mishaps)
-            await self._read_everything()
-            await self._be_prompt()
+            await Aftermath(self).follow()
             await self._end()
             self._check_logs()
         finally:
@@ -245,7 +237,7 @@ class ClientWorld:
         finally:
             PROGRAM.reset(before)
 
-    async def _pass_time(self, seconds: float) -> None:
+    async def pass_time(self, seconds: float) -> None:
         """Let things happen, and look."""
         until_s = self.loop.time() + seconds
         while self.loop.time() < until_s:
@@ -273,7 +265,8 @@ class ClientWorld:
     def _check_buffer(self, reader: Reader) -> None:
         if reader.consumer is None:
             return
-        held = sum(piece.size_bytes for piece in reader.consumer._handler._pieces)
+        handler = reader.consumer._handler
+        held = sum(piece.size_bytes for piece in (*handler._pieces, *handler._waiting))
         # One batch a fetch beyond the limit, on two lanes of each broker.
         most = self.plan.fetch_buffer_bytes + 2 * self.plan.brokers * MOST_BATCH_BYTES
         if held > most:
@@ -290,151 +283,14 @@ class ClientWorld:
                 reader.consumer.resume(reader.consumer.paused())
         for writer in self.writers:
             PROGRAM.set(writer.name)
-            await writer.flush()
-
-    async def _read_everything(self) -> None:
-        began_s = self.loop.time()
-        while (left := self._unread()) is not None:
-            await self._pass_time(LOOK_EVERY_S)
-            if self.loop.time() - began_s > READ_WITHIN_S:
-                raise LawBroken("EverythingIsRead", f"{left}, {READ_WITHIN_S:g} s after everything was healed")
-
-    def _unread(self) -> str | None:
-        for party in self.plan.parties:
-            readers = [each for each in self.readers if each.party is party]
-            wanted = {topic for each in readers for topic in each.topics}
-            owned: dict[TopicPartition, Reader] = {}
-            for reader in readers:
-                for each in reader.ownership.next:
-                    if each in owned:
-                        return f"{each} is owned by {owned[each].name} and {reader.name}"
-                    owned[each] = reader
-            for each in self.partitions():
-                log = self.log(each)
-                if each.topic not in wanted or log is None:
-                    continue
-                if each not in owned:
-                    return f"nobody of {party.group_id} owns {each}"
-                handed = self.groups[party.group_id].handed.get(each, 0)
-                if each.topic != FLEETING and handed < log.high_watermark:
-                    return f"{party.group_id} has read {handed} of {log.high_watermark} of {each}"
-                at = owned[each].ownership.next[each]
-                if each.topic != FLEETING and log.high_watermark and at is not None and at < log.high_watermark:
-                    return f"{owned[each].name} is at {at} of {log.high_watermark} in {each}"
-        return None
-
-    async def _be_prompt(self) -> None:
-        """Records, and seeks, while others are paused or idle."""
-        for _ in range(3):
-            await self._pause_some()
-            await self._expect_records()
-            await self._expect_seeks()
-        for reader in self.readers:
-            if reader.consumer is not None:
-                PROGRAM.set(reader.name)
-                reader.consumer.resume(reader.consumer.paused())
-        await self._read_everything()
-        await self._pass_time(self.plan.max_wait_ms / 1000 + 1.0)
-        self._check_empty()
-
-    async def _pause_some(self) -> None:
-        """Some partitions are paused, with more behind them than any buffer takes."""
-        writer, backlog = self.writers[0], []
-        for reader in self.readers:
-            held = sorted(each for each in reader.ownership.next if each.topic != FLEETING)
-            if reader.consumer is not None and len(held) > 1:
-                paused = self.random.sample(held, self.random.randint(0, len(held) - 1))
-                PROGRAM.set(reader.name)
-                reader.consumer.resume(held)
-                reader.consumer.pause(paused)
-                backlog += paused
-        PROGRAM.set(writer.name)
-        for each in sorted(set(backlog)):
-            for _ in range(self.random.choice((0, 40))):
-                writer.send(each.topic, each.partition)
-        await writer.flush()
-        await self._pass_time(1.0)
-
-    async def _expect_records(self) -> None:
-        writer, waiting = self.writers[0], {}
-        PROGRAM.set(writer.name)
-        for each in self.partitions():
-            if each.topic == FLEETING or self.random.random() < 0.5:
-                continue
-            sent = writer.send(each.topic, each.partition)
-            await writer.flush()
-            if sent is None or sent.future.exception() is not None:
-                continue
-            offset = sent.future.result().offset
-            for reader in self._readers_of(each):
-                waiting[reader.name, each, offset] = self._await(reader, each, offset)
-        limit_s = self.plan.max_wait_ms / 1000 + PROMPT_S
-        await self._all_within(waiting, limit_s, "a record that was stored")
-
-    async def _expect_seeks(self) -> None:
-        waiting = {}
-        for reader in self.readers:
-            held = [each for each in sorted(reader.ownership.next) if self._may_seek(reader, each)]
-            if held and reader.consumer is not None:
-                each = self.random.choice(held)
-                offset = (reader.ownership.next[each] or 1) - 1
-                PROGRAM.set(reader.name)
-                reader.consumer.seek(each, offset)
-                reader.ownership.seek(each, offset)
-                waiting[reader.name, each, offset] = self._await(reader, each, offset)
-        await self._all_within(waiting, PROMPT_S, "what was sought")
-
-    def _may_seek(self, reader: Reader, partition: TopicPartition) -> bool:
-        assert reader.consumer is not None
-        is_paused = partition in reader.consumer.paused()
-        return partition.topic != FLEETING and not is_paused and bool(reader.ownership.next.get(partition))
-
-    def _readers_of(self, partition: TopicPartition) -> list[Reader]:
-        """Who has to be handed a new record of a partition."""
-        return [
-            reader
-            for reader in self.readers
-            if reader.consumer is not None
-            and partition in reader.ownership.next
-            and partition not in reader.consumer.paused()
-        ]
-
-    def _await(self, reader: Reader, partition: TopicPartition, offset: int) -> asyncio.Event:
-        """Set when the reader gets that record; at once if it has it."""
-        event = asyncio.Event()
-        if (reader.ownership.next.get(partition) or 0) > offset:
-            event.set()
-        else:
-            self._awaited[reader.name, partition, offset] = event
-        return event
-
-    async def _all_within(self, waiting: dict[tuple[str, TopicPartition, int], Any], limit_s: float, what: str) -> None:
-        until_s = self.loop.time() + limit_s
-        while self.loop.time() < until_s and not all(event.is_set() for event in waiting.values()):
-            await self._pass_time(0.02)
-        for (name, partition, offset), event in waiting.items():
-            if not event.is_set():
-                why = f"{what} has not reached {name} within {limit_s:g} s: offset {offset} of {partition}"
-                raise LawBroken("NobodyStarves", why)
-        self._awaited.clear()
-
-    def _check_empty(self) -> None:
-        """Everything is handed out: nothing is held or counted as held, but what fetches under way may bring."""
-        for reader in self.readers:
-            if reader.consumer is None:
-                continue
-            buffer = reader.consumer._host._machine._sender.buffer
-            for each in reader.ownership.next:
-                if buffer.held(each):
-                    why = f"{reader.name} counts {buffer.held(each)} bytes of {each} that nobody has"
-                    raise LawBroken("BufferWithinLimit", why)
+            await writer.settle()
 
     async def _end(self) -> None:
         programs: list[Reader | Writer] = [*self.readers, *self.writers]
         for program in programs:
             PROGRAM.set(program.name)
             await program.end()
-        await self._pass_time(1.0)
+        await self.pass_time(1.0)
 
     def _check_logs(self) -> None:
         for each in self.partitions():

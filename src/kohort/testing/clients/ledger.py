@@ -53,9 +53,12 @@ class Ownership:
         self.group = group
         #: Partition -> next offset; `None` before the first record of this ownership.
         self.next: dict[TopicPartition, int | None] = {}
+        #: How often it has changed.
+        self.changes = 0
 
     def gain(self, partitions: Iterable[TopicPartition]) -> None:
         """`on_assigned` was called."""
+        self.changes += 1
         for each in partitions:
             if each in self.next:
                 raise LawBroken("OwnedOnly", f"{self.name} is given {each}, which it owns")
@@ -63,6 +66,7 @@ class Ownership:
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """`on_revoked` or `on_lost` was called."""
+        self.changes += 1
         for each in partitions:
             if each not in self.next:
                 raise LawBroken("OwnedOnly", f"{self.name} is to give up {each}, which it does not own")

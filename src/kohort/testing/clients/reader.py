@@ -103,7 +103,8 @@ class Reader:
         except (KohortError, OverflowError) as error:
             if self._task is not asyncio.current_task():
                 return  # The process is gone.
-            if isinstance(error, StateError):
+            if isinstance(error, StateError) and "not assigned" not in str(error):
+                # That of a partition which the background has lost, and the application has yet to hear of it.
                 raise LawBroken("NoSurprise", f"{habit} of {self.name} raised {error!r}") from error
             self.world.tell(self.name, f"{habit}: {type(error).__name__}: {error}")
 
@@ -165,8 +166,10 @@ class Reader:
             async with asyncio.timeout(timeout_s + 60.0):
                 return await call
         except TimeoutError as error:
-            if isinstance(error, KohortError):
+            if isinstance(error, KohortError) and not str(error).startswith("the call did not finish"):
                 raise
+            if isinstance(error, KohortError):
+                raise LawBroken("EndsInTime", f"the ticket of {what} of {self.name} has not ended") from error
             raise LawBroken("EndsInTime", f"{what} of {self.name} has not ended after {timeout_s + 60:g} s") from None
         finally:
             took_s = loop.time() - began_s

@@ -120,6 +120,12 @@ class Writer:
             except KohortTimeoutError:
                 raise LawBroken("EndsInTime", f"flush of {self.name} has not ended after {limit_s:g} s") from None
 
+    async def settle(self) -> None:
+        """Wait until nothing is sent any more, and all that was sent has its end."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        await self.flush()
+
     async def close(self) -> None:
         """Flush and end."""
         producer, self.producer = self.producer, None

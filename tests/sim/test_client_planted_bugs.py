@@ -1,0 +1,191 @@
+"""Each kind of mistake that a client may make, planted: some world of the first 200 finds it, by a law that says it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kohort.client.consumer.core.exchange import Chunk
+from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.fetch.buffer import FetchBuffer
+from kohort.client.fetch.fetch_answers import FetchAnswers
+from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.fetch.fetch_sender import FetchSender
+from kohort.client.io.tickets import Tickets
+from kohort.client.producer.core.accumulator import BatchState
+from kohort.client.producer.core.sender import Sender
+from kohort.errors import ErrorCode, InvariantViolation
+from kohort.testing.clients.client_world import ClientWorld
+from kohort.testing.clients.plan import Party, Plan
+from kohort.testing.network import NetworkQuality
+
+#: So many worlds are played at most.
+SEEDS = 200
+#: Three brokers, records for a few of many partitions, a small buffer.
+CALM = Plan(
+    topics={"t": 6, "u": 3},
+    parties=(Party(group_id="blue", protocol="consumer", readers=1, auto_commit=True),),
+    weights={},
+    fetch_buffer_bytes=20_000,
+    value_bytes=900,
+    perturbed_s=3.0,
+)
+#: The same, and leaders move.
+MOVING = replace(CALM, weights={"move_leader": 1}, perturbed_s=6.0, every_s=0.3)
+#: Connections break, and brokers die.
+ROUGH = replace(
+    CALM,
+    weights={"break_connection": 6, "kill_broker": 1, "move_leader": 1},
+    quality=NetworkQuality(usual_delay_ms=10, long_delay_ms=10, loss=0.01),
+    perturbed_s=8.0,
+    every_s=0.3,
+)
+#: Members come and go.
+SHARED = replace(
+    CALM,
+    parties=(Party(group_id="blue", protocol="consumer", readers=3, auto_commit=True),),
+    weights={"crash_reader": 1, "add_reader": 1},
+    perturbed_s=8.0,
+)
+
+
+def do_nothing(*_: object) -> None:
+    """In place of what should be done."""
+
+
+def law_that_finds(plan: Plan) -> str:
+    """The law that the first world that finds a bug is broken by."""
+    for seed in range(SEEDS):
+        try:
+            ClientWorld(seed, plan=plan).run()
+        except InvariantViolation as broken:
+            assert f"make seed-clients SEED={seed}" in str(broken)
+            return broken.law.partition(":")[0]
+    return "none"
+
+
+def test_worlds_without_a_bug_find_none() -> None:
+    for plan in (CALM, MOVING, ROUGH, SHARED):
+        for seed in range(3):
+            ClientWorld(seed, plan=plan).run()
+
+
+def test_fetch_that_reserves_what_it_cannot_bring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the buffer for one broker, whatever it has: the others are not asked meanwhile."""
+    monkeypatch.setattr(FetchBuffer, "share", lambda self, _: self.limit_bytes)
+    monkeypatch.setattr(FetchSender, "_least", lambda self, _: self.buffer.limit_bytes)
+    send = FetchSender._send
+
+    def send_greedily(self: FetchSender, source: Any, due: Any, room: int) -> None:
+        self._settings, before = replace(self._settings, max_partition_fetch_bytes=room * 2), self._settings
+        send(self, source, due, room * 4 // 3 + 1)
+        self._settings = before
+
+    monkeypatch.setattr(FetchSender, "_send", send_greedily)
+    assert law_that_finds(CALM) in {"NobodyStarves", "EverythingIsRead"}
+
+
+def test_paused_data_that_keeps_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FetchSender, "_make_room", do_nothing)
+    assert law_that_finds(CALM) in {"NobodyStarves", "EverythingIsRead"}
+
+
+def test_bytes_that_are_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FetchBuffer, "release", do_nothing)
+    assert law_that_finds(CALM) in {"NobodyStarves", "EverythingIsRead", "BufferWithinLimit"}
+
+
+def test_commit_of_what_was_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumed = FetchHandler.consumed
+
+    def consumed_ahead(self: FetchHandler) -> dict[Any, Any]:
+        return {each: offset + 1 if isinstance(offset, int) else offset for each, offset in consumed(self).items()}
+
+    monkeypatch.setattr(FetchHandler, "consumed", consumed_ahead)
+    assert law_that_finds(CALM) == "NoCommitBeyondDone"
+
+
+def test_records_of_partitions_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FetchHandler, "forget", do_nothing)
+    assert law_that_finds(SHARED) == "OwnedOnly"
+
+
+def test_delivery_that_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    deliver = Deliveries.deliver
+
+    def deliver_quietly(self: Deliveries, item: object) -> None:
+        deliver(self, item)
+        if isinstance(item, Chunk):
+            self._signal.clear()
+
+    monkeypatch.setattr(Deliveries, "deliver", deliver_quietly)
+    assert law_that_finds(replace(CALM, fetch_buffer_bytes=1 << 20)) == "NobodyStarves"
+
+
+def test_data_of_an_earlier_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = FetchHandler.add
+
+    def add_anything(self: FetchHandler, chunk: Chunk) -> None:
+        held = self._held.get(chunk.partition)
+        add(self, chunk if held is None else replace(chunk, fence=held.fence))
+
+    monkeypatch.setattr(FetchHandler, "add", add_anything)
+    assert law_that_finds(replace(CALM, habits={"poll": 5, "seek_back": 5, "be_slow": 1}, perturbed_s=6.0)) in {
+        "HandedOutOnce",
+        "NoSurprise",
+    }
+
+
+def test_moved_leader_that_is_read_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_error = FetchAnswers._on_error
+
+    def reset(self: FetchAnswers, fetch: Any, reading: Any, code: ErrorCode, now_ms: int) -> None:
+        on_error(self, fetch, reading, code, now_ms)
+        if code.invalidates_metadata:
+            self._readings.reset(reading, "the leader has moved")
+
+    monkeypatch.setattr(FetchAnswers, "_on_error", reset)
+    assert law_that_finds(MOVING) == "HandedOutOnce"
+
+
+def test_ticket_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose broker went away before it answered."""
+    end = Tickets.end
+
+    def end_well(self: Tickets, ticket: object, value: object, error: Exception | None) -> None:
+        if error is None:
+            end(self, ticket, value, error)
+
+    monkeypatch.setattr(Tickets, "end", end_well)
+    assert law_that_finds(replace(ROUGH, habits={"poll": 2, "ask": 2, "commit": 2})) == "EndsInTime"
+
+
+def test_retry_with_a_new_sequence_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker cannot know what it has already."""
+    again = Sender._try_again
+
+    def renumber(self: Sender, batch: Any, error: Any, now_ms: int) -> None:
+        again(self, batch, error, now_ms)
+        if batch.state is BatchState.CLOSED and self._accumulator.queues[batch.partition][-1] is batch:
+            self._identity._next[batch.partition] = batch.sequence + len(batch.records)
+            batch.sequence = None
+
+    monkeypatch.setattr(Sender, "_try_again", renumber)
+    assert law_that_finds(ROUGH) in {"StoredOnce", "OrderKept"}
+
+
+def test_identity_that_is_renewed_before_all_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent and not answered is stored a second time under the new one."""
+    monkeypatch.setattr(Sender, "is_settled", property(lambda self: self.is_idle))
+    give_up = Sender._try_again
+
+    def give_up_early(self: Sender, batch: Any, error: Any, now_ms: int) -> None:
+        if batch.attempts == 1 and batch.partition.partition == 0:
+            self.fail(batch, error)
+        else:
+            give_up(self, batch, error, now_ms)
+
+    monkeypatch.setattr(Sender, "_try_again", give_up_early)
+    assert law_that_finds(ROUGH) in {"StoredOnce", "OrderKept"}
