@@ -1,6 +1,6 @@
 # Each target does its own set-up; the first one takes a few minutes, later ones start within seconds.
 PY := .venv/bin/python
-.PHONY: demo test test-all matrix soak seed seed-clients bench clean
+.PHONY: demo test test-all matrix soak seed seed-clients soak-client bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -26,6 +26,9 @@ seed: setup  ## one seed again, with its story: make seed SEED=17
 
 seed-clients: setup  ## one seed of the clients' world again: make seed-clients SEED=17
 	$(PY) -m kohort.testing.clients.seed $(SEED) --verbose
+
+soak-client: setup  ## ten minutes of real clients while brokers and members come and go; memory has to stay flat
+	$(PY) -m kohort.testing.clients.soak --seconds 600
 
 bench: setup  ## every claim of docs/performance.md beside its peer; fails where one no longer holds
 	$(PY) bench/run.py

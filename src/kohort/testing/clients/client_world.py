@@ -265,8 +265,7 @@ class ClientWorld:
     def _check_buffer(self, reader: Reader) -> None:
         if reader.consumer is None:
             return
-        handler = reader.consumer._handler
-        held = sum(piece.size_bytes for piece in (*handler._pieces, *handler._waiting))
+        held = reader.consumer._handler.held_bytes
         # One batch a fetch beyond the limit, on two lanes of each broker.
         most = self.plan.fetch_buffer_bytes + 2 * self.plan.brokers * MOST_BATCH_BYTES
         if held > most:

@@ -112,6 +112,9 @@ class Reader:
         plan = self.world.plan
         self.world.opened[self.name] += 1
         self.ownership = Ownership(self.name, self.group)
+        only_classic: Any = {}
+        if self.party.protocol == "classic":
+            only_classic = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500}
         self.consumer = Consumer(
             bootstrap_servers=self.world.bootstrap,
             group_id=self.party.group_id,
@@ -130,7 +133,7 @@ class Reader:
             socket_connection_setup_timeout_ms=1_000,
             retry_backoff_max_ms=500,
             metadata_max_age_ms=10_000,
-            **({"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500} if self.party.protocol == "classic" else {}),
+            **only_classic,
         )
         self._subscribe()
 

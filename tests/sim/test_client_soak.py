@@ -1,0 +1,33 @@
+"""`make soak-client`, for a few seconds: real clients on real sockets while brokers and members come and go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from kohort.testing.clients.soak import why_not_flat
+
+
+@pytest.mark.parametrize(
+    ("samples", "is_flat"),
+    [
+        ([40.0] * 5 + [80.0] * 20, True),
+        ([80.0] * 25, True),
+        ([80.0 + 0.1 * each for each in range(25)], True),
+        ([80.0 + each for each in range(25)], False),
+        ([80.0] * 20 + [120.0] * 5, False),
+    ],
+)
+def test_memory_is_flat_or_not(samples: list[float], is_flat: bool) -> None:
+    """What is held at the end is compared with what is held when it is warm."""
+    assert (why_not_flat(samples) is None) == is_flat
+
+
+def test_clients_go_on_while_brokers_come_and_go() -> None:
+    command = [sys.executable, "-m", "kohort.testing.clients.soak", "--seconds", "6"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    sent = int(finished.stdout.partition(" records sent")[0].split()[-1])
+    assert sent > 1_000
