@@ -18,7 +18,7 @@ from kohort.client.consumer.core.readings import Reading, Readings
 from kohort.client.fetch.sources import Fetch
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
-from kohort.errors import BrokerError, ErrorCode
+from kohort.errors import BrokerError, CorruptRecordError, ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchResponse, PartitionData
 
@@ -26,6 +26,8 @@ from kohort.wire.messages.fetch import FetchResponse, PartitionData
 _BATCH_START: Final = Struct(">qii")
 _LAST_DELTA: Final = Struct(">i")
 _LAST_DELTA_AT: Final = 23
+#: So many answers without a whole batch are no coincidence: a broker sends the first one whole, however large.
+_TORN_ANSWERS: Final = 5
 _LENGTH_END: Final = 12
 
 
@@ -85,7 +87,6 @@ class FetchAnswers:
     def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> Chunk | None:
         """Take in one partition's part; returns what the application gets of it."""
         assert reading.offset is not None
-        reading.attempts = 0
         if data.preferred_read_replica >= 0:
             reading.preferred_node = data.preferred_read_replica
             reading.preferred_until_ms = now_ms + self._preference_ms
@@ -95,15 +96,15 @@ class FetchAnswers:
             return None
         if data.records is None or len(data.records) == 0:
             # One that was asked beside the long fetch waits with the others from now on.
-            reading.is_waiting = fetch.lane is Lane.FETCH_AT_ONCE
+            reading.is_waiting, reading.attempts = fetch.lane is Lane.FETCH_AT_ONCE, 0
             return None
         assert isinstance(data.records, memoryview), "records that were decoded are a slice of their response"
-        end = end_of(data.records)
+        end = end_of(data.records, reading.offset)
         self._readings.touch(reading)
         if end is None or end.next_offset <= reading.offset:
-            # Not even one whole batch, or nothing new: nothing is lost by asking again, a little later.
-            reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(0))
+            self._on_nothing_whole(reading, now_ms)
             return None
+        reading.attempts = 0
         chunk = Chunk(
             partition=reading.partition,
             fence=reading.fence,
@@ -116,6 +117,18 @@ class FetchAnswers:
         )
         reading.offset, reading.offset_epoch = end.next_offset, end.leader_epoch
         return chunk
+
+    def _on_nothing_whole(self, reading: Reading, now_ms: int) -> None:
+        """Not even one whole batch, or nothing new: nothing is lost by asking again, but not for ever."""
+        reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
+        reading.attempts += 1
+        if reading.attempts >= _TORN_ANSWERS:
+            text = (
+                f"{reading.partition} cannot be read at offset {reading.offset}: {_TORN_ANSWERS} answers in a row had "
+                "no whole batch there, so its length is damaged in the broker's log; seek behind it to go on"
+            )
+            error = CorruptRecordError(text, partition=reading.partition, offset=reading.offset)
+            self._readings.stick(reading, error)
 
     def _on_divergence(self, reading: Reading, data: PartitionData) -> None:
         was, now = reading.offset, data.diverging_epoch
@@ -157,8 +170,8 @@ class End(NamedTuple):
     leader_epoch: int
 
 
-def end_of(records: memoryview) -> End | None:
-    """The end of the last whole batch; `None` if there is no whole batch."""
+def end_of(records: memoryview, offset: int) -> End | None:
+    """The end of the last whole batch; `None` if there is no whole batch. They were asked for from `offset` on."""
     position, size = 0, len(records)
     last: int | None = None
     while size - position > _LAST_DELTA_AT + _LAST_DELTA.size:
@@ -170,4 +183,6 @@ def end_of(records: memoryview) -> End | None:
         return None
     base_offset, _, leader_epoch = _BATCH_START.unpack_from(records, last)
     (last_delta,) = _LAST_DELTA.unpack_from(records, last + _LAST_DELTA_AT)
-    return End(base_offset + last_delta + 1, position, leader_epoch)
+    # No batch ends before it begins: that one is damaged, which whoever decodes it will say, and where to go on.
+    next_offset = base_offset + last_delta + 1 if last_delta >= 0 else offset + 1
+    return End(next_offset, position, leader_epoch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -20,7 +20,7 @@ from support.consumer_dialogue import batch, orders
 def chunk(handler: FetchHandler, index: int, records: bytes, *, offset: int, fence: Fence | None = None) -> Chunk:
     partition = orders(index)[0]
     view = memoryview(records)
-    end = end_of(view)
+    end = end_of(view, 0)
     assert end is not None
     return Chunk(
         partition=partition,
@@ -460,7 +460,7 @@ class Log:
     def fetch(self, handler: FetchHandler, offset: int) -> bool:
         """As a broker answers: from the batch on that holds the offset; whether there was a whole batch."""
         records = b"".join(self.batches[offset // 3 :])
-        end = end_of(memoryview(records))
+        end = end_of(memoryview(records), offset)
         if end is None or end.next_offset <= offset:
             return False
         handler.add(chunk(handler, 0, records[: end.size_bytes], offset=offset))
@@ -474,6 +474,8 @@ class Log:
     skips=st.booleans(),
     limit=st.integers(1, 9),
 )
+@example(damaged=4, byte=2, bits=128, skips=False, limit=1)
+@example(damaged=0, byte=2, bits=128, skips=True, limit=2)
 @settings(max_examples=300)
 def test_damage_costs_no_more_than_its_batch(damaged: int, byte: int, bits: int, skips: bool, limit: int) -> None:
     """Every byte that the checksum covers; who seeks to where the error says gets what who skips gets."""

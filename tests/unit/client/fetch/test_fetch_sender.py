@@ -18,7 +18,7 @@ from kohort.client.consumer.core.exchange import (
     WatermarksSeen,
 )
 from kohort.client.events import Failure
-from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
+from kohort.errors import BrokerError, CorruptRecordError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
@@ -109,6 +109,22 @@ def test_answer_without_a_whole_batch_is_asked_for_again_after_a_pause() -> None
     consumer.advance(500)
 
     assert consumer.fetching() == {partition(0): 0}
+
+
+def test_batch_that_never_comes_whole_is_said_where_it_is() -> None:
+    """Its length is damaged: nothing would ever come, and nobody would know."""
+    consumer = reading(7)
+
+    for _ in range(5):
+        assert consumer.fetching() == {partition(0): 7}
+        assert consumer.troubles() == []
+        consumer.serve({0: batch(7, 10)[:-1]})
+        consumer.advance(1_500)
+
+    (trouble,) = consumer.troubles()
+    assert isinstance(trouble.error, CorruptRecordError)
+    assert str(trouble.error).startswith("orders-0 cannot be read at offset 7: ")
+    assert consumer.fetching() == {}
 
 
 def test_partition_with_data_goes_to_the_back() -> None:
