@@ -1,6 +1,7 @@
-"""What an application can send: `Producer.send` with a look at each result, and from send to poll.
+"""What an application can send: one by one with a look at each result, many by one call, and from send to poll.
 
-Peer: confluent-kafka by `produce(on_delivery=...)` and `poll()`, through the same broker.
+Peer: confluent-kafka by `produce(on_delivery=...)` and `poll()`, `produce_batch()` and `produce()`, through the same
+broker.
 """
 
 from __future__ import annotations
@@ -73,6 +74,114 @@ def send_with_confluent(bootstrap: str, size: int, records: int) -> float:
     return records / took
 
 
+def send_keys_with_kohort(bootstrap: str, size: int, records: int, *, with_keys: bool) -> float:
+    """The same with keys of which none comes twice, or without."""
+    import kohort
+
+    value = b"x" * size
+    keys = [b"%08d" % number if with_keys else None for number in range(records)]
+    with kohort.Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send("send", value).result(PATIENCE_S)
+        began = time.perf_counter()
+        results = [producer.send("send", value, key) for key in keys]
+        producer.flush(PATIENCE_S)
+        failures = [result for result in results if result.exception() is not None]
+        took = time.perf_counter() - began
+    assert not failures, failures[0].exception()
+    return records / took
+
+
+def send_many_with_kohort(bootstrap: str, size: int, records: int) -> float:
+    """Records per second of one call of `send_many`, until its future has its end."""
+    import kohort
+
+    values = [b"x" * size] * records
+    with kohort.Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send("send", b"x").result(PATIENCE_S)
+        began = time.perf_counter()
+        stored = producer.send_many("send", values).result(PATIENCE_S)
+        took = time.perf_counter() - began
+    assert stored.record_count == records
+    return records / took
+
+
+def send_arrow_with_kohort(bootstrap: str, size: int, records: int) -> float:
+    """The same of a table."""
+    import pyarrow as pa
+
+    import kohort
+
+    table = pa.table({"value": pa.array([b"x" * size] * records, pa.binary())})
+    with kohort.Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send("send", b"x").result(PATIENCE_S)
+        began = time.perf_counter()
+        (stored,) = producer.send_arrow(table, "send").result(PATIENCE_S)
+        took = time.perf_counter() - began
+    assert stored.record_count == records
+    return records / took
+
+
+def produce_with_confluent(bootstrap: str, size: int, records: int) -> float:
+    """By `produce` without callbacks, which is what it has for a table."""
+    from confluent_kafka import Producer
+
+    value = b"x" * size
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("send", value)
+    producer.flush(PATIENCE_S)
+    began = time.perf_counter()
+    for _ in range(records):
+        while time.perf_counter() < began + 2 * PATIENCE_S:
+            try:
+                producer.produce("send", value)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(PATIENCE_S) == 0
+    return records / (time.perf_counter() - began)
+
+
+def produce_batch_with_confluent(bootstrap: str, size: int, records: int) -> float:
+    """By `produce_batch`, in pieces that its queue takes."""
+    from confluent_kafka import Producer
+
+    value = b"x" * size
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("send", value)
+    producer.flush(PATIENCE_S)
+    waiting = [{"value": value} for _ in range(records)]
+    began = time.perf_counter()
+    while waiting and time.perf_counter() < began + 2 * PATIENCE_S:
+        piece, waiting = waiting[:50_000], waiting[50_000:]
+        if producer.produce_batch("send", piece) < len(piece):
+            producer.poll(0.01)
+            waiting = [{"value": value} for message in piece if "_error" in message] + waiting
+    assert producer.flush(PATIENCE_S) == 0 and not waiting
+    return records / (time.perf_counter() - began)
+
+
+def rows_of_many(address: str, name: str, runs: int, size_of: tuple[str, int, int]) -> list[Row]:
+    """By one call, beside what the peer has for that; and keys that never repeat, beside none."""
+    what, size, records = size_of
+    found = []
+    for call, ours, theirs, peer in (
+        ("send_many", send_many_with_kohort, produce_batch_with_confluent, "confluent-kafka produce_batch()"),
+        ("send_arrow", send_arrow_with_kohort, produce_with_confluent, "confluent-kafka produce()"),
+        (
+            "send, new keys",
+            partial(send_keys_with_kohort, with_keys=True),
+            partial(send_keys_with_kohort, with_keys=False),
+            "itself without keys",
+        ),
+    ):
+        measured = alternate(runs, partial(ours, address, size, records), partial(theirs, address, size, records))
+        row = compare(
+            f"{call}, {what}, to {name}", *measured, unit="rec/s", reach="report", peer_name=peer, how=warmed(runs)
+        )
+        found.append(row)
+    return found
+
+
 def write_paced(client: str, bootstrap: str) -> None:
     """The other process: a record every two milliseconds, with the time at which it was sent."""
     if client == "kohort":
@@ -140,6 +249,7 @@ def _waited(writing: Callable[[], AbstractContextManager[object]], take: Callabl
 
 def measure(runs: int) -> list[Table]:
     sent: list[Row] = []
+    many: list[Row] = []
     waited: list[Row] = []
     with ExitStack() as stack:
         servers, left_out = start_both(stack)
@@ -165,9 +275,11 @@ def measure(runs: int) -> list[Table]:
                     how=warmed(runs),
                 )
                 sent.append(row)
+                many += rows_of_many(address, server.name, runs, (what, size, records))
             waited += rows_of_latency(address, server.name, runs)
     return [
         Table("send", "Producer.send", sent, left_out),
+        Table("many", "Many records by one call, and keys", many, left_out),
         Table("latency", "From send to poll", waited, left_out),
     ]
 

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from kohort.client.consumer.consumer import Consumer
     from kohort.client.metrics import to_prometheus
     from kohort.client.producer.producer import Producer
-    from kohort.client.records import ConsumerRecord, GroupMetadata, OffsetAndMetadata, Rebalance, RecordMetadata
+    from kohort.client.records import (
+        ConsumerRecord,
+        GroupMetadata,
+        OffsetAndMetadata,
+        OffsetRange,
+        Rebalance,
+        RecordMetadata,
+        SentMany,
+    )
     from kohort.ids import TopicPartition
 
 __version__ = "0.1.0"
@@ -32,8 +40,10 @@ __all__ = [
     "ConsumerRecord",
     "GroupMetadata",
     "OffsetAndMetadata",
+    "OffsetRange",
     "Rebalance",
     "RecordMetadata",
+    "SentMany",
     "TopicPartition",
     "errors",
     "to_prometheus",
@@ -47,8 +57,10 @@ _HOMES = {
     "ConsumerRecord": "kohort.client.records",
     "GroupMetadata": "kohort.client.records",
     "OffsetAndMetadata": "kohort.client.records",
+    "OffsetRange": "kohort.client.records",
     "Rebalance": "kohort.client.records",
     "RecordMetadata": "kohort.client.records",
+    "SentMany": "kohort.client.records",
     "TopicPartition": "kohort.ids",
     "to_prometheus": "kohort.client.metrics",
 }

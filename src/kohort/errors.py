@@ -240,6 +240,28 @@ class BufferFullError(KohortTimeoutError, BufferError):
         )
 
 
+class PartlySentError(KohortError):
+    """Not all records of one `send_many` or `send_arrow` were stored.
+
+    Args:
+        stored: what was, a `SentMany`, or one for each topic of a table.
+        failed_count: how many were not.
+        reason: why the first of these was not; that error itself is the `__cause__`.
+        retriable: whether it may be stored later.
+    """
+
+    def __init__(self, stored: object, failed_count: int, reason: str, retriable: bool = False) -> None:
+        super().__init__(stored, failed_count, reason, retriable)
+        self.stored = stored
+        self.failed_count = failed_count
+        self.reason = reason
+        self.retriable = retriable
+
+    def __str__(self) -> str:
+        were = "record was" if self.failed_count == 1 else "records were"
+        return f"{self.failed_count} {were} not stored: {self.reason}"
+
+
 class SerializationError(KohortError, ValueError):
     """A function of the application's could not make bytes of a key or a value, or the other way round.
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import kohort.errors
+from kohort import OffsetRange, SentMany
 from kohort.errors import (
     AdvertisedAddressError,
     BrokerError,
@@ -26,6 +27,7 @@ from kohort.errors import (
     LogTruncationError,
     MissingDependencyError,
     NotKafkaError,
+    PartlySentError,
     Refused,
     SerializationError,
     UnknownOptionError,
@@ -50,6 +52,7 @@ MADE: tuple[Exception, ...] = (
     MissingDependencyError("pyarrow", "arrow"),
     BufferFullError(33_554_432, 60.0),
     LogTruncationError("orders", 0, 9, 7),
+    PartlySentError(SentMany("orders", 1, (OffsetRange(0, 7, 1),)), 2, "late", True),
     SerializationError("orders", "value", "TypeError('a set cannot be sent')"),
     DeserializationError("orders", 0, 7, "value", "ValueError('no JSON')"),
 )

@@ -92,6 +92,34 @@ def with_metadata(chosen: Committable) -> OffsetAndMetadata:
     return OffsetAndMetadata(chosen) if isinstance(chosen, int) else chosen
 
 
+class OffsetRange(NamedTuple):
+    """Records that were stored one behind the other."""
+
+    partition: int
+    #: Of the first; -1 where the broker was not asked to tell (acks=0).
+    base_offset: int
+    record_count: int
+
+
+class SentMany(NamedTuple):
+    """Where the records of one `send_many` or `send_arrow` were stored.
+
+    >>> SentMany("orders", 5, (OffsetRange(0, 7, 3), OffsetRange(1, 0, 2))).partitions
+    (0, 1)
+    """
+
+    topic: str
+    #: How many were stored.
+    record_count: int
+    #: By partition, ascending, and within it by offset.
+    ranges: tuple[OffsetRange, ...]
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Those that got any, ascending."""
+        return tuple(sorted({each.partition for each in self.ranges}))
+
+
 class RecordMetadata(NamedTuple):
     """Where a sent record was stored.
 

@@ -1,7 +1,7 @@
 # C types for build_kernels.py, and the parts that Python has no words for; plain Python has them in build_parts.py.
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.string cimport memcpy
 
@@ -117,3 +117,27 @@ cpdef object new_plain_record(
     type kind, object topic, object key, object value, object timestamp_ms, Py_ssize_t overhead_bytes,
     Py_ssize_t limit_bytes)
 cpdef show_record(object record)
+
+@cython.locals(row=Py_ssize_t, number=Py_ssize_t, key=bytes, spread=list)
+cpdef list spread_rows(list keys, list partitions, Py_ssize_t stop, Py_ssize_t count, Py_ssize_t turn)
+
+@cython.locals(total=Py_ssize_t, begin=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t, value=bytes, key=bytes, tail=bytes)
+cpdef tuple measure_rows(
+    list keys, list values, list tails, list rows, Py_ssize_t position, Py_ssize_t stop, Py_ssize_t overhead_bytes,
+    Py_ssize_t limit_bytes)
+
+@cython.locals(latest=cython.longlong, time=cython.longlong, index=cython.longlong, row=Py_ssize_t, key=bytes)
+cpdef tuple write_rows(
+    list keys, list values, list times, list tails, bytes tail, list rows, Py_ssize_t position, Py_ssize_t stop,
+    long long base_time, bytearray out, Py_ssize_t at)
+
+cdef inline bytes cut_bytes(const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t length):
+    return PyBytes_FromStringAndSize(<const char *>&data[0] + start if length > 0 else NULL, length)
+
+@cython.locals(with_gaps=cython.bint, rows=list)
+cpdef list slice_column(
+    const unsigned char[::1] data, const long long[::1] offsets, const unsigned char[::1] validity, Py_ssize_t row,
+    Py_ssize_t stop)
+
+@cython.locals(place=Py_ssize_t)
+cpdef Py_ssize_t first_unfit(list payloads, Py_ssize_t limit_bytes)

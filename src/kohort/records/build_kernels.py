@@ -101,3 +101,138 @@ def new_plain_record(
 def show_record(record: object) -> None:
     """It may refer to anything from now on."""
     show(record)
+
+
+def spread_rows(
+    keys: list[bytes | None] | None, partitions: list[int | None] | None, stop: int, count: int, turn: int
+) -> list[list[int]]:
+    """Which rows go to which partition: to their own, else by their key, else to `turn`.
+
+    Args:
+        keys: of the rows, `None` if no row has one.
+        partitions: those that rows name themselves, `None` if none does.
+        stop: number of rows.
+        count: of partitions.
+
+    Returns:
+        For each partition its rows, ascending; empty if a row names a partition that is not there.
+    """
+    spread: list[list[int]] = [[] for _ in range(count)]
+    for row in range(stop):
+        number = turn
+        partition = None if partitions is None else partitions[row]
+        if partition is not None:
+            number = partition
+            if number < 0 or number >= count:
+                return []
+        elif keys is not None:
+            key = keys[row]
+            if key is not None:
+                number = (murmur2(key) & 0x7FFFFFFF) % count
+        spread[number].append(row)
+    return spread
+
+
+def measure_rows(
+    keys: list[bytes | None] | None,
+    values: list[bytes | None],
+    tails: list[bytes] | None,
+    rows: list[int] | None,
+    position: int,
+    stop: int,
+    overhead_bytes: int,
+    limit_bytes: int,
+) -> tuple[int, int]:
+    """How many rows fit, at least one; where that ends, and what they take, see `RECORD_OVERHEAD_BYTES`.
+
+    Args:
+        rows: which; `None` means those from `position` to `stop` themselves.
+        tails: encoded headers of each row.
+        overhead_bytes: what a row takes beside key, value and tail.
+    """
+    total = 0
+    begin = position
+    while position < stop:
+        row = position if rows is None else rows[position]
+        size = overhead_bytes
+        value = values[row]
+        if value is not None:
+            size += len(value)
+        if keys is not None:
+            key = keys[row]
+            if key is not None:
+                size += len(key)
+        if tails is not None:
+            size += len(tails[row])
+        if total + size > limit_bytes and position > begin:
+            break
+        total += size
+        position += 1
+    return position, total
+
+
+def write_rows(
+    keys: list[bytes | None] | None,
+    values: list[bytes | None],
+    times: list[int] | None,
+    tails: list[bytes] | None,
+    tail: bytes,
+    rows: list[int] | None,
+    position: int,
+    stop: int,
+    base_time: int,
+    out: bytearray,
+    at: int,
+) -> tuple[int, int]:
+    """Write rows as the first records of a batch; the byte behind the last one, and the latest time.
+
+    Args:
+        times: of each row, `None` means the base time for all.
+        tail: of every row, where there are no `tails`.
+    """
+    latest = base_time
+    time = base_time
+    index = 0
+    while position < stop:
+        row = position if rows is None else rows[position]
+        if times is not None:
+            time = times[row]
+            latest = max(latest, time)
+        key = None if keys is None else keys[row]
+        if tails is not None:
+            tail = tails[row]
+        at = put_record(out, at, time - base_time, index, key, values[row], tail)
+        position += 1
+        index += 1
+    return at, latest
+
+
+def slice_column(
+    data: memoryview, offsets: memoryview, validity: memoryview, row: int, stop: int
+) -> list[bytes | None]:
+    """Rows of an Arrow column of large binary.
+
+    Args:
+        data: bytes of all rows behind each other.
+        offsets: int64[rows + 1], where each row begins in `data`.
+        validity: a bit a row, 0 where it is missing; empty if none is.
+        row: the first.
+    """
+    with_gaps = len(validity) > 0
+    rows: list[bytes | None] = []
+    while row < stop:
+        if with_gaps and not validity[row >> 3] >> (row & 7) & 1:
+            rows.append(None)
+        else:
+            rows.append(cut_bytes(data, offsets[row], offsets[row + 1] - offsets[row]))
+        row += 1
+    return rows
+
+
+def first_unfit(payloads: list[Any], limit_bytes: int) -> int:
+    """Place of the first that is neither `None` nor `bytes` of at most that length; -1 if there is none."""
+    for place in range(len(payloads)):
+        payload = payloads[place]
+        if payload is not None and (type(payload) is not bytes or len(payload) > limit_bytes):
+            return place
+    return -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
@@ -18,10 +18,11 @@ from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.io.in_loop import InLoop
 from kohort.client.producer.core.producer_events import FlushAsked, PartitionsAsked, ProducerCloseAsked
 from kohort.client.producer.deliveries import Deliveries
+from kohort.client.producer.many import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.producer.side import HeadersArgument, ProducerSide
 from kohort.client.records import RecordMetadata
-from kohort.errors import BufferFullError, KohortTimeoutError, StateError
+from kohort.errors import BufferFullError, KohortError, KohortTimeoutError, StateError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
@@ -184,6 +185,51 @@ class Producer(ProducerSide):
             await asyncio.sleep(0)
             self._round_s = time.monotonic()
         return record
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+        timestamps: Iterable[int] | int | None = None,
+        headers: HeadersArgument = None,
+    ) -> ManyFuture:
+        """Queue many records; await what it returns for where they are. See `kohort.Producer.send_many`."""
+        pieces = self._intake.rows(
+            topic,
+            values,
+            keys=keys,
+            partition=partition,
+            timestamps=timestamps,
+            headers=headers,
+            piece_bytes=self._piece_bytes,
+        )
+        self._check_open()
+        return await self._send_pieces(topic, pieces)
+
+    async def send_arrow(self, data: object, topic: str | None = None) -> TablesFuture:
+        """Queue the rows of a table; await what it returns for where they are. See `kohort.Producer.send_arrow`."""
+        tables = self._intake.arrow_rows(data, topic, piece_bytes=self._piece_bytes)
+        self._check_open()
+        return TablesFuture([await self._send_pieces(pieces[0].name, pieces) for pieces in tables if pieces])
+
+    async def _send_pieces(self, topic: str, pieces: list[Bulk]) -> ManyFuture:
+        if not pieces:
+            return ManyFuture(topic, 0)
+        for place, piece in enumerate(pieces):
+            try:
+                if not self._room.try_reserve(piece.size_bytes):
+                    await self._room.reserve(piece.size_bytes, self._wake)
+                self._check_open()
+            except (KohortError, asyncio.CancelledError) as error:
+                if place == 0 or isinstance(error, asyncio.CancelledError):
+                    raise
+                piece.future.give_up(sum(each.count for each in pieces[place:]), error)
+                break
+            self._submit(piece)
+        return pieces[0].future
 
     async def send_and_wait(
         self,

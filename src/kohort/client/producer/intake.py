@@ -11,16 +11,20 @@ from time import time_ns
 from typing import Any
 
 from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+from kohort.client.producer.many import Bulk, ListColumns, ManyFuture
 from kohort.client.producer.record_arguments import (
     check_partition,
     check_timestamp,
     check_topic,
     to_bytes,
+    to_column,
     to_headers,
+    to_times,
 )
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
-from kohort.errors import BrokerError, ErrorCode, SerializationError
-from kohort.records.build_kernels import new_plain_record
+from kohort.errors import BrokerError, ConfigError, ErrorCode, MissingDependencyError, SerializationError
+from kohort.records.batch import encode_headers
+from kohort.records.build_kernels import first_unfit, new_plain_record
 
 #: Makes bytes, text or `None` of a key or a value.
 Serializer = Callable[[Any], object]
@@ -54,6 +58,89 @@ class Intake:
             RecordFuture, topic, key, value, time_ns() // 1_000_000, RECORD_OVERHEAD_BYTES, self._limit_bytes
         )
         return record
+
+    def rows(
+        self,
+        topic: str,
+        values: object,
+        *,
+        keys: object,
+        partition: int | None,
+        timestamps: object,
+        headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None,
+        piece_bytes: int,
+    ) -> list[Bulk]:
+        """Pieces of many records, in order; the arguments and errors are those of `Producer.send_many`."""
+        check_topic(topic)
+        self._checked_topics.add(topic)
+        number = None if partition is None else check_partition(partition)
+        tail = encode_headers(to_headers(headers)) if headers else b"\x00"
+        value_list = self._payloads(values, "values", topic, self._value_serializer)
+        key_list = None if keys is None else self._payloads(keys, "keys", topic, self._key_serializer)
+        times = to_times(timestamps)
+        for what, column in (("keys", key_list), ("timestamps", times if isinstance(times, list) else None)):
+            if column is not None and len(column) != len(value_list):
+                raise ConfigError(
+                    f"there are {len(value_list)} values and {len(column)} {what}: one for each is expected"
+                )
+        whole = ListColumns(
+            key_list,
+            value_list,
+            times=times if isinstance(times, list) else None,
+            time_ms=times if isinstance(times, int) else time_ns() // 1_000_000,
+            tail=tail,
+        )
+        return self._pieces(topic, number, whole, piece_bytes)
+
+    def arrow_rows(self, data: object, topic: str | None, *, piece_bytes: int) -> list[list[Bulk]]:
+        """Pieces of the rows of a table, topic by topic; arguments and errors as of `Producer.send_arrow`."""
+        if topic is not None:
+            check_topic(topic)
+        try:
+            from kohort.columnar.payloads import payloads_of
+        except ImportError:
+            raise MissingDependencyError("pyarrow", "arrow") from None
+        found = []
+        now_ms = time_ns() // 1_000_000
+        for rows in payloads_of(data, topic):
+            check_topic(rows.topic)
+            for what, column in (("value", rows.values), ("key", rows.keys)):
+                self._check_sizes(column or [], what, rows.topic)
+            times = None if rows.times is None else [now_ms if time is None else time for time in rows.times]
+            whole = ListColumns(
+                rows.keys, rows.values, times=times, time_ms=now_ms, tails=rows.tails, partitions=rows.partitions
+            )
+            found.append(self._pieces(rows.topic, None, whole, piece_bytes))
+        return found
+
+    @staticmethod
+    def _pieces(topic: str, partition: int | None, whole: ListColumns, piece_bytes: int) -> list[Bulk]:
+        future = ManyFuture(topic, whole.count)
+        pieces = []
+        start = 0
+        while start < whole.count:
+            stop, size_bytes = whole.measure(None, start, whole.count, piece_bytes)
+            pieces.append(Bulk(topic, partition, whole.part(start, stop), size_bytes, future))
+            start = stop
+        return pieces
+
+    def _payloads(self, payloads: object, what: str, topic: str, serializer: Serializer | None) -> list[bytes | None]:
+        column = to_column(payloads, what)
+        if serializer is not None:
+            column = [serialized(serializer, payload, topic, what[:-1]) for payload in column]
+        unfit = first_unfit(column, self._limit_bytes - RECORD_OVERHEAD_BYTES)
+        if unfit >= 0:
+            # Text and other bytes than `bytes` pass after all; what cannot be sent is named by its place.
+            column = [to_bytes(payload, f"{what}[{place}]") for place, payload in enumerate(column)]
+        self._check_sizes(column, what, topic)
+        return column
+
+    def _check_sizes(self, column: list[bytes | None], what: str, topic: str) -> None:
+        unfit = first_unfit(column, self._limit_bytes - RECORD_OVERHEAD_BYTES)
+        if unfit >= 0:
+            size = len(column[unfit] or b"")
+            text = f"{what}[{unfit}] of {size} bytes is above max.request.size ({self._max_request_bytes})"
+            raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
 
     def record(
         self,

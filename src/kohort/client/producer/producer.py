@@ -5,7 +5,7 @@ Source: Kafka's producer; C9.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
@@ -17,11 +17,12 @@ from kohort.client.producer.core.producer_events import (
     PartitionsAsked,
     ProducerCloseAsked,
 )
+from kohort.client.producer.many import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.record_future import DeliveryCall
 from kohort.client.producer.room import Room
 from kohort.client.producer.side import HeadersArgument, ProducerSide
-from kohort.client.records import RecordMetadata
-from kohort.errors import KohortTimeoutError, StateError
+from kohort.client.records import RecordMetadata, SentMany
+from kohort.errors import KohortError, KohortTimeoutError, StateError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
@@ -116,6 +117,92 @@ class Producer(ProducerSide):
             raise self._refusal()
         self._submit(record)
         return record
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+        timestamps: Iterable[int] | int | None = None,
+        headers: HeadersArgument = None,
+    ) -> Future[SentMany]:
+        """Queue many records at once; the future ends when the broker has all of them, or with what it has not.
+
+        It costs a tenth of as many `send`: no object is made of a record. Those of one partition stay in order, also
+        among others that are sent.
+
+        Args:
+            topic: as of `send`.
+            values: n of them; each as of `send`.
+            keys: n of them, or `None`; a key may be `None`, too.
+            partition: for all of them; `None` lets each key decide.
+            timestamps: n of them, or one for all; milliseconds since 1970. `None` means now.
+            headers: the same for all.
+
+        Returns:
+            Where they are stored: how many, and the ranges of offsets in each partition. It raises `PartlySentError`
+            if some are not; `on_delivery` callbacks are for single records.
+
+        Raises:
+            BufferFullError: there was no room for the first of them; for later ones the future tells.
+            Errors: all others are those of `send`, with the place of what is wrong, like values[3].
+        """
+        pieces = self._intake.rows(
+            topic,
+            values,
+            keys=keys,
+            partition=partition,
+            timestamps=timestamps,
+            headers=headers,
+            piece_bytes=self._piece_bytes,
+        )
+        if self._room.is_shut:
+            raise self._refusal()
+        return self._send_pieces(topic, pieces)
+
+    def send_arrow(self, data: object, topic: str | None = None) -> Future[tuple[SentMany, ...]]:
+        """Queue the rows of a table at once; the future ends when the broker has all of them, or with what it has not.
+
+        Args:
+            data: a `pyarrow.Table`, a `RecordBatch`, or a data frame that Arrow can read (Polars, pandas). Columns as
+                Spark's Kafka sink has them: `value` (binary or string), and if there are such `key` (the same),
+                `topic`, `partition` (int), `timestamp` (timestamp, or milliseconds), `headers` (list of structs of key
+                and value). A row without a partition goes where its key says, one without a timestamp has that of now.
+                Serializers are not called.
+            topic: where there is no such column.
+
+        Returns:
+            For each topic, in the order in which they come up, where its rows are stored; it raises `PartlySentError`
+            if some are not.
+
+        Raises:
+            MissingDependencyError: pyarrow is not installed.
+            TypeError: it is no table, or a column has a type that cannot be sent.
+            ConfigError: a column is missing or unknown, or a value is one that cannot be.
+            Errors: all others are those of `send_many`.
+        """
+        tables = self._intake.arrow_rows(data, topic, piece_bytes=self._piece_bytes)
+        if self._room.is_shut:
+            raise self._refusal()
+        return TablesFuture([self._send_pieces(pieces[0].name, pieces) for pieces in tables if pieces])
+
+    def _send_pieces(self, topic: str, pieces: list[Bulk]) -> ManyFuture:
+        if not pieces:
+            return ManyFuture(topic, 0)
+        for place, piece in enumerate(pieces):
+            try:
+                self._room.reserve(piece.size_bytes, self._wake_to_wait)
+                if self._room.is_shut:
+                    raise self._refusal()
+            except KohortError as error:
+                if place == 0:
+                    raise
+                piece.future.give_up(sum(each.columns.count for each in pieces[place:]), error)
+                break
+            self._submit(piece)
+        return pieces[0].future
 
     def produce(
         self,

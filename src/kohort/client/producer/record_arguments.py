@@ -8,7 +8,7 @@ Source: Kafka's record format and protocol: text is UTF-8, a timestamp an int64 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from kohort.client.arguments import INT32_MAX, INT64_MAX, encode, to_topic, whole_number
 from kohort.client.producer.record_future import Headers
@@ -43,6 +43,20 @@ def to_bytes(payload: object, what: str) -> bytes | None:
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
     raise TypeError(f"{what} is a {type(payload).__name__}: bytes, text or None is expected; serialise it first")
+
+
+def to_column(payloads: object, what: str) -> list[Any]:
+    """Keys or values of many records."""
+    if isinstance(payloads, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(payloads, Iterable):
+        raise TypeError(f"{what} cannot be a {type(payloads).__name__}: a list is expected, like [b'a', b'b']")
+    return list(payloads)
+
+
+def to_times(timestamps: object) -> list[int] | int | None:
+    """Times of many records, or one for all."""
+    if timestamps is None or hasattr(timestamps, "__index__"):
+        return None if timestamps is None else check_timestamp(timestamps)
+    return [check_timestamp(each) for each in to_column(timestamps, "timestamps")]
 
 
 def to_headers(headers: object) -> Headers:

@@ -16,13 +16,14 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from concurrent.futures._base import CANCELLED, FINISHED, PENDING
 from threading import Condition, Lock
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar
 
 from kohort.client.own_threads import check_may_wait
 from kohort.client.records import RecordMetadata
 from kohort.errors import KohortError
 from kohort.records.build_kernels import new_record, show_record
 
+T = TypeVar("T")
 #: Headers as they travel: (name, value) pairs.
 Headers = tuple[tuple[str, bytes | None], ...]
 #: What is told of a record that has its end: the error, or where it is stored.
@@ -56,6 +57,13 @@ class BatchEnd:
 _NOT_YET: Final = BatchEnd("", -1)
 
 
+def awaited(future: Future[T]) -> Generator[Any, None, T]:
+    """What `await` goes through."""
+    from asyncio import shield, wrap_future
+
+    return shield(wrap_future(future)).__await__()
+
+
 class RecordFuture(Future[RecordMetadata]):
     """A record, and the future of where it is stored.
 
@@ -74,6 +82,8 @@ class RecordFuture(Future[RecordMetadata]):
     on_delivery: DeliveryCall | None = None
     #: Its end is to be told to somebody.
     is_noticed = False
+    #: It is one record, not many.
+    is_bulk: Literal[False] = False
     #: Somebody has looked at it, so somebody may be waiting.
     is_watched = False
     #: State of one that was cancelled, or that is watched; of all others their end says what is so.
@@ -198,9 +208,7 @@ class RecordFuture(Future[RecordMetadata]):
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """Await it on an event loop; a task that is cancelled meanwhile leaves the record on its way."""
-        from asyncio import shield, wrap_future
-
-        return shield(wrap_future(self)).__await__()
+        return awaited(self)
 
     def done(self) -> bool:
         """Whether it has its end, or was cancelled."""

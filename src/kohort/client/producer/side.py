@@ -18,16 +18,17 @@ from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerEvent, RecordsSubmitted
 from kohort.client.producer.core.producer_machine import ProducerMachine
-from kohort.client.producer.core.submissions import Submissions
+from kohort.client.producer.core.submissions import Outgoing, Submissions
 from kohort.client.producer.deliveries import Deliveries
 from kohort.client.producer.intake import Intake
-from kohort.client.producer.record_future import RecordFuture
 from kohort.client.producer.settings import is_idempotent, sender_settings
 from kohort.errors import KohortError, StateError
 
 _SUBMITTED: Final = RecordsSubmitted()
 #: What a producer that nobody closed has to flush in the background.
 _FORGOTTEN_S: Final = 30.0
+#: Large enough for a batch of `max.request.size` to each of several partitions.
+_PIECE_BYTES: Final = 4 * 1024 * 1024
 #: Headers as applications write them.
 HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
 
@@ -106,6 +107,8 @@ class ProducerSide:
             key_serializer=values["key.serializer"],
             value_serializer=values["value.serializer"],
         )
+        #: Many records are handed over in pieces of that, so that the first travel while the last are waiting for room.
+        self._piece_bytes: int = min(values["buffer.memory"] // 2, _PIECE_BYTES)
         self._submissions = Submissions(wake_bytes=values["batch.size"])
         self._deliveries = Deliveries()
         settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
@@ -156,7 +159,7 @@ class ProducerSide:
             return why
         return StateError("this producer is closed")
 
-    def _submit(self, record: RecordFuture) -> None:
+    def _submit(self, record: Outgoing) -> None:
         """Hand over a record that has its room."""
         if self._submissions.append(record):
             self._wake()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kohort
@@ -234,3 +235,19 @@ def test_a_blocking_producers_records_can_be_awaited(broker: Broker) -> None:
             return (await producer.send("orders", b"one", partition=0)).offset
 
     assert run(main) == 0
+
+
+def test_many_records_by_one_call(broker: Broker) -> None:
+    """A list and a table; a buffer that is smaller than either is waited for."""
+
+    async def main() -> None:
+        async with Producer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=20_000) as producer:
+            stored = await (await producer.send_many("many", [bytes(100)] * 1_000))
+            (table,) = await (await producer.send_arrow(pa.table({"value": [b"x"] * 3_000}), "many"))
+            assert (await (await producer.send_many("many", []))).record_count == 0
+            assert await (await producer.send_arrow(pa.table({"value": pa.array([], pa.binary())}), "many")) == ()
+        assert (stored.record_count, table.record_count) == (1_000, 3_000)
+        with pytest.raises(StateError, match="closed"):
+            await producer.send_many("many", [b"x"])
+
+    asyncio.run(main())

@@ -9,12 +9,15 @@ Source: Kafka's RecordAccumulator; KIP-98 (idempotence).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from itertools import islice
+from typing import Any
 
 from kohort.client.producer.core.partitioner import Partitioner
 from kohort.client.producer.core.placing_kernels import place
+from kohort.client.producer.core.shares import shares
+from kohort.client.producer.many import Bulk, Slice
 from kohort.client.producer.record_future import BatchEnd, RecordFuture
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
@@ -22,6 +25,10 @@ from kohort.ids import TopicPartition
 #: Of a batch without records, and of one record: what the headers of format 2 take at most.
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 24
+
+
+#: What a batch consists of, and what is on its way to one.
+Member = RecordFuture | Bulk | Slice
 
 
 class BatchState(Enum):
@@ -39,6 +46,7 @@ class Batch:
 
     __slots__ = (
         "attempts",
+        "bulk",
         "created_ms",
         "encoded",
         "end",
@@ -54,7 +62,9 @@ class Batch:
 
     def __init__(self, partition: TopicPartition, created_ms: int) -> None:
         self.partition = partition
+        #: One by one, or all in one `bulk`.
         self.records: list[RecordFuture] = []
+        self.bulk: Slice | None = None
         #: What all of them end with.
         self.end = BatchEnd(*partition)
         self.size_bytes = BATCH_OVERHEAD_BYTES
@@ -71,6 +81,16 @@ class Batch:
         self.last_error: KohortError | None = None
         #: Not sent again before this instant.
         self.not_before_ms = 0
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return len(self.records) if self.bulk is None else self.bulk.count
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """What is told of the end."""
+        return self.records if self.bulk is None else (self.bulk,)
 
     def add(self, record: RecordFuture) -> None:
         """One more record."""
@@ -125,7 +145,7 @@ class Accumulator:
         batch.add(record)
         self._close_if_due(batch)
 
-    def add_run(self, records: list[RecordFuture], start: int, partition_count: int) -> int:
+    def add_run(self, records: list[Any], start: int, partition_count: int) -> int:
         """Put records of one topic, from `start` on, into batches that are there; returns where that ended."""
         topic = records[start].topic
         filling = self._filling_of(topic, partition_count)
@@ -141,6 +161,29 @@ class Accumulator:
             assert batch is not None, "a record was put there"
             self._close_if_due(batch)
         return stop
+
+    def add_bulk(self, bulk: Bulk, partition_count: int, now_ms: int) -> None:
+        """Make batches of rows, behind all that is there.
+
+        Raises:
+            ConfigError: a row names a partition that is not there, or the application's own partitioner has failed.
+        """
+        limit_bytes = self._limit_of(bulk.name) - BATCH_OVERHEAD_BYTES
+        filling = self._filling_of(bulk.name, partition_count)
+        for number, rows, first, stop in list(shares(bulk, partition_count, self.partitioner, self._batch_bytes)):
+            partition = TopicPartition(bulk.name, number)
+            last, filling[number] = filling[number], None
+            if last is not None:
+                self.close(last)
+            start = first
+            while start < stop:
+                end, size_bytes = bulk.columns.measure(rows, start, stop, limit_bytes)
+                batch = Batch(partition, now_ms)
+                batch.bulk = Slice(bulk, batch.end, rows, start, end)
+                batch.size_bytes += size_bytes
+                batch.state = BatchState.CLOSED
+                self.queues.setdefault(partition, deque()).append(batch)
+                start = end
 
     def _filling_of(self, topic: str, partition_count: int) -> list[Batch | None]:
         filling = self._filling.setdefault(topic, [])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.client.producer.many import ManyFuture
 from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import KohortError
 
@@ -34,6 +35,12 @@ class Losses:
         if len(self._futures) > _KEPT:
             self._unseen += self._count_kept()
             self._futures.clear()
+
+    def note_many(self, future: ManyFuture, count: int, error: KohortError) -> None:
+        """So many records of one call were not stored."""
+        if not future.is_watched:
+            self._unseen += count
+            self._last_error = error
 
     def _count_kept(self) -> int:
         return sum(not record.is_noticed for record in self._futures)

@@ -79,19 +79,22 @@ class Partitioner:
         "_call",
         "_hash",
         "_hashes",
-        "_is_usual",
         "_seed",
         "_sticky",
         "_stuck_bytes",
         "_takes_empty",
         "_takes_none",
+        "has_own_rule",
+        "is_usual",
     )
 
     def __init__(self, rule: str | PartitionerCall = DEFAULT_PARTITIONER, *, batch_bytes: int, seed: int = 0) -> None:
         self._call = None if isinstance(rule, str) else rule
         name = rule if isinstance(rule, str) else DEFAULT_PARTITIONER
         self._hash, self._takes_none, self._takes_empty = _RULES[name]
-        self._is_usual = rule == DEFAULT_PARTITIONER
+        #: Kafka's own rule, which kernels know.
+        self.is_usual = rule == DEFAULT_PARTITIONER
+        self.has_own_rule = self._call is not None
         #: Each record is a turn of its own where that is the rule.
         self._batch_bytes = 1 if name in ("round_robin", "random") else batch_bytes
         #: key -> hash; emptied when it grows too large.
@@ -120,7 +123,7 @@ class Partitioner:
 
     def turn(self, topic: str, partition_count: int) -> tuple[int, int]:
         """Where records without a key go at present, and how many bytes more; -1 where that is not the usual rule."""
-        if not self._is_usual:
+        if not self.is_usual:
             return -1, 0
         left_bytes = self._batch_bytes - self._stuck_bytes.get(topic, self._batch_bytes)
         return self._sticky.get(topic, 0) % partition_count, left_bytes

@@ -14,7 +14,7 @@ from kohort.client.actions import Action, Lane, Stop
 from kohort.client.cluster import Cluster
 from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.options import ClientSettings
-from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState
+from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
 from kohort.client.producer.core.idempotence import Identity
 from kohort.client.producer.core.partition_lookups import PartitionLookups, lateness
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, Partitioner, PartitionerCall
@@ -26,7 +26,7 @@ from kohort.client.producer.core.producer_events import (
     RecordsSubmitted,
 )
 from kohort.client.producer.core.sender import Sender, SenderSettings
-from kohort.client.producer.core.submissions import Submissions
+from kohort.client.producer.core.submissions import Outgoing, Submissions, is_about
 from kohort.client.producer.core.tally import Tally
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.requests import Answer, Requests, message_of
@@ -107,9 +107,9 @@ class ProducerMachine:
             on_ended=on_ended,
         )
         #: Records on their way from the submissions to where they belong; none between two events.
-        self._placing: list[RecordFuture] = []
+        self._placing: list[Outgoing] = []
         #: topic -> (since when, records) while its partitions are not known.
-        self._homeless: dict[str, tuple[int, list[RecordFuture]]] = {}
+        self._homeless: dict[str, tuple[int, list[Outgoing]]] = {}
         #: Topics among these that the cluster has said it lacks: the next look at it creates them, if it does that.
         self._missing: set[str] = set()
         #: (ticket, batches that it waits for).
@@ -167,14 +167,14 @@ class ProducerMachine:
 
     def holds(self, future: object) -> bool:
         """Whether that future is one of a record that has no end yet; to be asked where the machine runs."""
-        return self._submissions.holds(future) or any(record is future for record in self._pending())
+        return self._submissions.holds(future) or any(is_about(member, future) for member in self._pending())
 
-    def _pending(self) -> Iterator[RecordFuture]:
+    def _pending(self) -> Iterator[Member]:
         yield from self._placing
         for _, records in self._homeless.values():
             yield from records
         for batch in self._accumulator.batches():
-            yield from batch.records
+            yield from batch.members
 
     @property
     def _is_cut_off(self) -> bool:
@@ -206,33 +206,37 @@ class ProducerMachine:
             self._place(self._submissions.take(), now_ms)
             self._submissions.is_watched = True
 
-    def _place(self, records: list[RecordFuture], now_ms: int) -> None:
+    def _place(self, records: list[Outgoing], now_ms: int) -> None:
         self._placing = records
         topics = self._cluster.topics
         position = 0
         while position < len(records):
             record = records[position]
-            topic = topics.get(record.topic)
+            name = record.name if record.is_bulk else record.topic
+            topic = topics.get(name)
             if topic is not None and topic.partitions:
                 # Most go where others have gone; the first of a batch goes alone, and so does one that is refused.
-                run = self._accumulator.add_run(records, position, len(topic.partitions))
+                count = len(topic.partitions)
+                run = position if record.is_bulk else self._accumulator.add_run(records, position, count)
                 if run > position:
                     position = run
                     continue
-                self._add(record, len(topic.partitions), now_ms)
+                self._add(record, count, now_ms)
             else:
-                self._homeless.setdefault(record.topic, (now_ms, []))[1].append(record)
-                self._cluster.also_want([record.topic], now_ms)
+                self._homeless.setdefault(name, (now_ms, []))[1].append(record)
+                self._cluster.also_want([name], now_ms)
             position += 1
         self._placing = []
 
-    def _add(self, record: RecordFuture, partition_count: int, now_ms: int) -> None:
-        if record.partition is not None and record.partition >= partition_count:
-            text = f"{record.topic} has partitions 0 to {partition_count - 1}, there is no {record.partition}"
-            self._end_record(record, ConfigError(text))
-            return
+    def _add(self, record: Outgoing, partition_count: int, now_ms: int) -> None:
         try:
-            self._accumulator.add(record, partition_count, now_ms)
+            if record.is_bulk:
+                self._accumulator.add_bulk(record, partition_count, now_ms)
+            elif record.partition is not None and record.partition >= partition_count:
+                text = f"{record.topic} has partitions 0 to {partition_count - 1}, there is no {record.partition}"
+                raise ConfigError(text)
+            else:
+                self._accumulator.add(record, partition_count, now_ms)
         except ConfigError as error:
             self._end_record(record, error)
 
@@ -296,7 +300,7 @@ class ProducerMachine:
         self._forget_missing(name)
         self._cluster.topics.pop(name, None)
 
-    def _end_record(self, record: RecordFuture, error: KohortError) -> None:
+    def _end_record(self, record: Outgoing, error: KohortError) -> None:
         self._sender.fail_record(record, error)
         self._on_release(record.size_bytes)
 

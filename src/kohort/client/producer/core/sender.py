@@ -15,7 +15,7 @@ from typing import Final
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
 from kohort.client.events import Failure, RequestFailed
-from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, BatchState
+from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
 from kohort.client.producer.core.complaints import Complaints
 from kohort.client.producer.core.idempotence import Identity, following
 from kohort.client.producer.core.losses import Losses
@@ -181,17 +181,17 @@ class Sender:
     def _encode(self, batch: Batch) -> bytearray:
         identity = self._identity
         if identity.is_wanted and batch.sequence is None:
-            batch.sequence = identity.number(batch.partition, len(batch.records))
+            batch.sequence = identity.number(batch.partition, batch.count)
             if batch.encoded is not None:
                 # What it was numbered with under an earlier identity.
                 readdress(batch.encoded, identity.producer_id, identity.epoch, batch.sequence)
         if batch.encoded is None:
             # The application may keep a record for its end; what it carried is in the batch from now on.
             batch.encoded = build(
-                [writer_of(batch.records)],
-                count=len(batch.records),
-                base_timestamp=batch.records[0].timestamp_ms,
-                room_bytes=batch.size_bytes + len(batch.records) * (RECORD_ROOM_BYTES - RECORD_OVERHEAD_BYTES),
+                [writer_of(batch.records) if batch.bulk is None else batch.bulk.writer()],
+                count=batch.count,
+                base_timestamp=(batch.bulk or batch.records[0]).timestamp_ms,
+                room_bytes=batch.size_bytes + batch.count * (RECORD_ROOM_BYTES - RECORD_OVERHEAD_BYTES),
                 compression=self._settings.compression,
                 level=self._settings.compression_level,
                 producer_id=identity.producer_id,
@@ -255,7 +255,7 @@ class Sender:
         error = BrokerError(code, outcome.error_message, during=doing)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
             self.fail(batch, UnknownTopicError(batch.partition.topic))
-        elif code in _TOO_LARGE and len(batch.records) > 1:
+        elif code in _TOO_LARGE and batch.count > 1:
             self._cut(batch, error)
         elif code in _GAPS and self._is_behind_another(batch):
             # Had the broker got it, it would have said so.
@@ -282,18 +282,21 @@ class Sender:
         batch.state, batch.last_error = BatchState.CLOSED, error
         batch.not_before_ms = now_ms + self._retry.delay_ms(batch.attempts)
         batch.attempts += 1
-        self.tally.retried_records += len(batch.records)
+        self.tally.retried_records += batch.count
         self._pausing.append(batch)
 
     def _cut(self, batch: Batch, error: KohortError) -> None:
         """Two halves in place of one batch, which are sent at once."""
         assert batch.encoded is not None, "it was sent"
         self._accumulator.narrow(batch.partition.topic)
-        contents = list(iterate_records(batch.encoded, check_crcs=False))
-        half = len(contents) // 2
+        contents = [] if batch.bulk is not None else list(iterate_records(batch.encoded, check_crcs=False))
+        half = batch.count // 2
         pieces = []
-        for start, stop in ((0, half), (half, len(contents))):
+        for start, stop in ((0, half), (half, batch.count)):
             piece = Batch(batch.partition, batch.created_ms)
+            if batch.bulk is not None:
+                piece.bulk, size_bytes = batch.bulk.part(piece.end, start, stop)
+                piece.size_bytes += size_bytes
             for record, content in zip(batch.records[start:stop], contents[start:stop], strict=True):
                 record.key, record.value = content.key, content.value
                 piece.add(record)
@@ -311,7 +314,7 @@ class Sender:
         self._trouble = None
         self._identity.acknowledge(batch.partition)
         batch.end.base_offset, batch.end.append_time_ms = base_offset, append_time_ms
-        self.tally.sent_records += len(batch.records)
+        self.tally.sent_records += batch.count
         self.tally.sent_batches += 1
         self.tally.sent_bytes += batch.size_bytes
         self._end(batch)
@@ -321,31 +324,36 @@ class Sender:
         if batch.sequence is not None:
             self._identity.spoil()
         batch.end.error = error
-        self.tally.failed_records += len(batch.records)
+        self.tally.failed_records += batch.count
         for record in batch.records:
             record.on_failure()
             self.losses.note(record, error)
+        if batch.bulk is not None:
+            self.losses.note_many(batch.bulk.future, batch.count, error)
         self._end(batch)
 
-    def fail_record(self, record: RecordFuture, error: KohortError) -> None:
+    def fail_record(self, record: Member, error: KohortError) -> None:
         """A record ends in that error by itself, unless its batch has its end already."""
         if not record.end.is_over:
-            self.losses.note(record, error)
-            self.tally.failed_records += 1
+            self.tally.failed_records += record.count if record.is_bulk else 1
+            if record.is_bulk:
+                self.losses.note_many(record.future, record.count, error)
+            else:
+                self.losses.note(record, error)
             record.fail(error)
         self._tell([record])
 
-    def _tell(self, records: Sequence[RecordFuture]) -> None:
+    def _tell(self, records: Sequence[Member]) -> None:
         """Those whose end somebody waits for, or is to be called with."""
         for record in records:
             record.on_end()
-        called = [record for record in records if record.on_delivery is not None]
+        called = [record for record in records if isinstance(record, RecordFuture) and record.on_delivery is not None]
         if called:
             self._on_ended(called)
 
     def _end(self, batch: Batch) -> None:
         batch.end.is_over = True
-        self._tell([record for record in batch.records if record.is_noticed])
+        self._tell([record for record in batch.members if record.is_noticed])
         self._accumulator.remove(batch)
         self._on_end(batch)
 
@@ -357,7 +365,7 @@ class Sender:
                 age_ms = now_ms - batch.created_ms
                 if batch.state is BatchState.IN_FLIGHT or age_ms < self._settings.delivery_timeout_ms:
                     break
-                text = f"{len(batch.records)} records for {batch.partition} were not sent within {age_ms} ms"
+                text = f"{batch.count} records for {batch.partition} were not sent within {age_ms} ms"
                 # One that was never sent waited for the one before it, or for a broker.
                 error = batch.last_error or error
                 self.fail(batch, KohortTimeoutError(text if error is None else f"{text}: {error}"))

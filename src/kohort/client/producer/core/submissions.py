@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 
+from kohort.client.producer.many import Bulk, Slice
 from kohort.client.producer.record_future import RecordFuture
+
+#: One record, or many that are sent by one call.
+Outgoing = RecordFuture | Bulk
+
+
+def is_about(member: Outgoing | Slice, future: object) -> bool:
+    """Whether that is the future of these records."""
+    return (member.future if member.is_bulk else member) is future
 
 
 class Submissions:
@@ -19,7 +28,7 @@ class Submissions:
 
     def __init__(self, *, wake_bytes: int) -> None:
         """`wake_bytes`: so much waits at most for a linger to end."""
-        self._records: deque[RecordFuture] = deque()
+        self._records: deque[Outgoing] = deque()
         self._queued_bytes = 0
         #: So much waits at most for what the machine watches for; it may change that.
         self.wake_bytes = wake_bytes
@@ -27,7 +36,7 @@ class Submissions:
         #: The machine has been woken, or will look by itself in time.
         self.is_watched = False
 
-    def append(self, record: RecordFuture) -> bool:
+    def append(self, record: Outgoing) -> bool:
         """Queue a record; whether the caller has to wake the machine."""
         self._records.append(record)
         self._queued_bytes += record.size_bytes
@@ -37,11 +46,11 @@ class Submissions:
         self._queued_bytes = 0
         return True
 
-    def take(self) -> list[RecordFuture]:
+    def take(self) -> list[Outgoing]:
         """Everything queued; records that come from now on wake the machine again, unless it says that it watches."""
         self.is_watched = False
         self._queued_bytes = 0
-        taken: list[RecordFuture] = []
+        taken: list[Outgoing] = []
         while self._records:
             taken.append(self._records.popleft())
         return taken
@@ -52,4 +61,4 @@ class Submissions:
 
     def holds(self, future: object) -> bool:
         """Whether the record of that future is queued."""
-        return any(record is future for record in self._records.copy())
+        return any(is_about(record, future) for record in self._records.copy())

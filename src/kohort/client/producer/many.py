@@ -1,0 +1,342 @@
+"""Many records that are sent by one call: columns instead of objects, and one future for all.
+
+Laws: of each partition the rows keep their order, and stand behind what was sent before; the future ends when every row
+has its end. What was stored is told even where something was not.
+Source: C9; Kafka's record batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, InvalidStateError
+from threading import Lock
+from typing import Any, Final, Literal, Protocol
+
+from kohort.client.own_threads import check_may_wait
+from kohort.client.producer.record_future import BatchEnd, awaited
+from kohort.client.records import OffsetRange, SentMany
+from kohort.errors import KohortError, PartlySentError
+from kohort.records.build_kernels import measure_rows, spread_rows, write_rows
+from kohort.records.building import Writer
+
+#: A row beside key, value and headers, as every record.
+_OVERHEAD_BYTES: Final = 24
+
+
+class Columns(Protocol):
+    """Keys, values, times and headers of rows."""
+
+    #: Number of rows.
+    count: int
+    #: Whether no row says where it goes, by a key or otherwise.
+    is_free: bool
+    #: What every row takes beside key, value and headers of its own.
+    overhead_bytes: int
+
+    def spread(self, count: int, turn: int) -> list[list[int]]:
+        """Rows of each partition; empty if one names a partition that is not there."""
+        ...
+
+    def measure(self, rows: list[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
+        """How many of these fit; where that ends, and bytes."""
+        ...
+
+    def writer(self, rows: list[int] | None, position: int, stop: int) -> Writer:
+        """Writes these as a batch."""
+        ...
+
+    def time_of(self, row: int) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+    def key_of(self, row: int) -> bytes | None:
+        """For rules that no kernel has."""
+        ...
+
+    def partition_of(self, row: int) -> int | None:
+        """What the row names itself."""
+        ...
+
+
+class ListColumns:
+    """Columns that are lists.
+
+    Args:
+        keys: `None` if no row has one.
+        times: milliseconds; `None` means `time_ms` for all.
+        tail: encoded headers of every row, where there are no `tails`.
+        partitions: those that rows name themselves; `None` if none does.
+    """
+
+    def __init__(
+        self,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        *,
+        times: list[int] | None,
+        time_ms: int,
+        tails: list[bytes] | None = None,
+        tail: bytes = b"\x00",
+        partitions: list[int | None] | None = None,
+    ) -> None:
+        self._keys = keys
+        self._values = values
+        self._times = times
+        self._time_ms = time_ms
+        self._tails = tails
+        self._tail = tail
+        self._partitions = partitions
+        self.count = len(values)
+        self.overhead_bytes = _OVERHEAD_BYTES + (len(tail) if tails is None else 0)
+
+        self.is_free = keys is None and partitions is None
+
+    def part(self, start: int, stop: int) -> ListColumns:
+        """Some rows of these."""
+        return ListColumns(
+            None if self._keys is None else self._keys[start:stop],
+            self._values[start:stop],
+            times=None if self._times is None else self._times[start:stop],
+            time_ms=self._time_ms,
+            tails=None if self._tails is None else self._tails[start:stop],
+            tail=self._tail,
+            partitions=None if self._partitions is None else self._partitions[start:stop],
+        )
+
+    def spread(self, count: int, turn: int) -> list[list[int]]:
+        """See `Columns`."""
+        return spread_rows(self._keys, self._partitions, self.count, count, turn)
+
+    def measure(self, rows: list[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
+        """See `Columns`."""
+        return measure_rows(
+            self._keys, self._values, self._tails, rows, position, stop, self.overhead_bytes, limit_bytes
+        )
+
+    def writer(self, rows: list[int] | None, position: int, stop: int) -> Writer:
+        """See `Columns`."""
+        return lambda out, at, base_time: write_rows(
+            self._keys, self._values, self._times, self._tails, self._tail, rows, position, stop, base_time, out, at
+        )
+
+    def time_of(self, row: int) -> int:
+        """See `Columns`."""
+        return self._time_ms if self._times is None else self._times[row]
+
+    def key_of(self, row: int) -> bytes | None:
+        """See `Columns`."""
+        return None if self._keys is None else self._keys[row]
+
+    def partition_of(self, row: int) -> int | None:
+        """See `Columns`."""
+        return None if self._partitions is None else self._partitions[row]
+
+
+class ManyFuture(Future[SentMany]):
+    """Ends when all rows of one call have their end."""
+
+    def __init__(self, topic: str, count: int) -> None:
+        super().__init__()
+        self.topic = topic
+        #: Somebody has asked for the end.
+        self.is_watched = False
+        self._left = count
+        self._failed = 0
+        self._error: KohortError | None = None
+        self._ranges: list[OffsetRange] = []
+        if count == 0:
+            self._finish()
+
+    def __await__(self) -> Generator[Any, None, SentMany]:
+        """As of `RecordFuture`."""
+        return awaited(self)
+
+    def on_part_end(self, end: BatchEnd, index: int, count: int) -> None:
+        """So many rows, from that place of their batch on, have their end."""
+        self._left -= count
+        if end.error is not None:
+            self._failed += count
+            self._error = self._error or end.error
+        else:
+            base = -1 if end.base_offset < 0 else end.base_offset + index
+            self._ranges.append(OffsetRange(end.partition, base, count))
+        if self._left == 0:
+            self._finish()
+
+    def give_up(self, count: int, error: KohortError) -> None:
+        """So many rows are not sent at all."""
+        end = BatchEnd(self.topic, -1)
+        end.error = error
+        self.on_part_end(end, 0, count)
+
+    def _finish(self) -> None:
+        ranges = tuple(sorted(self._ranges))
+        stored = SentMany(self.topic, sum(each.record_count for each in ranges), ranges)
+        try:
+            if self._error is None:
+                self.set_result(stored)
+            else:
+                self.set_exception(_partly_sent(stored, self._failed, self._error))
+        except InvalidStateError:
+            return  # The application has cancelled it; what was sent is sent.
+
+    def result(self, timeout: float | None = None) -> SentMany:
+        """Where the records are stored, once they are; see `concurrent.futures.Future.result`.
+
+        Raises:
+            PartlySentError: some were not.
+            StateError: called in a callback of a future, where that would wait for itself.
+        """
+        self._look()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why not all are stored, `None` once they are; see `concurrent.futures.Future.exception`."""
+        self._look()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[SentMany]], object]) -> None:
+        """See `concurrent.futures.Future.add_done_callback`."""
+        self.is_watched = True
+        super().add_done_callback(fn)
+
+    def _look(self) -> None:
+        self.is_watched = True
+        if not self.done():
+            check_may_wait(self)
+
+
+class TablesFuture(Future[tuple[SentMany, ...]]):
+    """Ends when the rows of all topics of one table have their end.
+
+    Args:
+        parts: one for each topic, in the order of the result.
+    """
+
+    def __init__(self, parts: list[Future[SentMany]]) -> None:
+        super().__init__()
+        self._parts = parts
+        self._left = len(parts)
+        self._lock = Lock()
+        for part in parts:
+            part.add_done_callback(self._on_part_end)
+        if not parts:
+            self.set_result(())
+
+    def __await__(self) -> Generator[Any, None, tuple[SentMany, ...]]:
+        """As of `RecordFuture`."""
+        return awaited(self)
+
+    def _on_part_end(self, _: Future[SentMany]) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return
+        failures = [error for part in self._parts if isinstance(error := part.exception(), PartlySentError)]
+        stored = tuple(_stored_of(part) for part in self._parts)
+        try:
+            if failures:
+                failed_count = sum(failure.failed_count for failure in failures)
+                self.set_exception(_partly_sent(stored, failed_count, failures[0].__cause__))
+            else:
+                self.set_result(stored)
+        except InvalidStateError:
+            return  # The application has cancelled it; what was sent is sent.
+
+    def result(self, timeout: float | None = None) -> tuple[SentMany, ...]:
+        """As of `ManyFuture`."""
+        self._look()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As of `ManyFuture`."""
+        self._look()
+        return super().exception(timeout)
+
+    def _look(self) -> None:
+        for part in self._parts:
+            if not part.done():
+                check_may_wait(part)
+
+
+def _partly_sent(stored: object, failed_count: int, cause: BaseException | None) -> PartlySentError:
+    error = PartlySentError(stored, failed_count, str(cause), isinstance(cause, KohortError) and cause.retriable)
+    error.__cause__ = cause
+    return error
+
+
+def _stored_of(part: Future[SentMany]) -> SentMany:
+    error = part.exception()
+    if not isinstance(error, PartlySentError):
+        return part.result()
+    assert isinstance(error.stored, SentMany), "of one topic"
+    return error.stored
+
+
+class Bulk:
+    """Rows on their way to the machine, with a record's face."""
+
+    is_bulk: Literal[True] = True
+    #: No record is of this topic: who places records by runs stops here.
+    topic: Final = ""
+    is_noticed: Final = True
+    on_delivery: Final = None
+
+    def __init__(self, name: str, partition: int | None, columns: Columns, size_bytes: int, future: ManyFuture) -> None:
+        self.name = name
+        self.partition = partition
+        self.columns = columns
+        self.count = columns.count
+        self.size_bytes = size_bytes
+        self.future = future
+        self.end = BatchEnd(name, -1)
+
+    def fail(self, error: KohortError) -> None:
+        """None of them is sent."""
+        self.end.error = error
+        self.end.is_over = True
+        self.future.on_part_end(self.end, 0, self.columns.count)
+
+    def on_end(self) -> None:
+        """Was told."""
+
+
+class Slice:
+    """Rows that are one batch, with a record's face."""
+
+    is_bulk: Literal[True] = True
+    is_noticed: Final = True
+    on_delivery: Final = None
+
+    def __init__(self, bulk: Bulk, end: BatchEnd, rows: list[int] | None, start: int, stop: int) -> None:
+        self._bulk = bulk
+        self._rows = rows
+        self._start = start
+        self._stop = stop
+        self.end = end
+        self.future = bulk.future
+        self.count = stop - start
+        self.timestamp_ms = bulk.columns.time_of(start if rows is None else rows[start])
+
+    def writer(self) -> Writer:
+        """Writes them."""
+        return self._bulk.columns.writer(self._rows, self._start, self._stop)
+
+    def part(self, end: BatchEnd, start: int, stop: int) -> tuple[Slice, int]:
+        """Some of these rows as a batch of their own, and what they take."""
+        begin, behind = self._start + start, self._start + stop
+        _, size_bytes = self._bulk.columns.measure(self._rows, begin, behind, 1 << 62)
+        return Slice(self._bulk, end, self._rows, begin, behind), size_bytes
+
+    def fail(self, error: KohortError) -> None:
+        """They end by themselves: the machine has failed."""
+        self.end.error = error
+        self.end.is_over = True
+        self.on_end()
+
+    def on_failure(self) -> None:
+        """Their end is an error."""
+
+    def on_end(self) -> None:
+        """The end of their batch has come."""
+        self.future.on_part_end(self.end, 0, self.count)
