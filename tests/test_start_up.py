@@ -39,6 +39,11 @@ def test_importing_a_door_loads_nothing_that_its_thread_needs(door: str) -> None
     assert not {"kohort.client.io.driver", "kohort.client.kafkaoptions", "difflib", "urllib", "email"} & loaded
 
 
+def test_importing_the_consumer_loads_no_machine() -> None:
+    """Half of the import was the machine's, which is needed when a consumer is made."""
+    assert "kohort.client.consumer.core.consumer_machine" not in modules_after("from kohort import Consumer")
+
+
 def test_broker_loads_what_finds_assignors_of_the_users_own_only_for_them() -> None:
     """To look through the installed packages takes longer than the rest of the start."""
     loaded = modules_after("import kohort.broker.server")

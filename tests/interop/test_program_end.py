@@ -16,6 +16,7 @@ import pytest
 
 import kohort
 from kohort import TopicPartition
+from kohort.testing.cluster import Cluster
 from support.cli import Finished, run_python, started_python
 from support.waiting import until
 
@@ -183,6 +184,37 @@ def test_consumer_that_is_dropped_leaves_while_the_program_goes_on(address: str,
             step=lambda: threading.Event().wait(0.05),
             seconds=30,
         )
+
+
+@pytest.fixture(scope="module")
+def three_brokers() -> Iterator[str]:
+    with Cluster(3) as cluster:
+        with kohort.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            for topic in ("dropped", "sent"):
+                admin.create_topic(topic, 3)
+        yield cluster.bootstrap_servers
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_consumer_that_is_dropped_leaves_with_three_brokers(three_brokers: str, protocol: str) -> None:
+    """At default options: its coordinator is one broker, what it reads lies on all."""
+    with kohort.Admin(bootstrap_servers=three_brokers) as admin:
+        with pytest.warns(ResourceWarning, match="a consumer was not closed"):
+            drop_member(three_brokers, protocol, protocol, "by name")
+            gc.collect()
+        until(
+            lambda: not admin.describe_group(protocol).members,
+            what="left",
+            step=lambda: threading.Event().wait(0.05),
+            seconds=30,
+        )
+
+
+def test_what_was_sent_arrives_on_three_brokers_when_the_program_ends(three_brokers: str) -> None:
+    done = run(SEND.format(address=three_brokers, topic="sent", end=""))
+    assert (done.code, done.err) == (0, "")
+    with kohort.Consumer(bootstrap_servers=three_brokers) as consumer:
+        assert sum(consumer.end_offsets([TopicPartition("sent", each) for each in range(3)]).values()) == 1000
 
 
 def test_producer_that_is_dropped_sends_what_lingers(address: str) -> None:

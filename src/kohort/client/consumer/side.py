@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
-from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.core.exchange import ChunkTaken, CloseAsked, Configured, ConsumerEvent, Polled, Sought
 from kohort.client.consumer.deliveries import Deliveries, Signal
 from kohort.client.consumer.deserializing import Deserializing
@@ -34,6 +33,8 @@ from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from kohort.client.io.driver import Machine
+    from kohort.client.options import ClientSettings, ConsumerSettings
     from kohort.client.typed_options import ConsumerOptions
 
 _LOG: Final = logging.getLogger("kohort.client")
@@ -90,7 +91,7 @@ class ConsumerSide:
         )
         self._deliveries = Deliveries(self._handler, member_id=str(identity), signal=signal)
         self._host = host(
-            ConsumerMachine(client, self._settings, member_id=str(identity)),
+            _build_machine(client, self._settings, str(identity)),
             client,
             deliver=self._deliveries.deliver,
             what="consumer",
@@ -323,6 +324,13 @@ class ConsumerSide:
         for each in partitions:
             if each not in self._handler.assignment:
                 raise StateError(f"{each} is not assigned to this consumer")
+
+
+def _build_machine(client: ClientSettings, settings: ConsumerSettings, member_id: str) -> Machine[ConsumerEvent]:
+    # Half of what a consumer is made of is first needed here, not where its class is imported.
+    from kohort.client.consumer.core.consumer_machine import ConsumerMachine
+
+    return ConsumerMachine(client, settings, member_id=member_id)
 
 
 def _divide(first: tuple[Any, ...]) -> tuple[Mapping[str, object] | None, tuple[str, ...]]:

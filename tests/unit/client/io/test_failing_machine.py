@@ -19,7 +19,7 @@ from kohort.errors import StateError
 
 WAIT_S = 20.0
 PRODUCER = "kohort.client.producer.side.ProducerMachine"
-CONSUMER = "kohort.client.consumer.side.ConsumerMachine"
+CONSUMER = "kohort.client.consumer.core.consumer_machine.ConsumerMachine"
 ADMIN = "kohort.client.admin.door.AdminMachine"
 Plant = Callable[..., None]
 
