@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kohort.client.records import Committable, OffsetAndMetadata
 from kohort.errors import ConfigError
@@ -22,6 +22,9 @@ INT64_MAX: Final = 2**63 - 1
 _TOPIC_LENGTH: Final = 249
 #: Longest text of the protocol, in bytes.
 _TEXT_BYTES: Final = 2**15 - 1
+#: librdkafka's numbers in place of offsets: what is committed and what nobody has said; the end and the beginning.
+_UNSAID: Final = (-1000, -1001)
+_ENDS: Final = (-1, -2)
 _ONE: Final = "TopicPartition('orders', 0)"
 #: Thirty years; what is longer cannot be told in the units of clocks.
 _LONGEST_S: Final = 1e9
@@ -77,9 +80,33 @@ def to_partition(value: object) -> TopicPartition:
 
 def to_partitions(values: object) -> tuple[TopicPartition, ...]:
     """Several partitions, in their order."""
+    return tuple(to_partition(value) for value in _several(values))
+
+
+def _several(values: object) -> Iterable[object]:
     if isinstance(values, (str, bytes, TopicPartition)) or not isinstance(values, Iterable):
         raise TypeError(f"partitions cannot be {values!r}: a list of them is expected, like [{_ONE}]")
-    return tuple(to_partition(value) for value in values)
+    return values
+
+
+class Beginning(NamedTuple):
+    """Where to begin: at an offset, or where a timestamp leads (-2 the beginning, -1 the end); neither if not said."""
+
+    offset: int | None = None
+    timestamp: int | None = None
+
+
+def to_beginning(value: object) -> Beginning:
+    """What a partition of another client, or a record, says about where to begin."""
+    offset = getattr(value, "offset", None)
+    if offset is None or offset in _UNSAID:
+        return Beginning()
+    return Beginning(timestamp=int(offset)) if offset in _ENDS else Beginning(offset=to_offset(offset))
+
+
+def to_beginnings(values: object) -> dict[TopicPartition, Beginning]:
+    """Several partitions, each with where to begin."""
+    return {to_partition(value): to_beginning(value) for value in _several(values)}
 
 
 def to_offset(value: object) -> int:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from kohort.client.arguments import (
     is_partition,
+    to_beginning,
     to_committable,
     to_partition,
     to_partitions,
@@ -44,9 +45,9 @@ class PositionSide(ReadingSide):
         """
         chosen = to_partition(partition)
         if offset is None:
-            offset = getattr(partition, "offset", None)
-            if offset in (EARLIEST, LATEST):
-                self._seek([chosen], "seek", timestamp=offset)
+            offset, timestamp = to_beginning(partition)
+            if timestamp is not None:
+                self._seek([chosen], "seek", timestamp=timestamp)
                 return
         found, _, epoch = with_metadata(to_committable(offset))
         self._seek([chosen], "seek", offset=found, leader_epoch=epoch)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-from kohort.client.arguments import to_callback, to_partitions, to_seconds, to_topics
+from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
 from kohort.client.consumer.core.exchange import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.consumer.rebalancing import Callbacks
@@ -101,12 +101,14 @@ class SubscribingSide(ConsumerSide):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without membership; those that are read already go on where they are.
 
-        A partition whose topic does not exist makes the next `poll` raise `UnknownTopicError`.
+        A partition whose topic does not exist makes the next `poll` raise `UnknownTopicError`. An offset that a
+        partition of another client brings along is sought.
 
         Raises:
             StateError: topics are subscribed to.
         """
-        chosen = set(to_partitions(partitions))
+        beginnings = to_beginnings(partitions)
+        chosen = set(beginnings)
         self._begin_long("assign")
         try:
             if self._is_subscribed:
@@ -115,6 +117,9 @@ class SubscribingSide(ConsumerSide):
             self._note_progress()
             self._progress.forget(self._handler.assignment - chosen)
             self._handler.hold(sorted(chosen))
+            for each, (offset, timestamp) in beginnings.items():
+                if offset is not None or timestamp is not None:
+                    self._handler.seek(each, offset, timestamp)
             self._is_assigned_by_hand = bool(chosen)
             self._deliveries.forget_trouble()
             self._host.post(PartitionsAssigned(starts=self._handler.starts(sorted(chosen))))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 import kohort
@@ -266,3 +267,38 @@ def test_storing_is_refused_where_it_makes_no_sense(consumer: Consumer, address:
         alone.assign([FIRST])
         with pytest.raises(StateError, match="no group to commit for"):
             alone.store_offsets({FIRST: 1})
+
+
+# -- partitions that bring an offset along ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("offset", "position"), [(5, 5), (-2, 0), (-1, 1), (-1001, 0), (-1000, 0)])
+def test_offset_of_a_partition_is_where_it_begins(consumer: Consumer, offset: int, position: int) -> None:
+    """confluent-kafka's TopicPartition, its OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID and OFFSET_STORED."""
+    theirs = confluent_kafka.TopicPartition("orders", 0, offset)
+    consumer.assign([theirs])
+    assert consumer.position(FIRST) == position
+
+    if offset > -1000:
+        consumer.seek(FIRST, 3)
+        consumer.seek(theirs)
+        assert consumer.position(FIRST) == position
+    else:
+        with pytest.raises(ConfigError, match="offset cannot be None"):
+            consumer.seek(theirs)
+
+
+def test_partition_that_is_read_goes_on_unless_it_says_otherwise(consumer: Consumer) -> None:
+    """In an assignment that is replaced."""
+    consumer.seek(FIRST, 1)
+    consumer.seek(SECOND, 1)
+    consumer.assign([FIRST, confluent_kafka.TopicPartition("orders", 1, 0)])
+
+    assert (consumer.position(FIRST), consumer.position(SECOND)) == (1, 0)
+
+
+def test_offsets_of_partitions_are_checked(consumer: Consumer) -> None:
+    """By `assign`, before anything has changed."""
+    with pytest.raises(ConfigError, match="offset cannot be -7"):
+        consumer.assign([SimpleNamespace(topic="orders", partition=0, offset=-7)])  # type: ignore[list-item]
+    assert consumer.assignment() == {FIRST, SECOND}
