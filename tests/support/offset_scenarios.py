@@ -152,7 +152,7 @@ def positions_are_sought(bootstrap: str) -> None:
 
 
 def ends_are_known_without_asking(bootstrap: str, protocol: str) -> None:
-    """What a fetch says of a log's ends: lag and watermarks; of any other partition the broker is asked."""
+    """What a fetch says of a log's ends: lag and watermarks; the rest is asked: other partitions, which topics are."""
     options = group_options(bootstrap, fresh("ends"), protocol) | {"auto_offset_reset": "earliest"}
     with new_topic(bootstrap, "ends", 2) as topic, Consumer(max_poll_records=4, **options) as consumer:
         first, second = partitions_of(topic, 2)
@@ -168,6 +168,8 @@ def ends_are_known_without_asking(bootstrap: str, protocol: str) -> None:
         wait_until(lambda: consumer.lag([second]) == {second: 0}, "the other's end is known")
         poll_until(consumer, 6)
         assert consumer.lag([first]) == {first: 0}
+        assert consumer.list_topics()[topic] == [0, 1]
+        assert "__consumer_offsets" not in consumer.topics()
         send_values(bootstrap, topic, [b"one", b"more"])
         wait_until(lambda: consumer.highwater(first) == 12, "the new end is known")
         assert consumer.current_lag(first) == 2

@@ -135,3 +135,11 @@ class OffsetCalls(OffsetSide):
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """The partitions of a topic, ascending; none if there is no such topic."""
         return await self._run(self._partitions_steps(topic, timeout))
+
+    async def list_topics(self, timeout: float | None = None) -> dict[str, list[int]]:
+        """Every topic with the numbers of its partitions, both ascending; without the brokers' own topics."""
+        return await self._run(self._topics_steps(timeout))
+
+    async def topics(self, timeout: float | None = None) -> set[str]:
+        """The names of every topic."""
+        return set(await self._run(self._topics_steps(timeout)))

@@ -149,3 +149,11 @@ class OffsetCalls(OffsetSide):
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """The partitions of a topic, ascending; none if there is no such topic."""
         return self._run(self._partitions_steps(topic, timeout))
+
+    def list_topics(self, timeout: float | None = None) -> dict[str, list[int]]:
+        """Every topic with the numbers of its partitions, both ascending; without the brokers' own topics."""
+        return self._run(self._topics_steps(timeout))
+
+    def topics(self, timeout: float | None = None) -> set[str]:
+        """The names of every topic."""
+        return set(self._run(self._topics_steps(timeout)))

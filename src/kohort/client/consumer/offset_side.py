@@ -27,6 +27,7 @@ from kohort.client.consumer.core.exchange import (
     OffsetsAsked,
     OffsetsStored,
     PartitionsAsked,
+    TopicsAsked,
 )
 from kohort.client.consumer.position_side import PositionSide
 from kohort.client.consumer.steps import Steps
@@ -181,6 +182,12 @@ class OffsetSide(PositionSide):
             lambda ticket, deadline: OffsetsAsked(timestamps=wanted, ticket=ticket, deadline_ms=deadline), timeout
         )
         return dict(cast("Mapping[TopicPartition, tuple[int, int] | None]", found))
+
+    def _topics_steps(self, timeout: float | None) -> Steps[dict[str, list[int]]]:
+        found = yield from self._ask_steps(
+            lambda ticket, deadline: TopicsAsked(ticket=ticket, deadline_ms=deadline), timeout
+        )
+        return cast("dict[str, list[int]]", found)
 
     def _partitions_steps(self, topic: str, timeout: float | None) -> Steps[list[int]]:
         topic = to_topic(topic, "partitions_for('orders')")

@@ -6,12 +6,23 @@ Source: Kafka's consumer API.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import CommittedAsked, OffsetsAsked, PartitionsAsked, PositionAsked
+from kohort.client.consumer.core.exchange import (
+    CommittedAsked,
+    OffsetsAsked,
+    PartitionsAsked,
+    PositionAsked,
+    Question,
+    TopicsAsked,
+)
 from kohort.client.consumer.core.readings import Readings
 from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries, Result
+from kohort.client.offsets.topic_listings import TopicListings
 from kohort.client.requests import Requests
+from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError, StateError
 
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -27,12 +38,16 @@ class Lookups:
         queries: OffsetQueries,
         readings: Readings,
         committed: CommittedOffsets | None,
+        *,
+        retry: Backoff,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
         self._queries = queries
         self._readings = readings
         self._committed = committed
+        #: Asked which topics there are.
+        self._listings = TopicListings(requests, cluster, retry=retry)
         self._positions: list[PositionAsked] = []
         #: With the instant at which it was asked.
         self._partitions: list[tuple[PartitionsAsked, int]] = []
@@ -41,7 +56,24 @@ class Lookups:
         """The topics of which the cluster's picture is needed."""
         return self._queries.topics() | {asked.topic for asked, _ in self._partitions}
 
-    def on_offsets(self, asked: OffsetsAsked, now_ms: int) -> None:
+    def on_question(self, asked: Question, now_ms: int) -> None:
+        """Answer it as soon as that is possible."""
+        match asked:
+            case CommittedAsked():
+                self._on_committed(asked, now_ms)
+            case OffsetsAsked():
+                self._on_offsets(asked, now_ms)
+            case PositionAsked():
+                self._on_position(asked)
+            case PartitionsAsked():
+                # Until the cluster's picture shows the topic.
+                self._partitions.append((asked, now_ms))
+            case TopicsAsked():
+                self._listings.ask(asked, now_ms)
+            case _:
+                assert_never(asked)
+
+    def _on_offsets(self, asked: OffsetsAsked, now_ms: int) -> None:
         """Ask the leaders."""
 
         def then(result: Result, _: int) -> None:
@@ -49,7 +81,7 @@ class Lookups:
 
         self._queries.ask(asked.timestamps, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
 
-    def on_committed(self, asked: CommittedAsked, now_ms: int) -> None:
+    def _on_committed(self, asked: CommittedAsked, now_ms: int) -> None:
         """Ask the coordinator."""
         if self._committed is None:
             self._requests.fail(asked.ticket, StateError("there are no committed offsets without group_id"))
@@ -60,16 +92,12 @@ class Lookups:
 
         self._committed.ask(asked.partitions, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
 
-    def on_position(self, asked: PositionAsked) -> None:
+    def _on_position(self, asked: PositionAsked) -> None:
         """Wait until the first offset is found."""
         self._positions.append(asked)
         reading = self._readings.get(asked.partition)
         if reading is not None:
             self._readings.want(reading)
-
-    def on_partitions(self, asked: PartitionsAsked, now_ms: int) -> None:
-        """Wait until the cluster's picture shows the topic."""
-        self._partitions.append((asked, now_ms))
 
     def fail_all(self, error: KohortError) -> None:
         """No broker can be reached."""
@@ -79,17 +107,20 @@ class Lookups:
             self._requests.fail(position.ticket, error)
         self._partitions.clear()
         self._positions.clear()
+        self._listings.fail_all(error)
 
     def next_deadline(self) -> int | None:
         """When somebody's patience ends."""
         deadlines = [asked.deadline_ms for asked in self._positions]
         deadlines += [min(asked.deadline_ms, since + UNKNOWN_TOPIC_GRACE_MS) for asked, since in self._partitions]
-        return min(deadlines, default=None)
+        listing_ms = self._listings.next_deadline()
+        return min(deadlines if listing_ms is None else [*deadlines, listing_ms], default=None)
 
     def on_tick(self, now_ms: int) -> None:
         """Answer what can be answered by now."""
         self._positions = [asked for asked in self._positions if not self._try_position(asked, now_ms)]
         self._partitions = [entry for entry in self._partitions if not self._try_partitions(*entry, now_ms)]
+        self._listings.on_tick(now_ms)
 
     def _try_position(self, asked: PositionAsked, now_ms: int) -> bool:
         reading = self._readings.get(asked.partition)

@@ -35,6 +35,7 @@ from kohort.client.consumer.core.exchange import (
     Sought,
     Start,
     Subscribed,
+    TopicsAsked,
     Trouble,
     Unsubscribed,
 )
@@ -111,7 +112,9 @@ class ConsumerMachine:
             retry=client.retry,
             preference_ms=client.metadata_max_age_ms,
         )
-        self._lookups = Lookups(self._requests, self._cluster, self._queries, self._readings, committed)
+        self._lookups = Lookups(
+            self._requests, self._cluster, self._queries, self._readings, committed, retry=client.retry
+        )
         self._member: Member | None = None
         self._subscription = Subscription(self._requests, self._cluster, may_create=settings.allow_auto_create_topics)
         self._is_unreachable = False
@@ -136,14 +139,8 @@ class ConsumerMachine:
             case RebalanceEnforced(reason=reason):
                 if self._member is not None:
                     self._member.enforce_rebalance(reason)
-            case CommittedAsked():
-                self._lookups.on_committed(event, now_ms)
-            case OffsetsAsked():
-                self._lookups.on_offsets(event, now_ms)
-            case PositionAsked():
-                self._lookups.on_position(event)
-            case PartitionsAsked():
-                self._lookups.on_partitions(event, now_ms)
+            case CommittedAsked() | OffsetsAsked() | PositionAsked() | PartitionsAsked() | TopicsAsked():
+                self._lookups.on_question(event, now_ms)
             case _:
                 assert_never(event)
         self._tick(now_ms)

@@ -190,6 +190,14 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsAsked:
+    """Which topics are there? The answer maps each name to the numbers of its partitions."""
+
+    ticket: object
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseAsked:
     """Commit, leave, end; the ticket ends when that is done, the driver stops at the deadline at the latest."""
 
@@ -203,7 +211,9 @@ class CloseAsked:
 Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | ChunkTaken
 #: What it wants otherwise from now on.
 Change = Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | Configured | CloseAsked
-ConsumerEvent = Progress | Change | RebalanceEnforced | CommittedAsked | OffsetsAsked | PositionAsked | PartitionsAsked
+#: What it asks and nobody else decides by.
+Question = CommittedAsked | OffsetsAsked | PositionAsked | PartitionsAsked | TopicsAsked
+ConsumerEvent = Progress | Change | RebalanceEnforced | Question
 
 # -- to the application ---------------------------------------------------------------------------------------------
 

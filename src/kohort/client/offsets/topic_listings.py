@@ -1,0 +1,97 @@
+"""Asking which topics there are.
+
+Laws: each question ends once; it goes to any broker, and to another one after a pause where that one does not answer.
+What the client follows of the cluster stays as it is.
+Source: Kafka's Metadata API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.client.actions import Lane
+from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.exchange import TopicsAsked
+from kohort.client.requests import Answer, Requests, message_of
+from kohort.client.retry import Backoff
+from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
+from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Question:
+    asked: TopicsAsked
+    is_sent: bool = False
+    due_ms: int
+    attempts: int = 0
+
+
+class TopicListings:
+    """Asks brokers."""
+
+    def __init__(self, requests: Requests, cluster: Cluster, *, retry: Backoff) -> None:
+        self._requests = requests
+        self._cluster = cluster
+        self._retry = retry
+        self._questions: list[_Question] = []
+
+    def ask(self, asked: TopicsAsked, now_ms: int) -> None:
+        """Find every topic but the brokers' own."""
+        if self._cluster.generation == 0:
+            # Nobody has answered yet; if nobody does, that look at the cluster says why.
+            self._cluster.refresh(now_ms)
+        self._questions.append(_Question(asked=asked, due_ms=now_ms))
+
+    def next_deadline(self) -> int | None:
+        """When `on_tick` has something to do."""
+        deadlines = [question.asked.deadline_ms for question in self._questions]
+        if self._cluster.generation:
+            deadlines += [question.due_ms for question in self._questions if not question.is_sent]
+        return min(deadlines, default=None)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Ask what is due, give up what is late."""
+        for question in list(self._questions):
+            if now_ms >= question.asked.deadline_ms:
+                self._end(question, KohortTimeoutError("no answer about the topics of the cluster in time"))
+            elif self._cluster.generation and not question.is_sent and now_ms >= question.due_ms:
+                self._send(question)
+
+    def fail_all(self, error: KohortError) -> None:
+        """End every question with that error."""
+        for question in list(self._questions):
+            self._end(question, error)
+
+    def _send(self, question: _Question) -> None:
+        question.is_sent = True
+
+        def then(answer: Answer, now_ms: int) -> None:
+            if question not in self._questions:
+                return
+            response = message_of(answer, MetadataResponse)
+            if response is None:
+                self._cluster.refresh(now_ms)
+                question.is_sent = False
+                question.due_ms = now_ms + max(1, self._retry.delay_ms(question.attempts))
+                question.attempts += 1
+            else:
+                self._end(question, None, _partitions_of(response))
+
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        # Version 0 would read an empty list as "all topics", and has no word for it.
+        self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, then, min_version=1)
+
+    def _end(self, question: _Question, error: KohortError | None, found: dict[str, list[int]] | None = None) -> None:
+        self._questions.remove(question)
+        if error is None:
+            self._requests.complete(question.asked.ticket, found)
+        else:
+            self._requests.fail(question.asked.ticket, error)
+
+
+def _partitions_of(response: MetadataResponse) -> dict[str, list[int]]:
+    return {
+        topic.name: sorted(each.partition_index for each in topic.partitions)
+        for topic in sorted(response.topics, key=lambda topic: topic.name or "")
+        if topic.name is not None and not topic.is_internal and topic.error_code == ErrorCode.NONE
+    }

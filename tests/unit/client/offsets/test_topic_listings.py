@@ -1,0 +1,109 @@
+"""Dialogues about the question which topics there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.client.actions import Complete, Fail
+from kohort.client.consumer.core.exchange import CloseAsked, TopicsAsked
+from kohort.client.events import Failure
+from kohort.errors import BrokersUnreachableError, KohortTimeoutError, StateError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.metadata import MetadataRequest
+from support.consumer_dialogue import ORDERS, ConsumerDialogue, orders
+
+
+@pytest.fixture
+def consumer() -> ConsumerDialogue:
+    consumer = ConsumerDialogue()
+    consumer.topics["refunds"] = (b"refunds".ljust(16, b"."), 1)
+    return consumer
+
+
+def ask(consumer: ConsumerDialogue, ticket: str = "ask", timeout_ms: int = 10_000) -> None:
+    consumer.take(TopicsAsked(ticket=ticket, deadline_ms=consumer.now_ms + timeout_ms))
+    consumer.settle()
+
+
+def everything(consumer: ConsumerDialogue) -> MetadataRequest:
+    """The open question about all topics."""
+    asked = [send.request for send in consumer.find(MetadataRequest)]
+    (request,) = [each for each in asked if isinstance(each, MetadataRequest) and each.topics is None]
+    return request
+
+
+def test_topics_are_found_with_their_partitions(consumer: ConsumerDialogue) -> None:
+    """By name, whatever is subscribed to."""
+    ask(consumer)
+
+    assert consumer.ended("ask") == Complete(ticket="ask", value={"orders": [0, 1, 2, 3], "refunds": [0]})
+
+
+def test_what_is_followed_stays_as_it_is(consumer: ConsumerDialogue) -> None:
+    """A member of one topic does not follow all of them from then on, and creates none."""
+    consumer.stable(0)
+    ask(consumer)
+
+    assert set(consumer.machine._cluster.topics) == {"orders"}
+    assert consumer.fetching() == {orders(0)[0]: 0}
+    assert isinstance(consumer.ended("ask"), Complete)
+
+
+def test_broker_that_does_not_answer_is_asked_again(consumer: ConsumerDialogue) -> None:
+    """Within the time that the caller gives."""
+    consumer.stable(0)
+    consumer.by_hand.add(MetadataRequest)
+    ask(consumer)
+    consumer.fail(everything(consumer), Failure.DISCONNECTED)
+    assert consumer.ended("ask") is None
+    consumer.by_hand.clear()
+    consumer.advance(1_000)
+
+    assert isinstance(consumer.ended("ask"), Complete)
+
+
+def test_question_ends_in_time(consumer: ConsumerDialogue) -> None:
+    """And an answer that comes later is nobody's."""
+    consumer.stable(0)
+    consumer.by_hand.add(MetadataRequest)
+    ask(consumer, timeout_ms=2_000)
+    request = everything(consumer)
+    consumer.advance(2_001)
+    ended = consumer.ended("ask")
+    consumer.answer(request, consumer.metadata(request))
+
+    assert isinstance(ended, Fail)
+    assert isinstance(ended.error, KohortTimeoutError)
+
+
+def test_nobody_there_is_said_at_once(consumer: ConsumerDialogue) -> None:
+    """As by every other call."""
+    consumer.by_hand.add(MetadataRequest)
+    ask(consumer)
+    consumer.fail(consumer.expect(MetadataRequest), Failure.UNREACHABLE)
+
+    ended = consumer.ended("ask")
+    assert isinstance(ended, Fail)
+    assert isinstance(ended.error, BrokersUnreachableError)
+
+
+def test_close_ends_it(consumer: ConsumerDialogue) -> None:
+    """Each question ends once."""
+    consumer.stable()
+    consumer.by_hand.add(MetadataRequest)
+    ask(consumer)
+    consumer.take(CloseAsked(ticket="close", deadline_ms=consumer.now_ms))
+
+    ended = consumer.ended("ask")
+    assert isinstance(ended, Fail)
+    assert isinstance(ended.error, StateError)
+
+
+def test_partition_without_a_leader_counts() -> None:
+    """It is there, though nobody can read it now."""
+    consumer = ConsumerDialogue()
+    consumer.topics = {"orders": (ORDERS, 2)}
+    consumer.leaders = {TopicPartition("orders", 1): -1}
+    ask(consumer)
+
+    assert consumer.ended("ask") == Complete(ticket="ask", value={"orders": [0, 1]})
