@@ -10,7 +10,7 @@ fail() { say "$*" >&2; exit 1; }
 venv=${VENV:-.venv}
 stamp=$venv/.kohort-ready
 log=$venv/set-up.log
-wanted=$(cat pyproject.toml setup.py tools/setup.sh src/kohort/*/*kernels.p* | cksum)
+wanted=$(find src/kohort -name '*kernels.p*' | sort | xargs cat pyproject.toml setup.py tools/setup.sh | cksum)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
 
 # Reads what pip says and tells what takes time: each big file, each longer step, and the seconds while nothing comes.

@@ -133,7 +133,7 @@ _OFFSETS: Final = (
         "enable.auto.offset.store",
         True,
         "What poll has returned counts as processed when it is called again; off: what store_offsets was given "
-        "(librdkafka's option).",
+        "(librdkafka's option, not Kafka's).",
     ),
     number("auto.commit.interval.ms", 5_000, "Pause between two automatic commits.", minimum=1),
     choice(
@@ -158,7 +158,7 @@ _FETCH: Final = (
     number(
         "consumer.timeout.ms",
         -1,
-        "Iterating a consumer ends after so long without a record (kafka-python's; -1: never).",
+        "Iterating a consumer ends after so long without a record (kafka-python's, not Kafka's; -1: never).",
         minimum=-1,
     ),
     number("fetch.min.bytes", 1, "Bytes that the broker waits for."),
@@ -179,7 +179,7 @@ _FETCH: Final = (
     switch("check.crcs", True, "Check the checksum of every batch."),
     function("key.deserializer", "A function that is given the bytes of each key (Kafka: a class)."),
     function("value.deserializer", "A function that is given the bytes of each value (Kafka: a class)."),
-    choice("on.corrupt.records", "stop", "Damaged records: stop raises, skip logs (ours).", "stop", "skip"),
+    choice("on.corrupt.records", "stop", "Damaged records: stop raises, skip logs (Kafka: stop).", "stop", "skip"),
     text("client.rack", "", "Rack of this client."),
     switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
 )

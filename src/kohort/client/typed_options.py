@@ -73,7 +73,7 @@ class ConsumerOptions(SharedOptions, total=False):
     """Commit what the application has processed."""
     enable_auto_offset_store: bool
     """What poll has returned counts as processed when it is called again; off: what store_offsets was given
-    (librdkafka's option)."""
+    (librdkafka's option, not Kafka's)."""
     auto_commit_interval_ms: int
     """Pause between two automatic commits."""
     auto_offset_reset: Literal["earliest", "latest", "none"]
@@ -83,7 +83,7 @@ class ConsumerOptions(SharedOptions, total=False):
     max_poll_records: int
     """Most records that one poll returns."""
     consumer_timeout_ms: int
-    """Iterating a consumer ends after so long without a record (kafka-python's; -1: never)."""
+    """Iterating a consumer ends after so long without a record (kafka-python's, not Kafka's; -1: never)."""
     fetch_min_bytes: int
     """Bytes that the broker waits for."""
     fetch_max_bytes: int
@@ -101,7 +101,7 @@ class ConsumerOptions(SharedOptions, total=False):
     value_deserializer: Callable[[Any], Any] | None
     """A function that is given the bytes of each value (Kafka: a class)."""
     on_corrupt_records: Literal["stop", "skip"]
-    """Damaged records: stop raises, skip logs (ours)."""
+    """Damaged records: stop raises, skip logs (Kafka: stop)."""
     client_rack: str
     """Rack of this client."""
     allow_auto_create_topics: bool

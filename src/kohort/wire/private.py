@@ -59,8 +59,16 @@ BROKER_CONFIGS: Final = (
     "group.heartbeat.rate.max",
     "journal.ring.rows",
 )
-#: Options of consumers that Kafka's do not have; producers and admins have none.
-CONSUMER_CONFIGS: Final = ("fetch.buffer.bytes", "revocation.timeout.policy")
+#: Options of consumers that Kafka's do not have; admins have none.
+CONSUMER_CONFIGS: Final = (
+    "fetch.buffer.bytes",
+    "revocation.timeout.policy",
+    "consumer.timeout.ms",
+    "enable.auto.offset.store",
+    "on.corrupt.records",
+)
+#: Options of producers that Kafka's do not have.
+PRODUCER_CONFIGS: Final = ("partitioner",)
 
 
 def idle_documentation(words: str, documentation: str) -> str:

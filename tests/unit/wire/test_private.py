@@ -88,6 +88,7 @@ def test_every_config_of_ours_is_registered() -> None:
         *private.GROUP_CONFIGS,
         *private.BROKER_CONFIGS,
         *private.CONSUMER_CONFIGS,
+        *private.PRODUCER_CONFIGS,
     ],
 )
 def test_every_entry_is_documented(name: str) -> None:

@@ -29,10 +29,15 @@ def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
 def sender_settings(values: Mapping[str, Any]) -> SenderSettings:
     """Settings from options that `PRODUCER_OPTIONS` has parsed."""
     compression = values["compression.type"]
+    levels = {
+        "gzip": values["compression.gzip.level"],
+        "lz4": values["compression.lz4.level"],
+        "zstd": values["compression.zstd.level"],
+    }
     return SenderSettings(
         acks=_ACKS[values["acks"]],
         compression=compression,
-        compression_level=values.get(f"compression.{compression}.level"),
+        compression_level=levels.get(compression),
         max_in_flight=values["max.in.flight.requests.per.connection"],
         max_request_bytes=values["max.request.size"],
         request_timeout_ms=values["request.timeout.ms"],
