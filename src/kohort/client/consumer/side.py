@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
 
@@ -103,7 +104,7 @@ class ConsumerSide:
             self._handler,
             self._deliveries,
             self._progress,
-            self._answer,
+            partial(_tell, self._host),
             commits=self._settings.enable_auto_commit,
         )
         self._topics: tuple[str, ...] = ()
@@ -179,14 +180,23 @@ class ConsumerSide:
             self._deliveries.drain()
             yield from self._rebalancing.answer(self, with_progress=with_progress)
             self._report_released()
-            if not ticket.done():
-                self._host.check()
+            if not (ticket.done() or self._has_ended_with(ticket)):
                 yield Pause(max(0.0, min(until_s - time.monotonic(), 0.5)))
         if ticket.done():
             # Commits that nobody waits for have ended before it.
             self._deliveries.drain()
             yield from self._rebalancing.tell_commits()
             ticket.result()
+
+    def _has_ended_with(self, ticket: Future[object]) -> bool:
+        """Whether the background has ended just now, and the ticket with it; that it ended otherwise is raised."""
+        try:
+            self._host.check()
+        except StateError:
+            if ticket.done():
+                return True
+            raise
+        return False
 
     def _ask_steps(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> Steps[object]:
         """Post the event that `build` makes of a ticket and a deadline; ends with what the ticket ends with."""
@@ -257,11 +267,6 @@ class ConsumerSide:
             finally:
                 self._turn.give_back()
 
-    def _answer(self, event: ConsumerEvent) -> None:
-        """Tell of a callback; a machine that has ended meanwhile, as `close` wants it to, waits for none."""
-        if self._host.is_running:
-            self._host.post(event)
-
     # -- telling the background -------------------------------------------------------------------------------------
 
     def _note_poll(self, now_s: float) -> None:
@@ -284,12 +289,12 @@ class ConsumerSide:
     def _report_released(self) -> None:
         for partition, start in self._handler.given_way().items():
             assert start.offset is not None, "what gives way has a position"
-            self._host.post(Sought(partition=partition, fence=start.fence, offset=start.offset))
+            _tell(self._host, Sought(partition=partition, fence=start.fence, offset=start.offset))
         for damage in self._handler.skipped():
             _LOG.warning("%s; it is skipped (on.corrupt.records)", damage)
         released = self._handler.released_bytes()
         if released:
-            self._host.post(ChunkTaken(sizes=released))
+            _tell(self._host, ChunkTaken(sizes=released))
 
     # -- what may be called when ------------------------------------------------------------------------------------
 
@@ -331,6 +336,15 @@ def _build_machine(client: ClientSettings, settings: ConsumerSettings, member_id
     from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 
     return ConsumerMachine(client, settings, member_id=member_id)
+
+
+def _tell(host: Any, event: ConsumerEvent) -> None:
+    """Post what matters as long as the background runs: it may have ended meanwhile, at the deadline of a close."""
+    try:
+        host.post(event)
+    except StateError:
+        if host.is_running:
+            raise
 
 
 def _divide(first: tuple[Any, ...]) -> tuple[Mapping[str, object] | None, tuple[str, ...]]:

@@ -302,3 +302,15 @@ def test_offsets_of_partitions_are_checked(consumer: Consumer) -> None:
     with pytest.raises(ConfigError, match="offset cannot be -7"):
         consumer.assign([SimpleNamespace(topic="orders", partition=0, offset=-7)])  # type: ignore[list-item]
     assert consumer.assignment() == {FIRST, SECOND}
+
+
+def test_callback_may_outlast_the_close_that_runs_it(address: str) -> None:
+    """The background has ended by then, as it was told to: nothing is left to be said to it."""
+    with Consumer(bootstrap_servers=address, group_id="late", enable_auto_commit=False) as consumer:
+
+        def outlast(consumer: Consumer, _: object) -> None:
+            until(lambda: not consumer._host.is_running, what="the end of the background")
+
+        consumer.subscribe(["orders"], on_revoked=outlast)
+        until(lambda: len(consumer.assignment()) == 2, what="an assignment", step=lambda: consumer.poll(0.1))
+        consumer.close(timeout=0.1)
