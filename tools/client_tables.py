@@ -10,8 +10,8 @@ import re
 from enum import Enum
 from pathlib import Path
 
+from kohort.client import exchange
 from kohort.client.consumer import reading, side, subscribing
-from kohort.client.consumer.core import exchange
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState
 
 ROOT = Path(__file__).resolve().parents[1]

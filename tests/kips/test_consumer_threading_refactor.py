@@ -9,7 +9,7 @@ import pytest
 
 from kohort import Broker, Consumer, Producer, TopicPartition
 from kohort.client.actions import Complete
-from kohort.client.consumer.core.exchange import (
+from kohort.client.exchange import (
     CallbackDone,
     CallbackKind,
     CallbackWanted,

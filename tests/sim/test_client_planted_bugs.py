@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kohort.client.consumer.core.exchange import Chunk
 from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.exchange import Chunk
 from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.fetch.fetch_answers import FetchAnswers
 from kohort.client.fetch.fetch_handler import FetchHandler

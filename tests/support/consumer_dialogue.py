@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
-from kohort.client.consumer.core.exchange import (
+from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
+from kohort.client.exchange import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
@@ -25,7 +26,6 @@ from kohort.client.consumer.core.exchange import (
     Trouble,
     Watermarks,
 )
-from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.membership.states import MemberState
 from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
 from kohort.errors import ErrorCode

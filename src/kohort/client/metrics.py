@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     # Each client has its own; none loads what the others need.
     from kohort.client.fetch.fetch_handler import FetchHandler
     from kohort.client.producer.core.tally import Tally
-    from kohort.client.producer.side import AnyRoom
+    from kohort.client.producer.room import AnyRoom
 
 _HEARTBEATS: Final = ("CONSUMER_GROUP_HEARTBEAT", "HEARTBEAT", "JOIN_GROUP", "SYNC_GROUP")
 

@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 from kohort.client.actions import Complete, Endpoint, Fail, Send
-from kohort.client.consumer.core.exchange import (
+from kohort.client.events import Failure
+from kohort.client.exchange import (
     OffsetsAsked,
     PartitionsAsked,
     PartitionsAssigned,
@@ -15,7 +16,6 @@ from kohort.client.consumer.core.exchange import (
     Start,
     Subscribed,
 )
-from kohort.client.events import Failure
 from kohort.errors import AdvertisedAddressError, BrokersUnreachableError, ErrorCode, NotKafkaError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.list_offsets import ListOffsetsRequest

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from kohort.client.consumer.core.exchange import (
+from kohort.client.exchange import (
     CallbackKind,
     CallbackWanted,
     Chunk,

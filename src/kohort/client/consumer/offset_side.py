@@ -20,7 +20,9 @@ from kohort.client.arguments import (
     to_timestamps,
     to_topic,
 )
-from kohort.client.consumer.core.exchange import (
+from kohort.client.consumer.position_side import PositionSide
+from kohort.client.consumer.steps import Steps
+from kohort.client.exchange import (
     CommitAsked,
     CommitEnded,
     CommittedAsked,
@@ -29,8 +31,6 @@ from kohort.client.consumer.core.exchange import (
     PartitionsAsked,
     TopicsAsked,
 )
-from kohort.client.consumer.position_side import PositionSide
-from kohort.client.consumer.steps import Steps
 from kohort.client.offsets.queries import EARLIEST, LATEST
 from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
 from kohort.errors import ConfigError, KohortError, StateError

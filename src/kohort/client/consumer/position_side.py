@@ -20,9 +20,9 @@ from kohort.client.arguments import (
     to_seconds,
     to_time,
 )
-from kohort.client.consumer.core.exchange import PositionAsked, Sought
 from kohort.client.consumer.reading import ReadingSide
 from kohort.client.consumer.steps import Pause, Steps
+from kohort.client.exchange import PositionAsked, Sought
 from kohort.client.offsets.queries import EARLIEST, LATEST
 from kohort.client.records import Committable, with_metadata
 from kohort.errors import KohortError

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
-from kohort.client.consumer.core.exchange import ChunkTaken, CloseAsked, Configured, ConsumerEvent, Polled, Sought
 from kohort.client.consumer.deliveries import Deliveries, Signal
 from kohort.client.consumer.deserializing import Deserializing
 from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.rebalancing import Rebalancing
 from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.turn import Turn
+from kohort.client.exchange import ChunkTaken, CloseAsked, Configured, ConsumerEvent, Polled, Sought
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.metrics import consumer_metrics
 from kohort.client.options import CONSUMER_OPTIONS, changed_limits, client_settings, consumer_settings

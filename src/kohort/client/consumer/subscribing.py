@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
-from kohort.client.consumer.core.exchange import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.consumer.rebalancing import Callbacks
 from kohort.client.consumer.side import ConsumerSide
 from kohort.client.consumer.steps import Steps
+from kohort.client.exchange import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.records import GroupMetadata, Rebalance
 from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from kohort.client.actions import Lane
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import Chunk, Watermarks, WatermarksSeen
-from kohort.client.consumer.core.readings import Reading, Readings
+from kohort.client.exchange import Chunk, Watermarks, WatermarksSeen
+from kohort.client.fetch.readings import Reading, Readings
 from kohort.client.fetch.sources import Fetch
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from kohort.client.consumer.core.exchange import Chunk, Fence, Start, Watermarks
+from kohort.client.exchange import Chunk, Fence, Start, Watermarks
 from kohort.client.fetch.held import Held
 from kohort.client.fetch.isolation import committed_parts
 from kohort.client.fetch.pieces import Piece, PieceQueue, Taken

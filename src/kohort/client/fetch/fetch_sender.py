@@ -17,11 +17,11 @@ from typing import Final
 
 from kohort.client.actions import Disconnect, Lane
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import GiveWay, Watermarks, WatermarksSeen
-from kohort.client.consumer.core.readings import Reading, Readings
+from kohort.client.exchange import GiveWay, Watermarks, WatermarksSeen
 from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.fetch.fetch_answers import FetchAnswers, Held
 from kohort.client.fetch.fetch_session import NO_SESSION, Asked, Contents, topics_of
+from kohort.client.fetch.readings import Reading, Readings
 from kohort.client.fetch.sources import Fetch, Source, Sources
 from kohort.client.options import ConsumerSettings
 from kohort.client.requests import Answer, Requests, message_of

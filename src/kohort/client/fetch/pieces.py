@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable
 from typing import Final, NamedTuple
 
-from kohort.client.consumer.core.exchange import Chunk, Fence
+from kohort.client.exchange import Chunk, Fence
 from kohort.client.records import ConsumerRecord
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition

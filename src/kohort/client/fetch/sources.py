@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.readings import Reading, Readings
 from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.fetch.fetch_session import Asked, FetchSession
+from kohort.client.fetch.readings import Reading, Readings
 from kohort.ids import TopicPartition
 from kohort.timers import TimerTable
 

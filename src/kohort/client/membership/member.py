@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity
 from kohort.client.coordinator_lookup import CoordinatorLookup
+from kohort.client.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity
 from kohort.client.membership.callbacks import Callbacks
 from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness

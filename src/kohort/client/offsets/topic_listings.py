@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kohort.client.actions import Lane
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import TopicsAsked
+from kohort.client.exchange import TopicsAsked
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError

@@ -9,8 +9,37 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from kohort.errors import BufferFullError
+
+
+class AnyRoom(Protocol):
+    """What a producer holds that is not acknowledged; how one waits for some of it to go is the door's business."""
+
+    is_shut: bool
+
+    @property
+    def limit_bytes(self) -> int:
+        """So much is held at most."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of records without an end."""
+        ...
+
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        ...
+
+    def release(self, size: int) -> None:
+        """Records of so many bytes have their end."""
+        ...
+
+    def shut(self) -> None:
+        """Nothing more is taken."""
+        ...
 
 
 class Room:

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 from kohort.client.io.host import Host
@@ -21,6 +21,7 @@ from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.submissions import Outgoing, Submissions
 from kohort.client.producer.deliveries import Deliveries
 from kohort.client.producer.intake import Intake
+from kohort.client.producer.room import AnyRoom
 from kohort.client.producer.settings import is_idempotent, sender_settings
 from kohort.errors import KohortError, StateError
 
@@ -31,34 +32,6 @@ _FORGOTTEN_S: Final = 30.0
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 #: Headers as applications write them.
 HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
-
-
-class AnyRoom(Protocol):
-    """What a producer holds that is not acknowledged; how one waits for some of it to go is the door's business."""
-
-    is_shut: bool
-
-    @property
-    def limit_bytes(self) -> int:
-        """So much is held at most."""
-        ...
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of records without an end."""
-        ...
-
-    def is_wanted(self) -> bool:
-        """Whether somebody waits for it."""
-        ...
-
-    def release(self, size: int) -> None:
-        """Records of so many bytes have their end."""
-        ...
-
-    def shut(self) -> None:
-        """Nothing more is taken."""
-        ...
 
 
 #: The rooms of producers of this process: in a fork of it they are shut.

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.client.actions import Complete, Fail, Send
-from kohort.client.consumer.core.exchange import (
+from kohort.client.events import Failure, RequestFailed
+from kohort.client.exchange import (
     CallbackDone,
     CallbackKind,
     Chunk,
@@ -32,7 +33,6 @@ from kohort.client.consumer.core.exchange import (
     Subscribed,
     Unsubscribed,
 )
-from kohort.client.events import Failure, RequestFailed
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import encode_assignment, encode_subscription

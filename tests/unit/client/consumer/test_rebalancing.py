@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.client.consumer.core.exchange import (
+from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.consumer.progress import Progress
+from kohort.client.consumer.rebalancing import Callbacks, Rebalancing
+from kohort.client.exchange import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
@@ -19,9 +22,6 @@ from kohort.client.consumer.core.exchange import (
     Recovered,
     Trouble,
 )
-from kohort.client.consumer.deliveries import Deliveries
-from kohort.client.consumer.progress import Progress
-from kohort.client.consumer.rebalancing import Callbacks, Rebalancing
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, StateError
 from kohort.ids import TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.consumer.core.exchange import (
+from kohort.client.exchange import (
     CallbackKind,
     ChunkTaken,
     PartitionsAssigned,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Disconnect, Endpoint, Lane
-from kohort.client.consumer.core.exchange import (
+from kohort.client.events import Failure
+from kohort.client.exchange import (
     Chunk,
     ChunkTaken,
     Fence,
@@ -17,7 +18,6 @@ from kohort.client.consumer.core.exchange import (
     Watermarks,
     WatermarksSeen,
 )
-from kohort.client.events import Failure
 from kohort.errors import BrokerError, CorruptRecordError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest

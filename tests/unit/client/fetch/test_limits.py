@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kohort import Broker, Consumer, Producer, TopicPartition
-from kohort.client.consumer.core.exchange import ChunkTaken, Configured, PartitionsAssigned, Start
+from kohort.client.exchange import ChunkTaken, Configured, PartitionsAssigned, Start
 from kohort.errors import ConfigError, StateError, UnknownOptionError
 from kohort.wire.messages.fetch import FetchRequest
 from support.consumer_dialogue import ConsumerDialogue, batch, orders

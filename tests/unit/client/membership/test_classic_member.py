@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete, Disconnect
-from kohort.client.consumer.core.exchange import CallbackKind
 from kohort.client.events import Failure
+from kohort.client.exchange import CallbackKind
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode, FencedError
 from kohort.ids import TopicPartition

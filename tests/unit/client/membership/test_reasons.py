@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.client.consumer.core.exchange import CallbackKind, RebalanceEnforced, Subscribed
+from kohort.client.exchange import CallbackKind, RebalanceEnforced, Subscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete, Fail
-from kohort.client.consumer.core.exchange import CallbackKind, CommitAsked, CommittedAsked, PartitionsAssigned, Start
 from kohort.client.events import Failure
+from kohort.client.exchange import CallbackKind, CommitAsked, CommittedAsked, PartitionsAssigned, Start
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import BrokerError, ErrorCode, FencedError, KohortTimeoutError
 from kohort.ids import TopicPartition

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kohort.client.actions import Complete
-from kohort.client.consumer.core.exchange import (
+from kohort.client.consumer.progress import Progress
+from kohort.client.exchange import (
     CallbackDone,
     CallbackKind,
     Chunk,
@@ -19,7 +20,6 @@ from kohort.client.consumer.core.exchange import (
     Sought,
     Start,
 )
-from kohort.client.consumer.progress import Progress
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.offsets.queries import EARLIEST, LATEST
 from kohort.client.records import Committable, OffsetAndMetadata

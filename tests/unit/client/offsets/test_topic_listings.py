@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete, Fail
-from kohort.client.consumer.core.exchange import CloseAsked, TopicsAsked
 from kohort.client.events import Failure
+from kohort.client.exchange import CloseAsked, TopicsAsked
 from kohort.errors import BrokersUnreachableError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.metadata import MetadataRequest

@@ -12,7 +12,12 @@ from typing import assert_never
 
 from kohort.client.actions import Action, Stop
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import (
+from kohort.client.consumer.core.group import Group
+from kohort.client.consumer.core.lookups import Lookups
+from kohort.client.consumer.core.silence import Silence
+from kohort.client.consumer.core.subscription import Subscription
+from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
+from kohort.client.exchange import (
     CallbackDone,
     CallbackStarted,
     Change,
@@ -39,18 +44,13 @@ from kohort.client.consumer.core.exchange import (
     Trouble,
     Unsubscribed,
 )
-from kohort.client.consumer.core.group import Group
-from kohort.client.consumer.core.readings import Readings
-from kohort.client.consumer.core.silence import Silence
-from kohort.client.consumer.core.subscription import Subscription
-from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
 from kohort.client.fetch.fetch_sender import FetchSender
+from kohort.client.fetch.readings import Readings
 from kohort.client.membership.classic_member import ClassicMember
 from kohort.client.membership.consumer_member import ConsumerMember
 from kohort.client.membership.host import Later
 from kohort.client.membership.member import Member
 from kohort.client.membership.states import MemberState
-from kohort.client.offsets.lookups import Lookups
 from kohort.client.offsets.queries import OffsetQueries
 from kohort.client.options import ClientSettings, ConsumerSettings
 from kohort.client.records import Committable

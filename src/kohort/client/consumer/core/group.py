@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import CommitAsked, CommitEnded
 from kohort.client.coordinator_lookup import CoordinatorLookup
+from kohort.client.exchange import CommitAsked, CommitEnded
 from kohort.client.offsets.commits import Commits, Committer
 from kohort.client.offsets.committed import CommittedOffsets
 from kohort.client.options import ConsumerSettings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.exchange import (
+from kohort.client.exchange import (
     CommittedAsked,
     OffsetsAsked,
     PartitionsAsked,
@@ -17,7 +17,7 @@ from kohort.client.consumer.core.exchange import (
     Question,
     TopicsAsked,
 )
-from kohort.client.consumer.core.readings import Readings
+from kohort.client.fetch.readings import Readings
 from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries, Result
 from kohort.client.offsets.topic_listings import TopicListings
