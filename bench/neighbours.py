@@ -175,7 +175,7 @@ def measure(runs: int) -> list[Table]:
         many += many_rows(servers[0], runs)
     return [
         Table("neighbours", "Beside partitions and brokers that have nothing", beside, left_out),
-        Table("many", "A thousand partitions, a slow application, an import", many, left_out),
+        Table("footprint", "A thousand partitions, a slow application, an import", many, left_out),
     ]
 
 
