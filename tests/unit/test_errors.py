@@ -8,11 +8,13 @@ import inspect
 import pickle
 import pkgutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 import kohort.errors
 from kohort import OffsetRange, SentMany
+from kohort.cli.demo.place import PlaceRefusedError
 from kohort.errors import (
     AdvertisedAddressError,
     BrokerError,
@@ -51,6 +53,7 @@ MADE: tuple[Exception, ...] = (
     UnknownTopicError("orders", 7, 3),
     MissingDependencyError("pyarrow", "arrow"),
     BufferFullError(33_554_432, 60.0),
+    PlaceRefusedError(Path("somebody/s"), "is not the demo's own"),
     LogTruncationError("orders", 0, 9, 7),
     PartlySentError(SentMany("orders", 1, (OffsetRange(0, 7, 1),)), 2, "late", True),
     SerializationError("orders", "value", "TypeError('a set cannot be sent')"),

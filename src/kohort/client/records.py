@@ -93,7 +93,11 @@ def with_metadata(chosen: Committable) -> OffsetAndMetadata:
 
 
 class OffsetRange(NamedTuple):
-    """Records that were stored one behind the other."""
+    """Records that were stored one behind the other.
+
+    >>> OffsetRange(partition=0, base_offset=7, record_count=3)
+    OffsetRange(partition=0, base_offset=7, record_count=3)
+    """
 
     partition: int
     #: Of the first; -1 where the broker was not asked to tell (acks=0).
