@@ -8,13 +8,14 @@ Source: the consumer threading refactor (CTR); aiokafka's names, where it has th
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from kohort.client.aio.offset_calls import OffsetCalls
+from kohort.client.aio.rounds import Rounds
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
+from kohort.client.consumer.reading import ITERATION_S
 from kohort.client.consumer.steps import Pause, Steps, Wait
 from kohort.client.io.in_loop import InLoop
 from kohort.client.records import ConsumerRecord
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ConsumerOptions
 
 T = TypeVar("T")
-#: One step of an iteration that goes on for ever.
-_ITERATION_S: Final = 60.0
-#: Who takes records that are there awaits nothing; the loop gets a round this often all the same.
-_ROUND_S: Final = 0.005
 #: What is left open when a consumer has ended gets so long to be closed.
 _JOIN_S: Final = 5.0
 
@@ -67,7 +64,7 @@ class Consumer(OffsetCalls):
             ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
         """
         self._signal = asyncio.Event()
-        self._round_s = 0.0
+        self._rounds = Rounds()
         self._set_up(first, options, InLoop, self._signal)
 
     async def start(self) -> None:
@@ -96,13 +93,9 @@ class Consumer(OffsetCalls):
 
     async def __anext__(self) -> ConsumerRecord:
         record = await self._next_record("iteration")
-        while record is None:
-            if self._is_closed:
-                raise StopAsyncIteration
-            patience_ms = self._settings.consumer_timeout_ms
-            seconds = _ITERATION_S if patience_ms < 0 else patience_ms / 1000
-            record = await self._run(self._one_steps("iteration", seconds))
-            if record is None and patience_ms >= 0:
+        if record is None:
+            record = await self._run(self._iteration_steps())
+            if record is None:
                 raise StopAsyncIteration
         return record
 
@@ -126,7 +119,7 @@ class Consumer(OffsetCalls):
             StateError: the consumer was closed meanwhile.
         """
         while True:
-            record = await self.poll_one(_ITERATION_S)
+            record = await self.poll_one(ITERATION_S)
             if record is not None:
                 return record
             self._check_open()
@@ -171,17 +164,13 @@ class Consumer(OffsetCalls):
         await self._host.join(_JOIN_S)
 
     async def _next_record(self, what: str) -> ConsumerRecord | None:
-        await self._let_others_run()
+        if self._rounds.is_due:
+            await self._rounds.let_others_run()
         return self._take_one(what)
 
-    async def _let_others_run(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._round_s >= _ROUND_S:
-            await asyncio.sleep(0)
-            self._round_s = time.monotonic()
-
     async def _run(self, steps: Steps[T]) -> T:
-        await self._let_others_run()
+        if self._rounds.is_due:
+            await self._rounds.let_others_run()
         if self._first_topics and not self._is_closed:
             await self.start()
         try:

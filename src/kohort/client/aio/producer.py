@@ -7,62 +7,44 @@ Source: Kafka's producer; aiokafka's names, where it has them.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
+from kohort.client.aio.rounds import Rounds
 from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.io.in_loop import InLoop
 from kohort.client.producer.core.producer_events import FlushAsked, PartitionsAsked, ProducerCloseAsked
 from kohort.client.producer.deliveries import Deliveries
 from kohort.client.producer.many import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
+from kohort.client.producer.room import AnyRoom
 from kohort.client.producer.side import HeadersArgument, ProducerSide
 from kohort.client.records import RecordMetadata
-from kohort.errors import BufferFullError, KohortError, KohortTimeoutError, StateError
+from kohort.errors import KohortError, KohortTimeoutError, StateError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
 
 _FOREVER_S: Final = 1e9
-#: Who sends and sends awaits nothing; the loop gets a round this often all the same.
-_ROUND_S: Final = 0.005
 #: What a call may take beyond its own time, so that the machine's better error arrives.
 _GRACE_S: Final = 5.0
 
 
-class AsyncRoom:
-    """How much a producer may hold that is not acknowledged; like `Room`, for tasks.
-
-    Laws: whoever has waited longest comes first.
-    """
+class AsyncRoom(AnyRoom):
+    """For tasks; whoever has waited longest comes first."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
-        self._limit_bytes = limit_bytes
-        self._max_block_s = max_block_s
-        self._held_bytes = 0
+        super().__init__(limit_bytes, max_block_s)
         self._waiting: deque[asyncio.Event] = deque()
-        #: Nothing more is taken: the producer is closed, has failed, or was left behind by a fork.
-        self.is_shut = False
-
-    @property
-    def limit_bytes(self) -> int:
-        """So much is held at most."""
-        return self._limit_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of records without an end."""
-        return self._held_bytes
 
     def try_reserve(self, size: int) -> bool:
         """Take room for a record if there is some and nobody waits for it; whether there was."""
-        if self._waiting or not self._fits(size):
+        if self._waiting or not self._has_room(size):
             return False
-        self._held_bytes += size
+        self.held_bytes += size
         return True
 
     async def reserve(self, size: int, wake: Callable[[], None]) -> None:
@@ -76,12 +58,12 @@ class AsyncRoom:
         try:
             wake()
             async with asyncio.timeout(self._max_block_s):
-                while self._waiting[0] is not turn or not self._fits(size):
+                while self._waiting[0] is not turn or not self._has_room(size):
                     turn.clear()
                     await turn.wait()
-            self._held_bytes += size
+            self.held_bytes += size
         except TimeoutError:
-            raise BufferFullError(self._limit_bytes, self._max_block_s) from None
+            raise self._full() from None
         finally:
             self._waiting.remove(turn)
             self._call_next()
@@ -92,16 +74,13 @@ class AsyncRoom:
 
     def release(self, size: int) -> None:
         """Records of so many bytes have their end."""
-        self._held_bytes -= size
+        self.held_bytes -= size
         self._call_next()
 
     def shut(self) -> None:
         """Nobody waits any more."""
         self.is_shut = True
         self._call_next()
-
-    def _fits(self, size: int) -> bool:
-        return self.is_shut or self._held_bytes == 0 or self._held_bytes + size <= self._limit_bytes
 
     def _call_next(self) -> None:
         if self._waiting:
@@ -131,7 +110,7 @@ class Producer(ProducerSide):
         Raises:
             ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
         """
-        self._round_s = 0.0
+        self._rounds = Rounds()
         self._set_up(config, options, AsyncRoom, InLoop, _told_at_once)
 
     async def start(self) -> None:
@@ -180,10 +159,8 @@ class Producer(ProducerSide):
         if self._room.is_shut:
             raise self._refusal()
         self._submit(record)
-        now_s = time.monotonic()
-        if now_s - self._round_s >= _ROUND_S:
-            await asyncio.sleep(0)
-            self._round_s = time.monotonic()
+        if self._rounds.is_due:
+            await self._rounds.let_others_run()
         return record
 
     async def send_many(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.offset_calls import OffsetCalls
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ConsumerOptions
 
 T = TypeVar("T")
-#: One step of an iteration that goes on for ever.
-_ITERATION_S: Final = 60.0
 
 
 class Consumer(OffsetCalls):
@@ -78,12 +76,9 @@ class Consumer(OffsetCalls):
 
     def __next__(self) -> ConsumerRecord:
         record = self._take_one("iteration")
-        while record is None:
-            if self._is_closed:
-                raise StopIteration
-            patience_ms = self._settings.consumer_timeout_ms
-            record = self._run(self._one_steps("iteration", _ITERATION_S if patience_ms < 0 else patience_ms / 1000))
-            if record is None and patience_ms >= 0:
+        if record is None:
+            record = self._run(self._iteration_steps())
+            if record is None:
                 raise StopIteration
         return record
 

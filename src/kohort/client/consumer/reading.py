@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kohort.client.arguments import INT32_MAX, to_seconds, whole_number
 from kohort.client.consumer.arrow_batches import choose_columns, take_batches
+from kohort.client.consumer.side import NOTE_S
 from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.subscribing import SubscribingSide
 from kohort.client.records import ConsumerRecord
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 T = TypeVar("T")
-#: A poll that waits says so once in a while, for max.poll.interval.ms.
-_NOTE_S: Final = 1.0
+#: One step of an iteration that goes on for ever.
+ITERATION_S: Final = 60.0
 
 
 class ReadingSide(SubscribingSide):
@@ -98,7 +99,7 @@ class ReadingSide(SubscribingSide):
             self._host.check()
             if self._has_news:
                 self._note_progress()
-            yield Pause(min(until_s - now_s, _NOTE_S))
+            yield Pause(min(until_s - now_s, NOTE_S))
             now_s = time.monotonic()
             self._note_poll(now_s)
 
@@ -125,6 +126,16 @@ class ReadingSide(SubscribingSide):
     def _one_steps(self, what: str, timeout: float) -> Steps[ConsumerRecord | None]:
         found = yield from self._read_steps(what, timeout, partial(self._handler.take, 1))
         return found[0] if found else None
+
+    def _iteration_steps(self) -> Steps[ConsumerRecord | None]:
+        """The next record; `None` when it is over: the consumer is closed, or consumer.timeout.ms has passed."""
+        patience_ms = self._settings.consumer_timeout_ms
+        record: ConsumerRecord | None = None
+        while record is None and not self._is_closed:
+            record = yield from self._one_steps("iteration", ITERATION_S if patience_ms < 0 else patience_ms / 1000)
+            if patience_ms >= 0:
+                break
+        return record
 
 
 def to_count(value: object, name: str) -> int:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("kohort.client")
 #: A poll that waits says so once in a while, for max.poll.interval.ms.
-_NOTE_S: Final = 1.0
+NOTE_S: Final = 1.0
 #: What was returned is told to the background no more often: each time costs as much as a dozen records.
 _PROGRESS_S: Final = 0.1
 #: What `close` may take beyond its timeout, to end the thread.
@@ -122,7 +122,7 @@ class ConsumerSide:
         self._noted_s = 0.0
         #: Until then records that are ready need no look at anything else.
         self._quick_until_s = 0.0
-        self._note_every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)
+        self._note_every_s = min(NOTE_S, self._settings.max_poll_interval_ms / 3000)
         self._progress_every_s = min(_PROGRESS_S, self._settings.auto_commit_interval_ms / 10_000)
 
     @classmethod
@@ -213,7 +213,7 @@ class ConsumerSide:
         timeout = to_seconds(timeout)
         if self._is_closed:
             return
-        if self._rebalancing.is_in_callback and self._turn.is_mine:
+        if self._is_in_callback:
             raise StateError("close cannot be called inside a callback")
         self._is_closed = True
         until_s = time.monotonic() + timeout
@@ -298,15 +298,20 @@ class ConsumerSide:
 
     # -- what may be called when ------------------------------------------------------------------------------------
 
+    @property
+    def _is_in_callback(self) -> bool:
+        """Whether the application's callback makes this call."""
+        return self._rebalancing.is_in_callback and self._turn.is_mine
+
     def _check_open(self) -> None:
         # `close` runs callbacks, too, and those may commit and ask.
-        if self._is_closed and not (self._rebalancing.is_in_callback and self._turn.is_mine):
+        if self._is_closed and not self._is_in_callback:
             raise StateError(self._why_closed)
 
     def _begin(self, what: str) -> bool:
         """Begin a short call; whether it has taken the turn, which `_end` wants to know."""
         self._check_open()
-        if self._rebalancing.is_in_callback and self._turn.is_mine:
+        if self._is_in_callback:
             return False
         self._turn.take(what)
         return True
@@ -321,7 +326,7 @@ class ConsumerSide:
     def _begin_long(self, what: str) -> None:
         """Begin a call that may run callbacks itself."""
         self._check_open()
-        if self._rebalancing.is_in_callback and self._turn.is_mine:
+        if self._is_in_callback:
             raise StateError(f"{what} cannot be called inside a callback")
         self._turn.take(what)
 

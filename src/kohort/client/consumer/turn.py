@@ -47,12 +47,11 @@ class Turn:
         Raises:
             StateError: another call has it.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self.try_take():
             raise StateError(
                 f"{what} was called while another call of this consumer is under way, in another thread or task: "
                 "a consumer belongs to one; wakeup and close may come from any"
             )
-        self._owner = threading.get_ident()
 
     def try_take(self) -> bool:
         """Take it if it is free; whether it was."""

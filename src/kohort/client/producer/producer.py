@@ -60,7 +60,7 @@ class Producer(ProducerSide):
         self._set_up(
             config,
             options,
-            lambda limit_bytes, max_block_s: Room(limit_bytes=limit_bytes, max_block_s=max_block_s),
+            Room,
             lambda machine, *most, **named: IoThread(machine, *most, holds=machine.holds, **named),
         )
 
