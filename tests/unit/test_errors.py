@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import kohort
 import kohort.errors
-from kohort import OffsetRange, SentMany
+from kohort import OffsetRange, SentMany, TopicPartition
 from kohort.cli.demo.place import PlaceRefusedError
 from kohort.errors import (
     AdvertisedAddressError,
@@ -35,6 +36,7 @@ from kohort.errors import (
     UnknownOptionError,
     UnknownTopicError,
 )
+from kohort.spark.offsets import RecordsLostError
 
 #: One of each that is not made of a sentence alone, with all that it may hold.
 MADE: tuple[Exception, ...] = (
@@ -58,6 +60,7 @@ MADE: tuple[Exception, ...] = (
     PartlySentError(SentMany("orders", 1, (OffsetRange(0, 7, 1),)), 2, "late", True),
     SerializationError("orders", "value", "TypeError('a set cannot be sent')"),
     DeserializationError("orders", 0, 7, "value", "ValueError('no JSON')"),
+    RecordsLostError(TopicPartition("orders", 0), 7, "the log begins at 9"),
 )
 
 
@@ -66,11 +69,9 @@ def classes() -> Iterator[type[Exception]]:
     for _, found in inspect.getmembers(kohort.errors, inspect.isclass):
         if issubclass(found, Exception) and found.__module__ == "kohort.errors":
             yield found
-    for room in ("broker", "client", "storage", "cli"):
-        package = importlib.import_module(f"kohort.{room}")
-        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if module.name.endswith(("server", "connection", "admin", "consumer", "producer")):
-                importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(kohort.__path__, "kohort."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     yield from below(KohortError)
 
 
