@@ -1,0 +1,193 @@
+"""What the driver's Python tells a query's reader on the same machine: a batch is finished, or give everything up.
+
+The reader is a process of its own, a child of the JVM; Spark offers no way to speak to it. A mailbox is a datagram
+socket in a folder that only its user can enter.
+
+Laws: nothing waits, neither who posts nor who takes; what is not ours is dropped without a word, and what is bounded
+by the kernel (datagrams, their number) is bounded here; a folder that somebody else could write into is not used, and
+the query goes on without a mailbox, as it does where nobody posts.
+Source: measured life of the reader's process; unix(7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+#: Longer datagrams are not ours.
+_MESSAGE_BYTES: Final = 256
+#: What is taken at once; more is left for the next time.
+_MESSAGES_AT_ONCE: Final = 64
+#: A file younger than this may be that of a mailbox that is being opened.
+_STALE_S: Final = 60.0
+#: A socket's path has 108 bytes on Linux and 104 elsewhere, its end included.
+_PATH_BYTES: Final = 103
+_FOLDER_BYTES: Final = _PATH_BYTES - len("/") - 32 - len(".") - 8
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """Spark has finished the batch whose end has this `fingerprint`."""
+
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Give up every partition once no batch needs it, and plan nothing more."""
+
+
+Message = BatchDone | Drain
+
+
+def fingerprint(end: Mapping[str, object] | str) -> str:
+    """What stands for an offset of a query in a message: the offset itself may be longer than a datagram.
+
+    Args:
+        end: the offset, or its JSON as a query's progress has it; the order of names does not count.
+
+    >>> fingerprint('{"b": 1, "a": 2}') == fingerprint({"a": 2, "b": 1})
+    True
+    """
+    offset = json.loads(end) if isinstance(end, str) else end
+    return hashlib.sha256(json.dumps(offset, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class Mailbox:
+    """The reader's end; `open` never fails, and a mailbox that cannot be is always empty."""
+
+    def __init__(self, door: socket.socket | None, path: Path | None) -> None:
+        self._door = door
+        self._path = path
+
+    @classmethod
+    def open(cls, name: str, *, folder: Path | None = None) -> Mailbox:
+        """Listen for what is posted to this name.
+
+        Args:
+            name: of the member; any text. Several mailboxes of one name get the same messages.
+            folder: where; by default a folder of this user's own.
+        """
+        door = None
+        try:
+            place = private_folder() if folder is None else folder
+            _sweep(place)
+            path = place / f"{_digest(name)}.{secrets.token_hex(4)}"
+            door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            door.setblocking(False)
+            door.bind(str(path))
+        except OSError as why:
+            _log.warning("this query cannot be told when a batch is finished, nor to drain: %s", why)
+            if door is not None:
+                door.close()
+            return cls(None, None)
+        return cls(door, path)
+
+    def take(self) -> list[Message]:
+        """What was posted since, oldest first; it never waits."""
+        messages: list[Message] = []
+        if self._door is None:
+            return messages
+        for _ in range(_MESSAGES_AT_ONCE):
+            try:
+                data = self._door.recv(_MESSAGE_BYTES + 1)
+            except OSError:
+                break
+            message = _parse(data)
+            if message is not None:
+                messages.append(message)
+        return messages
+
+    def close(self) -> None:
+        """Listen no more; safe to call twice."""
+        door, self._door = self._door, None
+        if door is not None and self._path is not None:
+            door.close()
+            with suppress(OSError):
+                self._path.unlink()
+
+
+def post(name: str, message: Message, *, folder: Path | None = None) -> bool:
+    """Tell every mailbox of that name; whether one of them has it now."""
+    told = False
+    try:
+        place = private_folder() if folder is None else folder
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            for path in place.glob(f"{_digest(name)}.*"):
+                # Nobody listens any more, or the reader has stood still for so long that its box is full.
+                with suppress(OSError):
+                    sender.sendto(_build(message), str(path))
+                    told = True
+    except OSError as why:
+        _log.debug("no mailbox can be reached: %s", why)
+    return told
+
+
+def private_folder() -> Path:
+    """The folder of this user's mailboxes, made if it is not there.
+
+    Raises:
+        PermissionError: it belongs to somebody else, or others may enter it.
+    """
+    name = f"kohort-{os.getuid()}"
+    folder = Path(tempfile.gettempdir(), name)
+    if len(os.fsencode(folder)) > _FOLDER_BYTES:
+        folder = Path("/tmp", name)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise PermissionError(f"{folder} is not a folder that only this user can enter; remove it, or set TMPDIR")
+    return folder
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the files of mailboxes whose process was killed."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        for path in folder.iterdir():
+            try:
+                if time.time() - path.lstat().st_mtime > _STALE_S:
+                    probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:
+                continue
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _build(message: Message) -> bytes:
+    said = {"done": message.end} if isinstance(message, BatchDone) else {"drain": True}
+    return json.dumps(said).encode()
+
+
+def _parse(data: bytes) -> Message | None:
+    """The message, `None` for what is none."""
+    if len(data) > _MESSAGE_BYTES:
+        return None
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    match said:
+        case {"done": str(end)}:
+            return BatchDone(end)
+        case {"drain": True}:
+            return Drain()
+    return None
