@@ -52,6 +52,23 @@ def test_broker_loads_what_finds_assignors_of_the_users_own_only_for_them() -> N
     assert not {"kohort.broker.assignorloading", "email", "pickle"} & loaded
 
 
+def test_columns_are_read_and_sent_without_pandas() -> None:
+    """What Arrow makes of a value of Python's loads pandas: five times the memory that a small read needs."""
+    loaded = modules_after(
+        "from kohort.columnar import DEFAULT_COLUMNS, to_record_batch\n"
+        "from kohort.columnar.payloads import payloads_of\n"
+        "from kohort.records.batch import build_batch\n"
+        "from kohort.records.columns import decode_columns\n"
+        "columns = decode_columns(build_batch([(b'k', b'v', 0, [('name', b'content')])] * 2))\n"
+        "runs = [('orders', 0, 1), ('orders', 1, 1)]\n"
+        "batch = to_record_batch(columns, runs=runs, include=(*DEFAULT_COLUMNS, 'headers'))\n"
+        "to_record_batch(columns, runs=runs, include=())\n"
+        "assert len(payloads_of(batch.select(['key', 'value', 'topic', 'partition', 'headers']), None)) == 1"
+    )
+    assert "pyarrow" in loaded
+    assert "pandas" not in loaded
+
+
 def test_importing_kohort_loads_neither_broker_nor_client() -> None:
     """The public names are lazy."""
     loaded = modules_after("import kohort")

@@ -56,7 +56,8 @@ def payloads_of(data: object, topic: str | None) -> list[Payloads]:
     names = _cast(table.column("topic"), pa.large_string(), "topic", "text")
     if names.null_count:
         raise ConfigError("a row has no topic")
-    return [_payloads(name, table.filter(pc.equal(names, name))) for name in pc.unique(names).to_pylist()]
+    # Compared with scalars of Arrow's own: what it makes of Python's values loads pandas, if it is there.
+    return [_payloads(name.as_py(), table.filter(pc.equal(names, name))) for name in pc.unique(names)]
 
 
 def _table(data: object) -> pa.Table:
