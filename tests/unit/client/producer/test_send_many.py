@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import wait
+from threading import Event
 from types import ModuleType
 from typing import Any
 
@@ -189,11 +190,15 @@ def test_rows_of_a_machine_that_fails_end(address: str, monkeypatch: pytest.Monk
     """In a batch or on their way there."""
     producer = Producer(bootstrap_servers=address, linger_ms=60_000)
 
+    all_are_sent = Event()
+
     def fail(*_: object) -> None:
+        assert all_are_sent.wait(WAIT_S)
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr("kohort.client.producer.core.sender.Sender.send_ready", fail)
     futures = [producer.send_many("orders", [b"x"] * 10, partition=0) for _ in range(3)]
+    all_are_sent.set()
     assert wait(futures, WAIT_S).not_done == set()
     for future in futures:
         assert "planted" in str(future.exception(0))
