@@ -7,13 +7,13 @@ Source: `subscribe`, `assign` and the JSON of offsets as Spark's Kafka source re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ConfigError, UnknownTopicError
 from kohort.ids import TopicPartition
-from kohort.spark.offsets import Span, split_spans
+from kohort.spark.offsets import RecordsLostError, Span, share_limit, split_spans
 from kohort.spark.options import EARLIEST, LATEST, Offsets, SourceOptions
 from kohort.spark.reading import SpanToRead
 
@@ -81,6 +81,59 @@ def check_names(
         raise ConfigError(f"{option} names partitions that are not read: {join(surplus)}")
     if missing and not surplus_only:
         raise ConfigError(f"{option} gives offsets for some partitions only; missing: {join(missing)}")
+
+
+def find_first_starts(
+    consumer: Consumer,
+    options: SourceOptions,
+    fresh: Sequence[TopicPartition],
+    *,
+    existing_first: Collection[TopicPartition],
+) -> dict[TopicPartition, int]:
+    """Where partitions of a stream start that nobody has begun.
+
+    `startingOffsets` for what there was when a new query began, `existing_first`; what appeared later from its
+    beginning: a partition that was added while the query ran or was stopped would lose its first records otherwise.
+    """
+    asked = LATEST if options.starting is None else options.starting
+    first = [partition for partition in fresh if partition in existing_first]
+    later = [partition for partition in fresh if partition not in existing_first]
+    if isinstance(asked, dict):
+        asked = {partition: offset for partition, offset in asked.items() if partition in first}
+    return {
+        **resolve_offsets(consumer, first, asked, option="startingOffsets"),
+        **resolve_offsets(consumer, later, EARLIEST, option="startingOffsets"),
+    }
+
+
+def choose_spans(
+    positions: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    horizon: Mapping[TopicPartition, int] | None,
+    limit: int | None,
+) -> dict[TopicPartition, Span]:
+    """The next micro-batch: from where each partition stands to its end, under the limit.
+
+    Args:
+        positions: where each partition goes on.
+        ends: of the same partitions, now.
+        horizon: ends that an AvailableNow run must not pass; `None` for other triggers.
+        limit: records of the batch; `None` for no limit.
+
+    Raises:
+        RecordsLostError: a partition ends before its position.
+    """
+    spans: dict[TopicPartition, Span] = {}
+    for partition, start in positions.items():
+        end = ends[partition]
+        if start > end:
+            raise RecordsLostError(partition, start, f"it ends at {end}")
+        if horizon is not None:
+            # Another member may have read on behind it; a partition that is younger than the run has none.
+            end = max(start, min(end, horizon.get(partition, 0)))
+        spans[partition] = Span(start, end)
+    return share_limit(spans, limit)
 
 
 def plan_tasks(spans: Mapping[TopicPartition, Span]) -> list[SpanToRead]:

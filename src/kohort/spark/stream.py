@@ -20,10 +20,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 from kohort.spark.membership import GroupMember
-from kohort.spark.offsets import OffsetJson, RecordsLostError, Span, from_json, share_limit, to_json
-from kohort.spark.options import EARLIEST, LATEST, SourceOptions
+from kohort.spark.offsets import OffsetJson, from_json, to_json
+from kohort.spark.options import SourceOptions
 from kohort.spark.ownership import EveryPartition, Ownership, Spans
-from kohort.spark.planning import check_names, find_partitions, plan_tasks, resolve_offsets
+from kohort.spark.planning import check_names, choose_spans, find_first_starts, find_partitions, plan_tasks
 from kohort.spark.reading import SpanToRead, read_span
 
 if TYPE_CHECKING:
@@ -178,16 +178,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partitions = sorted(owned.intersection(existing))
         positions = self._positions(ownership, partitions)
         self._ends = ownership.consumer.end_offsets(partitions)
-        spans: Spans = {}
-        for partition in partitions:
-            start, end = positions[partition], self._ends[partition]
-            if start > end:
-                raise RecordsLostError(partition, start, f"it ends at {end}")
-            if self._horizon is not None:
-                # Another member may have read on behind it; a partition that is younger than the run has none.
-                end = max(start, min(end, self._horizon.get(partition, 0)))
-            spans[partition] = Span(start, end)
-        return share_limit(spans, cap)
+        return choose_spans(positions, self._ends, horizon=self._horizon, limit=cap)
 
     def _positions(self, ownership: Ownership, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each partition goes on; one that nobody has begun starts as the options say."""
@@ -195,25 +186,10 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fresh = [partition for partition in partitions if partition not in positions]
         if not fresh:
             return positions
-        starts = self._first_starts(ownership, fresh)
+        assert self._existing_first is not None
+        starts = find_first_starts(ownership.consumer, self._options, fresh, existing_first=self._existing_first)
         ownership.start_at(starts)
         return {**positions, **starts}
-
-    def _first_starts(self, ownership: Ownership, fresh: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """`startingOffsets` for what there was when a new query began; what appeared later from its beginning.
-
-        A partition that was added while the query ran or was stopped would lose its first records otherwise.
-        """
-        assert self._existing_first is not None
-        asked = LATEST if self._options.starting is None else self._options.starting
-        first = [partition for partition in fresh if partition in self._existing_first]
-        later = [partition for partition in fresh if partition not in self._existing_first]
-        if isinstance(asked, dict):
-            asked = {partition: offset for partition, offset in asked.items() if partition in first}
-        return {
-            **resolve_offsets(ownership.consumer, first, asked, option="startingOffsets"),
-            **resolve_offsets(ownership.consumer, later, EARLIEST, option="startingOffsets"),
-        }
 
 
 def leave_on_sigterm(member: GroupMember) -> None:
