@@ -1,21 +1,29 @@
 """Offsets of a query: the JSON that Spark keeps in its checkpoint, and the ranges that it means.
 
 Laws: an offset says for each partition from where to where its batch reads, so that a replay needs nothing else;
-the same state always gives the same text, because Spark compares offsets as text.
-Source: a partition may come from another query between two batches, so its start is not the end of our last batch.
+the same state always gives the same text, because Spark compares offsets as text; what was written by an older kohort
+or by Spark's own Kafka source is read, what is newer or of another source is refused.
+Source: a partition may come from another query between two batches, so its start is not the end of our last batch;
+Spark's Kafka source writes `{"orders": {"0": next}}`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
-#: What Spark stores: topic -> partition as text -> {"from": offset, "to": offset}.
-OffsetJson = dict[str, dict[str, dict[str, int]]]
+#: What Spark stores, as `to_json` makes it.
+OffsetJson = dict[str, Any]
+
+#: Of the form that `to_json` writes. The first had no version: topic -> partition -> {"from": offset, "to": offset}.
+VERSION: Final = 2
+#: Where the version stands; no topic's partitions are a number.
+_VERSION_KEY: Final = "kohort"
 
 
 class Span(NamedTuple):
@@ -48,37 +56,126 @@ class RecordsLostError(KohortError):
 
 
 class CheckpointError(KohortError):
-    """The checkpoint holds offsets of another source."""
-
-    def __str__(self) -> str:
-        return (
-            'this checkpoint was not written by format("kohort"): start the query with another checkpointLocation, '
-            "and with startingOffsets where the old one ended"
-        )
+    """The checkpoint holds offsets of another source, or of a newer kohort."""
 
 
-def to_json(spans: Mapping[TopicPartition, Span]) -> OffsetJson:
-    """The offset that stands for these spans, in order of topic and partition."""
-    offset: OffsetJson = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOffset:
+    """An offset of a query, parsed."""
+
+    #: What the batch that ends here reads; for what it does not read an empty span where the query left it.
+    spans: dict[TopicPartition, Span]
+    #: Of the query in its group, for as long as its checkpoint lives; `None` without a group, or before version 2.
+    name: str | None = None
+    #: partition -> offset at which the query took it from the group last; none without a group.
+    since: dict[TopicPartition, int] = field(default_factory=dict)
+    #: topic -> id of the topic that was read under that name; none where the broker has no ids.
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    #: Whether spans have a start: Spark's own source writes ends only, and the spans are empty ones there.
+    has_starts: bool = True
+
+    def following(self, start: QueryOffset) -> dict[TopicPartition, Span]:
+        """What the batch from `start` to here reads."""
+        if self.has_starts:
+            return self.spans
+        return {
+            partition: Span(start.spans.get(partition, span).end, span.end) for partition, span in self.spans.items()
+        }
+
+
+def to_json(
+    spans: Mapping[TopicPartition, Span],
+    *,
+    name: str | None = None,
+    since: Mapping[TopicPartition, int] | None = None,
+    topic_ids: Mapping[str, str] | None = None,
+) -> OffsetJson:
+    """The offset that stands for these spans, in order of topic and partition; `QueryOffset` says what is what.
+
+    >>> to_json({TopicPartition("orders", 0): Span(3, 7)}, name="q-1", since={TopicPartition("orders", 0): 3})
+    {'kohort': 2, 'name': 'q-1', 'topics': {'orders': {'0': {'from': 3, 'to': 7, 'since': 3}}}}
+    """
+    topics: dict[str, dict[str, dict[str, int]]] = {}
     for (topic, partition), span in sorted(spans.items()):
-        offset.setdefault(topic, {})[str(partition)] = {"from": span.start, "to": span.end}
+        said = {"from": span.start, "to": span.end}
+        if since is not None and (topic, partition) in since:
+            said["since"] = since[TopicPartition(topic, partition)]
+        topics.setdefault(topic, {})[str(partition)] = said
+    offset: OffsetJson = {_VERSION_KEY: VERSION}
+    if name is not None:
+        offset["name"] = name
+    offset["topics"] = topics
+    if topic_ids:
+        offset["ids"] = dict(sorted(topic_ids.items()))
     return offset
 
 
-def from_json(offset: OffsetJson | None) -> dict[TopicPartition, Span]:
-    """The inverse of `to_json`; nothing for the offset of a query that has not read yet.
+def from_json(offset: OffsetJson | None) -> QueryOffset:
+    """The inverse of `to_json`; also of the form before it, and of what Spark's Kafka source writes.
 
     Raises:
-        CheckpointError: it is no offset of ours.
+        CheckpointError: it is no offset of ours, or one of a newer kohort.
     """
     try:
-        return {
-            TopicPartition(topic, int(partition)): Span(span["from"], span["to"])
-            for topic, partitions in (offset or {}).items()
-            for partition, span in partitions.items()
-        }
+        given = offset or {}
+        version = given.get(_VERSION_KEY)
+        if not isinstance(version, int):
+            return _parse_first_form(given)
+        if version > VERSION:
+            raise CheckpointError(
+                f"this checkpoint was written by a newer kohort (offsets of version {version}, this one reads up to "
+                f"{VERSION}): run the query with that version, or start it with another checkpointLocation"
+            )
+        name, ids = given.get("name"), given.get("ids", {})
+        if not (name is None or isinstance(name, str)) or not all(isinstance(each, str) for each in ids.values()):
+            raise TypeError
+        return QueryOffset(
+            spans=_parse_spans(given["topics"]),
+            name=name,
+            since={
+                TopicPartition(topic, int(partition)): _to_offset(said["since"])
+                for topic, partitions in given["topics"].items()
+                for partition, said in partitions.items()
+                if "since" in said
+            },
+            topic_ids=dict(ids),
+        )
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise CheckpointError from None
+        raise CheckpointError(
+            'this checkpoint was not written by format("kohort"), nor by format("kafka"): start the query with another '
+            "checkpointLocation, and with startingOffsets where the old one ended"
+        ) from None
+
+
+def _parse_first_form(given: Mapping[str, Any]) -> QueryOffset:
+    """Topics by their names, at the top: our first form, or Spark's with a number for each partition."""
+    numbers = [_is_offset(said) for partitions in given.values() for said in partitions.values()]
+    if not numbers or not all(numbers):
+        return QueryOffset(spans=_parse_spans(given))
+    ends = {
+        TopicPartition(topic, int(partition)): Span(end, end)
+        for topic, partitions in given.items()
+        for partition, end in partitions.items()
+    }
+    return QueryOffset(spans=ends, has_starts=False)
+
+
+def _parse_spans(topics: Mapping[str, Mapping[str, Mapping[str, object]]]) -> dict[TopicPartition, Span]:
+    return {
+        TopicPartition(topic, int(partition)): Span(_to_offset(said["from"]), _to_offset(said["to"]))
+        for topic, partitions in topics.items()
+        for partition, said in partitions.items()
+    }
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _to_offset(value: Any) -> int:
+    if not _is_offset(value):
+        raise TypeError
+    return int(value)
 
 
 def share_limit(available: Mapping[TopicPartition, Span], limit: int | None) -> dict[TopicPartition, Span]:

@@ -94,16 +94,16 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: OffsetJson, limit: Any) -> OffsetJson:
         """Everything up to `start` is finished; plan the next batch."""
-        done = from_json(start)
+        done = from_json(start).spans
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with self._reasons():
             ownership = self._open()
             if start != self._finished:
                 ownership.finish(done)
                 self._finished = start
-            spans = ownership.plan(lambda owned: self._choose(ownership, owned, cap=cap, is_new=not start))
+            spans = ownership.plan(lambda owned: self._choose(ownership, owned, cap=cap, is_new=not done))
         # A new query writes its starts into the checkpoint even if there is nothing to read yet.
-        if not any(span.size for span in spans.values()) and (start or not spans):
+        if not any(span.size for span in spans.values()) and (done or not spans):
             return start
         self._planned = to_json(spans)
         return self._planned
@@ -119,7 +119,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of the batch that ends at `end`; also the first call after a crash, with the batch to repeat."""
         if start == end:
             return []
-        spans = from_json(end)
+        spans = from_json(end).following(from_json(start))
         if end != self._planned:
             with self._reasons():
                 spans = self._open().resume(spans)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort import TopicPartition
-from kohort.spark.offsets import CheckpointError, Span, from_json, share_limit, split_spans, to_json
+from kohort.spark.offsets import CheckpointError, QueryOffset, Span, from_json, share_limit, split_spans, to_json
 
 spans = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["orders", "a.b", "z"]), st.integers(0, 20)),
@@ -18,10 +18,34 @@ spans = st.dictionaries(
 )
 
 
-@given(spans)
-def test_json_says_everything(spans: dict[TopicPartition, Span]) -> None:
+@given(spans, st.one_of(st.none(), st.text(max_size=20)), st.dictionaries(st.text(), st.text(), max_size=3))
+def test_json_says_everything(spans: dict[TopicPartition, Span], name: str | None, ids: dict[str, str]) -> None:
     """What comes back out of a checkpoint is what went in."""
-    assert from_json(json.loads(json.dumps(to_json(spans)))) == spans
+    since = {partition: span.start for partition, span in spans.items() if span.start % 2}
+    read = from_json(json.loads(json.dumps(to_json(spans, name=name, since=since, topic_ids=ids))))
+    assert read == QueryOffset(spans=spans, name=name, since=since, topic_ids=ids)
+
+
+def test_the_form_without_a_version_is_read() -> None:
+    """Checkpoints of the first kohort, a topic of the name kohort included."""
+    first = {"kohort": {"0": {"from": 3, "to": 7}}, "orders": {"12": {"from": 0, "to": 0}}}
+    spans = {TopicPartition("kohort", 0): Span(3, 7), TopicPartition("orders", 12): Span(0, 0)}
+    assert from_json(first) == QueryOffset(spans=spans)
+
+
+def test_the_offsets_of_sparks_own_source_are_read() -> None:
+    """They say where to go on, and with the offset before them what a batch is; a new partition begins there."""
+    start, end = from_json({"orders": {"0": 23}}), from_json({"orders": {"0": 40, "1": 5}})
+    assert start.spans == {TopicPartition("orders", 0): Span(23, 23)}
+    assert end.following(start) == {TopicPartition("orders", 0): Span(23, 40), TopicPartition("orders", 1): Span(5, 5)}
+    ours = from_json(to_json({TopicPartition("orders", 0): Span(7, 9)}))
+    assert ours.following(start) == ours.spans
+
+
+def test_offsets_of_a_newer_kohort_are_refused() -> None:
+    """With both versions and the way out."""
+    with pytest.raises(CheckpointError, match=r"a newer kohort \(offsets of version 3, this one reads up to 2\)"):
+        from_json({"kohort": 3, "topics": {}})
 
 
 @given(spans, st.randoms(use_true_random=False))
@@ -35,14 +59,21 @@ def test_the_same_spans_are_the_same_text(spans: dict[TopicPartition, Span], ran
 @pytest.mark.parametrize("nothing", [None, {}])
 def test_a_query_that_has_not_read_has_no_spans(nothing: dict[str, dict[str, dict[str, int]]] | None) -> None:
     """The first offset of all."""
-    assert from_json(nothing) == {}
+    assert from_json(nothing) == QueryOffset(spans={})
 
 
 @pytest.mark.parametrize(
     "offset",
     [
-        {"orders": {"0": 23}},
+        {"orders": {"0": -23}},
+        {"orders": {"0": True}},
+        {"orders": {"0": 23, "1": {"from": 1, "to": 2}}},
         {"orders": 3},
+        {"kohort": 2},
+        {"kohort": 2, "topics": {}, "name": 7},
+        {"kohort": 2, "topics": {}, "ids": {"orders": 7}},
+        {"kohort": 2, "topics": {"orders": {"0": {"from": 1, "to": 2, "since": "x"}}}},
+        {"seq": 3},
         {"orders": {"x": {"from": 1, "to": 2}}},
         {"orders": {"0": {"from": 1}}},
         [1],
