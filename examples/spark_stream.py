@@ -3,23 +3,19 @@
 Run it with: python examples/spark_stream.py (needs PySpark 4.2 and Java 17, or newer ones)
 """
 
-import os
-import sys
 import tempfile
 
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 import kohort
+import kohort.spark
 
 with kohort.Broker() as broker, tempfile.TemporaryDirectory() as checkpoint:
     with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(1000):
             producer.send("flights", key=f"carrier-{number % 5}", value=str(number))
 
-    # PySpark's workers are python3 of the PATH otherwise, which may not be the one that has kohort.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+    spark = kohort.spark.session(master="local[2]")
     flights = (
         spark.readStream.format("kohort")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)

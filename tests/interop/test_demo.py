@@ -20,6 +20,7 @@ from kohort.cli.demo import FLIGHTS
 from kohort.cli.demo.flights import FlightsMissingError, find_flights, read_flights
 from kohort.cli.demo.place import MARK_NAME
 from support.cli import Finished, run_kohort, run_python, started_kohort
+from support.spark_session import require_spark
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.interop
@@ -61,11 +62,7 @@ def test_make_demo_is_this_command() -> None:
 def test_the_demo_tells_what_happened_and_everything_adds_up(
     flights: list[dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    from kohort.spark.java import find_java_home
-
-    if find_java_home() is None:
-        pytest.skip("no Java 17 or newer")
+    require_spark()
     # Java says on the error output that it has seen them, and the demo is to say nothing there.
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
     done = run_demo("--flights", str(TENTH), "--seconds", "6", "--output", str(tmp_path / "out"))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import kohort
+from support.spark_session import require_spark
 from support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,13 +125,7 @@ def test_offsets_in_sqlite_outlive_a_kill(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_spark_stream() -> None:
     """Counts per key, and the group's offset at the end of the topic."""
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    from kohort.spark.java import JavaNotFoundError, use_java
-
-    try:
-        use_java()
-    except JavaNotFoundError as why:
-        pytest.skip(str(why))
+    require_spark()
     lines = run_example("spark_stream.py")
     assert [line for line in lines if line.startswith("|carrier-")] == [f"|carrier-{n}|  200|" for n in range(5)]
     assert lines[-1] == "flights-0: committed 1000 of 1000"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import SOURCE, Running, started
+from support.spark_session import require_spark
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
@@ -86,11 +87,7 @@ class Newcomer:
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Block -> what it printed, all of them in order against the broker that the README starts."""
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    from kohort.spark.java import find_java_home
-
-    if find_java_home() is None:
-        pytest.skip("no Java 17 or newer")
+    require_spark()
     newcomer = Newcomer(tmp_path_factory.mktemp("newcomer"))
     printed = {}
     with ExitStack() as stack:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kohort
+from support.spark_session import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,14 +20,11 @@ Fill = Callable[..., None]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session, two threads, no page; workers find the package through the environment."""
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    from kohort.spark.java import JavaNotFoundError, use_java, use_this_python
+    require_spark()
+    from kohort.spark.java import use_java, use_this_python
 
-    try:
-        use_java()
-        use_this_python()
-    except JavaNotFoundError as why:
-        pytest.skip(str(why))
+    use_java()
+    use_this_python()
     from pyspark.sql import SparkSession
 
     session = (

@@ -36,6 +36,7 @@ from kohort.errors import (
     UnknownOptionError,
     UnknownTopicError,
 )
+from kohort.spark.java import JavaNotFoundError
 from kohort.spark.offsets import RecordsLostError
 
 #: One of each that is not made of a sentence alone, with all that it may hold.
@@ -61,6 +62,7 @@ MADE: tuple[Exception, ...] = (
     SerializationError("orders", "value", "TypeError('a set cannot be sent')"),
     DeserializationError("orders", 0, 7, "value", "ValueError('no JSON')"),
     RecordsLostError(TopicPartition("orders", 0), 7, "the log begins at 9"),
+    JavaNotFoundError([("JAVA_HOME", "/opt/java", "is Java 11")]),
 )
 
 

@@ -1,1 +1,34 @@
+"""Kafka topics in Spark: `format("kohort")` reads and writes them, and what a driver's Python needs beside it.
 
+To import it loads no PySpark; the names are loaded on first use.
+
+>>> import kohort.spark
+>>> kohort.spark.session.__name__
+'session'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.spark.sessions import register, session
+
+__all__ = ["register", "session"]
+
+_HOMES = {
+    "register": "kohort.spark.sessions",
+    "session": "kohort.spark.sessions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

