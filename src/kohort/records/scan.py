@@ -137,7 +137,7 @@ class _DamagedBatch(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Scanner:
     """What one call of `scan_batches` was asked for."""
 

@@ -92,7 +92,7 @@ class ReadingSide(SubscribingSide):
             yield from self._rebalancing.answer(self, with_progress=True)
             self._deliveries.raise_trouble()
             found = take() if self._handler.has_data else []
-            self._report_released()
+            self._report_released(now_s)
             if found or self._is_woken or now_s >= until_s or self._is_closed:
                 self._is_woken = False
                 return found
@@ -117,7 +117,7 @@ class ReadingSide(SubscribingSide):
                 now_s = time.monotonic()
                 self._note_poll(now_s)
                 self._quick_until_s = now_s + self._progress_every_s
-                self._report_released()
+                self._report_released(now_s)
                 return self._handler.take_one()
             finally:
                 self._turn.give_back()

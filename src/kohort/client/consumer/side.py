@@ -43,6 +43,8 @@ _LOG: Final = logging.getLogger("kohort.client")
 NOTE_S: Final = 1.0
 #: What was returned is told to the background no more often: each time costs as much as a dozen records.
 _PROGRESS_S: Final = 0.1
+#: What was taken is given back to the background no more often while there is more to take: each time wakes it.
+_RELEASE_S: Final = 0.005
 #: What `close` may take beyond its timeout, to end the thread.
 _GRACE_S: Final = 2.0
 #: What a consumer that nobody closed has to leave its group in the background.
@@ -120,6 +122,7 @@ class ConsumerSide:
         #: The thread that polled last.
         self._poller: int | None = None
         self._noted_s = 0.0
+        self._released_s = 0.0
         #: Until then records that are ready need no look at anything else.
         self._quick_until_s = 0.0
         self._note_every_s = min(NOTE_S, self._settings.max_poll_interval_ms / 3000)
@@ -286,12 +289,22 @@ class ConsumerSide:
         else:
             self._host.post(Polled(consumed={}))
 
-    def _report_released(self) -> None:
-        for partition, start in self._handler.given_way().items():
+    def _report_released(self, taken_s: float | None = None) -> None:
+        """Give back what is not held any more.
+
+        Args:
+            taken_s: when it was taken, if it was: what is taken in a row is given back together.
+        """
+        given_way = self._handler.given_way()
+        for partition, start in given_way.items():
             assert start.offset is not None, "what gives way has a position"
             _tell(self._host, Sought(partition=partition, fence=start.fence, offset=start.offset))
         for damage in self._handler.skipped():
             _LOG.warning("%s; it is skipped (on.corrupt.records)", damage)
+        if taken_s is not None and not given_way and self._handler.has_data:
+            if taken_s < self._released_s + _RELEASE_S:
+                return
+            self._released_s = taken_s
         released = self._handler.released_bytes()
         if released:
             _tell(self._host, ChunkTaken(sizes=released))

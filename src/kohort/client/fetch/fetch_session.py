@@ -64,8 +64,13 @@ class FetchSession:
         forgotten: list[tuple[TopicPartition, Asked]] = []
         for partition, new in changes.items():
             old = self.asked.get(partition)
-            is_same = old is not None and new is not None and old[1:] == new[1:]
-            if new is not None and is_same:
+            # Mostly the offset is another one, and the rest need not be compared.
+            if (
+                old is not None
+                and new is not None
+                and old.entry.fetch_offset == new.entry.fetch_offset
+                and old[1:] == new[1:]
+            ):
                 self.asked[partition] = new
                 continue
             if old is not None:

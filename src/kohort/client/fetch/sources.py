@@ -192,7 +192,8 @@ class Sources:
             self._forget(reading)
             return
         self._buffer.pause(reading.partition, is_paused=reading.is_paused)
-        source = self._source_of(reading, now_ms) if reading.is_readable else None
+        is_readable = reading.is_readable
+        source = self._source_of(reading, now_ms) if is_readable else None
         home = self._homes.get(reading)
         if home is not source:
             if home is not None:
@@ -203,7 +204,7 @@ class Sources:
                 source.size += 1
                 self._homes[reading] = source
         is_due = reading.not_before_ms <= now_ms
-        if reading.is_readable and source is None and is_due:
+        if is_readable and source is None and is_due:
             self._leaderless[reading] = None
         else:
             self._leaderless.pop(reading, None)
@@ -214,10 +215,9 @@ class Sources:
         self._arm(reading, now_ms)
 
     def _arm(self, reading: Reading, now_ms: int) -> None:
-        instants = [reading.not_before_ms] if reading.is_readable else []
-        if reading.preferred_node >= 0:
-            instants.append(reading.preferred_until_ms)
-        due_ms = min((instant for instant in instants if instant > now_ms), default=None)
+        due_ms = reading.not_before_ms if reading.is_readable and reading.not_before_ms > now_ms else None
+        if reading.preferred_node >= 0 and reading.preferred_until_ms > now_ms:
+            due_ms = reading.preferred_until_ms if due_ms is None else min(due_ms, reading.preferred_until_ms)
         if due_ms is None:
             self._timers.disarm(reading)
         else:

@@ -20,6 +20,7 @@ import kohort
 from kohort.client.actions import Endpoint, Send
 from kohort.client.io.traffic import Traffic
 from kohort.errors import ErrorCode, ForeignProtocolError, LocalProtocolError, ProtocolError, RemoteProtocolError
+from kohort.records.row_kernels import blank
 from kohort.wire.codec import decode, encode, encode_parts
 from kohort.wire.foreign import impossible_length
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -82,7 +83,7 @@ class BodyPool:
                 self._buffers.append(self._buffers.pop(index))
                 return memoryview(buffer)[:size]
         # Rounded up, since the next answer is seldom of exactly this size.
-        fresh = bytearray(-(-size // _SCRATCH_BYTES) * _SCRATCH_BYTES)
+        fresh = blank(-(-size // _SCRATCH_BYTES) * _SCRATCH_BYTES)
         self._buffers.append(fresh)
         while self.held_bytes > self._limit:
             del self._buffers[0]
