@@ -169,6 +169,10 @@ def ends_are_known_without_asking(bootstrap: str, protocol: str) -> None:
         poll_until(consumer, 6)
         assert consumer.lag([first]) == {first: 0}
         assert consumer.list_topics()[topic] == [0, 1]
+        described = consumer.describe_topics([topic, fresh("nowhere")])
+        assert {name: found.partitions for name, found in described.items()} == {topic: (0, 1)}
+        assert described[topic] == consumer.describe_topics()[topic]
+        assert len(described[topic].topic_id) == 22
         assert "__consumer_offsets" not in consumer.topics()
         send_values(bootstrap, topic, [b"one", b"more"])
         wait_until(lambda: consumer.highwater(first) == 12, "the new end is known")

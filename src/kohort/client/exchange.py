@@ -191,10 +191,12 @@ class Configured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsAsked:
-    """Which topics are there? The answer maps each name to the numbers of its partitions."""
+    """Which topics are there now? The answer maps each name to its `ListedTopic`."""
 
     ticket: object
     deadline_ms: int
+    #: Only these, the brokers' own among them; `None` for every topic but those.
+    topics: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,19 @@ class ConsumerRecord(NamedTuple):
         """Always `None`: what goes wrong is raised by the call that reads (confluent-kafka returns it as a message)."""
 
 
+class ListedTopic(NamedTuple):
+    """One topic as a broker knows it: the id stays for as long as the topic does, and one made anew has another.
+
+    >>> ListedTopic("bWFkZS1vbi1tb25kYXkhIQ", (0, 1)).partitions
+    (0, 1)
+    """
+
+    #: Kafka's base64 form; empty where the broker knows no ids.
+    topic_id: str
+    #: Ascending.
+    partitions: tuple[int, ...]
+
+
 class GroupMetadata(NamedTuple):
     """A member of a group, as others have to name it.
 

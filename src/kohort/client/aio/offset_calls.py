@@ -6,13 +6,13 @@ Source: Kafka's consumer API; what they do is in `OffsetSide`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from kohort.client.arguments import to_partition
 from kohort.client.consumer.offset_side import Committing, OffsetSide
 from kohort.client.consumer.steps import Steps
-from kohort.client.records import ConsumerRecord, OffsetAndMetadata
+from kohort.client.records import ConsumerRecord, ListedTopic, OffsetAndMetadata
 from kohort.ids import TopicPartition
 
 T = TypeVar("T")
@@ -139,6 +139,20 @@ class OffsetCalls(OffsetSide):
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[int]]:
         """Every topic with the numbers of its partitions, both ascending; without the brokers' own topics."""
         return await self._run(self._topics_steps(timeout))
+
+    async def describe_topics(
+        self, topics: Sequence[str] | str | None = None, timeout: float | None = None
+    ) -> dict[str, ListedTopic]:
+        """Topics with their ids, as a broker knows them at this moment; asking creates none.
+
+        Args:
+            topics: names; `None` for every topic but the brokers' own.
+            timeout: seconds; default.api.timeout.ms if left out.
+
+        Returns:
+            By name; a topic that does not exist is left out.
+        """
+        return await self._run(self._listed_steps(topics, timeout))
 
     async def topics(self, timeout: float | None = None) -> set[str]:
         """The names of every topic."""

@@ -19,6 +19,7 @@ from kohort.client.arguments import (
     to_partitions,
     to_timestamps,
     to_topic,
+    to_topics,
 )
 from kohort.client.consumer.position_side import PositionSide
 from kohort.client.consumer.steps import Steps
@@ -32,7 +33,7 @@ from kohort.client.exchange import (
     TopicsAsked,
 )
 from kohort.client.offsets.queries import EARLIEST, LATEST
-from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
+from kohort.client.records import Committable, ConsumerRecord, ListedTopic, OffsetAndMetadata
 from kohort.errors import ConfigError, KohortError, StateError
 from kohort.ids import TopicPartition
 
@@ -184,10 +185,17 @@ class OffsetSide(PositionSide):
         return dict(cast("Mapping[TopicPartition, tuple[int, int] | None]", found))
 
     def _topics_steps(self, timeout: float | None) -> Steps[dict[str, list[int]]]:
+        found = yield from self._listed_steps(None, timeout)
+        return {name: list(topic.partitions) for name, topic in found.items()}
+
+    def _listed_steps(self, topics: Sequence[str] | str | None, timeout: float | None) -> Steps[dict[str, ListedTopic]]:
+        names = None if topics is None else tuple(sorted(set(to_topics(topics))))
+        if names == ():
+            return {}
         found = yield from self._ask_steps(
-            lambda ticket, deadline: TopicsAsked(ticket=ticket, deadline_ms=deadline), timeout
+            lambda ticket, deadline: TopicsAsked(ticket=ticket, deadline_ms=deadline, topics=names), timeout
         )
-        return cast("dict[str, list[int]]", found)
+        return cast("dict[str, ListedTopic]", found)
 
     def _partitions_steps(self, topic: str, timeout: float | None) -> Steps[list[int]]:
         topic = to_topic(topic, "partitions_for('orders')")

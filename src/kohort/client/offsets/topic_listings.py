@@ -1,7 +1,8 @@
 """Asking which topics there are.
 
 Laws: each question ends once; it goes to any broker, and to another one after a pause where that one does not answer.
-What the client follows of the cluster stays as it is.
+A name that a broker does not know is asked for again for a moment, since it may be new, and created by nobody. What the
+client follows of the cluster stays as it is.
 Source: Kafka's Metadata API.
 """
 
@@ -12,15 +13,19 @@ from dataclasses import dataclass
 from kohort.client.actions import Lane
 from kohort.client.cluster import Cluster
 from kohort.client.exchange import TopicsAsked
+from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS
+from kohort.client.records import ListedTopic
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
-from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
+from kohort.ids import format_topic_id
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Question:
     asked: TopicsAsked
+    since_ms: int
     is_sent: bool = False
     due_ms: int
     attempts: int = 0
@@ -36,11 +41,11 @@ class TopicListings:
         self._questions: list[_Question] = []
 
     def ask(self, asked: TopicsAsked, now_ms: int) -> None:
-        """Find every topic but the brokers' own."""
+        """Find the topics."""
         if self._cluster.generation == 0:
             # Nobody has answered yet; if nobody does, that look at the cluster says why.
             self._cluster.refresh(now_ms)
-        self._questions.append(_Question(asked=asked, due_ms=now_ms))
+        self._questions.append(_Question(asked=asked, since_ms=now_ms, due_ms=now_ms))
 
     def next_deadline(self) -> int | None:
         """When `on_tick` has something to do."""
@@ -69,19 +74,26 @@ class TopicListings:
             if question not in self._questions:
                 return
             response = message_of(answer, MetadataResponse)
+            found = {} if response is None else _topics_of(response, is_named=names is not None)
+            is_new = names is not None and now_ms < question.since_ms + UNKNOWN_TOPIC_GRACE_MS
             if response is None:
                 self._cluster.refresh(now_ms)
-                question.is_sent = False
-                question.due_ms = now_ms + max(1, self._retry.delay_ms(question.attempts))
-                question.attempts += 1
-            else:
-                self._end(question, None, _partitions_of(response))
+            elif not is_new or all(name in found for name in names or ()):
+                self._end(question, None, found)
+                return
+            question.is_sent = False
+            question.due_ms = now_ms + max(1, self._retry.delay_ms(question.attempts))
+            question.attempts += 1
 
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        # Version 0 would read an empty list as "all topics", and has no word for it.
-        self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, then, min_version=1)
+        names = question.asked.topics
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        # Version 0 would read an empty list as "all topics", and has no word for it; up to 3 whoever names a topic
+        # creates it.
+        version = 1 if names is None else 4
+        self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, then, min_version=version)
 
-    def _end(self, question: _Question, error: KohortError | None, found: dict[str, list[int]] | None = None) -> None:
+    def _end(self, question: _Question, error: KohortError | None, found: dict[str, ListedTopic] | None = None) -> None:
         self._questions.remove(question)
         if error is None:
             self._requests.complete(question.asked.ticket, found)
@@ -89,9 +101,12 @@ class TopicListings:
             self._requests.fail(question.asked.ticket, error)
 
 
-def _partitions_of(response: MetadataResponse) -> dict[str, list[int]]:
+def _topics_of(response: MetadataResponse, *, is_named: bool) -> dict[str, ListedTopic]:
     return {
-        topic.name: sorted(each.partition_index for each in topic.partitions)
+        topic.name: ListedTopic(
+            format_topic_id(topic.topic_id) if any(topic.topic_id) else "",
+            tuple(sorted(each.partition_index for each in topic.partitions)),
+        )
         for topic in sorted(response.topics, key=lambda topic: topic.name or "")
-        if topic.name is not None and not topic.is_internal and topic.error_code == ErrorCode.NONE
+        if topic.name is not None and (is_named or not topic.is_internal) and topic.error_code == ErrorCode.NONE
     }

@@ -7,22 +7,31 @@ import pytest
 from kohort.client.actions import Complete, Fail
 from kohort.client.events import Failure
 from kohort.client.exchange import CloseAsked, TopicsAsked
+from kohort.client.records import ListedTopic
 from kohort.errors import BrokersUnreachableError, KohortTimeoutError, StateError
-from kohort.ids import TopicPartition
+from kohort.ids import TopicPartition, format_topic_id
 from kohort.wire.messages.metadata import MetadataRequest
 from support.consumer_dialogue import ORDERS, ConsumerDialogue, orders
+
+REFUNDS = b"refunds".ljust(16, b".")
 
 
 @pytest.fixture
 def consumer() -> ConsumerDialogue:
     consumer = ConsumerDialogue()
-    consumer.topics["refunds"] = (b"refunds".ljust(16, b"."), 1)
+    consumer.topics["refunds"] = (REFUNDS, 1)
     return consumer
 
 
-def ask(consumer: ConsumerDialogue, ticket: str = "ask", timeout_ms: int = 10_000) -> None:
-    consumer.take(TopicsAsked(ticket=ticket, deadline_ms=consumer.now_ms + timeout_ms))
+def ask(
+    consumer: ConsumerDialogue, ticket: str = "ask", timeout_ms: int = 10_000, topics: tuple[str, ...] | None = None
+) -> None:
+    consumer.take(TopicsAsked(ticket=ticket, deadline_ms=consumer.now_ms + timeout_ms, topics=topics))
     consumer.settle()
+
+
+def listed(topic_id: bytes, *partitions: int) -> ListedTopic:
+    return ListedTopic(format_topic_id(topic_id), partitions)
 
 
 def everything(consumer: ConsumerDialogue) -> MetadataRequest:
@@ -36,7 +45,9 @@ def test_topics_are_found_with_their_partitions(consumer: ConsumerDialogue) -> N
     """By name, whatever is subscribed to."""
     ask(consumer)
 
-    assert consumer.ended("ask") == Complete(ticket="ask", value={"orders": [0, 1, 2, 3], "refunds": [0]})
+    assert consumer.ended("ask") == Complete(
+        ticket="ask", value={"orders": listed(ORDERS, 0, 1, 2, 3), "refunds": listed(REFUNDS, 0)}
+    )
 
 
 def test_what_is_followed_stays_as_it_is(consumer: ConsumerDialogue) -> None:
@@ -106,4 +117,47 @@ def test_partition_without_a_leader_counts() -> None:
     consumer.leaders = {TopicPartition("orders", 1): -1}
     ask(consumer)
 
-    assert consumer.ended("ask") == Complete(ticket="ask", value={"orders": [0, 1]})
+    assert consumer.ended("ask") == Complete(ticket="ask", value={"orders": listed(ORDERS, 0, 1)})
+
+
+def test_named_topics_are_asked_for_anew(consumer: ConsumerDialogue) -> None:
+    """Whatever the consumer has seen before: a topic that was made anew has another id, and more partitions perhaps."""
+    consumer.stable(0)
+    consumer.topics["orders"] = (REFUNDS, 5)
+    ask(consumer, topics=("orders",))
+
+    assert consumer.ended("ask") == Complete(ticket="ask", value={"orders": listed(REFUNDS, 0, 1, 2, 3, 4)})
+
+
+def test_name_that_is_unknown_for_a_moment_may_be_new(consumer: ConsumerDialogue) -> None:
+    """A broker that has not heard of it yet is asked again; nobody creates it."""
+    consumer.stable(0)
+    consumer.by_hand.add(MetadataRequest)
+    ask(consumer, topics=("new", "orders"))
+    (request,) = [each for each in (send.request for send in consumer.find(MetadataRequest)) if named(each, "new")]
+    assert isinstance(request, MetadataRequest)
+    assert not request.allow_auto_topic_creation
+    consumer.answer(request, consumer.metadata(request))
+    assert consumer.ended("ask") is None
+    consumer.topics["new"] = (REFUNDS, 1)
+    consumer.by_hand.clear()
+    consumer.advance(900)
+
+    assert consumer.ended("ask") == Complete(
+        ticket="ask", value={"new": listed(REFUNDS, 0), "orders": listed(ORDERS, 0, 1, 2, 3)}
+    )
+
+
+def test_name_that_stays_unknown_is_left_out(consumer: ConsumerDialogue) -> None:
+    """After a moment, not at the end of the caller's patience."""
+    consumer.stable(0)
+    ask(consumer, topics=("nowhere", "refunds"), timeout_ms=60_000)
+    assert consumer.ended("ask") is None
+    consumer.advance(2_500)
+
+    assert consumer.ended("ask") == Complete(ticket="ask", value={"refunds": listed(REFUNDS, 0)})
+
+
+def named(request: object, topic: str) -> bool:
+    """Whether it asks for that topic by name."""
+    return isinstance(request, MetadataRequest) and topic in [each.name for each in request.topics or ()]
