@@ -10,7 +10,7 @@ import pytest
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.config import OptionSet
-from kohort.spark.options import OPTIONS as SPARK_OPTIONS
+from kohort.spark.option_table import OPTIONS as SPARK_OPTIONS
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]

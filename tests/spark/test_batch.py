@@ -65,6 +65,14 @@ def test_offsets_bound_what_is_read(load: Callable[..., DataFrame], fill: Callab
     assert by_partition == {0: list(range(10, 20)), 1: list(range(50))}
 
 
+def test_an_empty_topic_is_an_empty_frame(load: Callable[..., DataFrame], fill: Callable[..., None]) -> None:
+    """Also where a batch has no task at all."""
+    fill("empty", partitions=2, records=0)
+    assert load(subscribe="empty").collect() == []
+    bounds = '{"empty": {"0": 0, "1": 0}}'
+    assert load(subscribe="empty", startingOffsets=bounds, endingOffsets=bounds).collect() == []
+
+
 def test_assign_reads_some_partitions(load: Callable[..., DataFrame], fill: Callable[..., None]) -> None:
     """`assign` instead of `subscribe`."""
     fill("some", partitions=3, records=30)
@@ -123,12 +131,12 @@ def test_sql_table_works_too(spark: SparkSession, broker: kohort.Broker, fill: C
     [
         ({"subscribe": "no-such-topic"}, "topic no-such-topic does not exist"),
         ({"subscribe": "a", "subscrib": "b"}, "unknown kohort source option subscrib; did you mean subscribe?"),
-        ({}, "exactly one of the options subscribe and assign is needed"),
+        ({}, "exactly one of the options subscribe, subscribePattern and assign is needed"),
         ({"subscribe": "a", "startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch"),
         ({"subscribe": "a", "startingOffsets": "{oops"}, "startingOffsets is not valid JSON"),
         ({"subscribe": "a", "columns": "valeu"}, "unknown column valeu; did you mean value?"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
-        ({"subscribe": "a", "maxOffsetsPerTrigger": "10"}, "maxOffsetsPerTrigger is an option of streams"),
+        ({"subscribe": "a", "kafka.ssl.keystore.location": "/x"}, "ssl.keystore.location is not served yet"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -11,7 +11,7 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
 from kohort import TopicPartition
 from kohort.spark.offsets import OffsetJson
@@ -121,7 +121,7 @@ class Query:
 
     def _limit(self) -> Any:
         limit = self.reader.getDefaultReadLimit()
-        assert isinstance(limit, ReadAllAvailable) or limit.max_rows > 0
+        assert isinstance(limit, ReadAllAvailable | ReadMinRows) or limit.max_rows > 0
         return limit
 
     @staticmethod

@@ -1,18 +1,28 @@
-"""A batch query: offsets are fixed when it is planned; executors read them; no group takes part."""
+"""A batch query: its bounds are fixed when it is planned, or where the options say so when a task runs; no group takes
+part, even where its offsets say where to start.
+
+Laws: a batch that ends at the latest offset ends there when its task runs, so that records which come and go between
+plan and task neither are missed nor end the query.
+Source: Spark's Kafka source (`KafkaBatch`, `KafkaOffsetReader.getOffsetRangesFromUnresolvedOffsets`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ConfigError
+from kohort.ids import TopicPartition
+from kohort.spark.losses import settle_positions
 from kohort.spark.offsets import Span
-from kohort.spark.options import EARLIEST, LATEST, SourceOptions
-from kohort.spark.planning import find_partitions, plan_tasks, resolve_offsets
+from kohort.spark.option_values import COMMITTED, EARLIEST, LATEST, Offsets
+from kohort.spark.options import SourceOptions, tell_remarks
+from kohort.spark.planning import find_partitions, resolve_offsets
 from kohort.spark.reading import SpanToRead, read_span
+from kohort.spark.tasks import plan_tasks
 
 if TYPE_CHECKING:
     import pyarrow
@@ -26,20 +36,54 @@ class KohortBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, by partition and offset."""
-        starting = EARLIEST if self._options.starting is None else self._options.starting
-        ending = LATEST if self._options.ending is None else self._options.ending
-        if starting == LATEST:
-            raise ConfigError("startingOffsets cannot be latest in a batch: it would read nothing")
-        with Consumer.from_config({**self._options.client, "enable.auto.commit": False}) as consumer:
-            partitions = find_partitions(consumer, self._options)
-            starts = resolve_offsets(consumer, partitions, starting, option="startingOffsets")
-            ends = resolve_offsets(consumer, partitions, ending, option="endingOffsets")
-        spans = {partition: Span(starts[partition], ends[partition]) for partition in partitions}
-        for partition, span in spans.items():
-            if span.size < 0:
-                raise ConfigError(f"the batch of {partition} starts at {span.start} and ends at {span.end}")
-        return plan_tasks(spans)
+        tell_remarks(self._options)
+        with Consumer.from_config(_settings(self._options)) as consumer:
+            return _plan(consumer, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Runs in an executor."""
-        return read_span(self._options, cast(SpanToRead, partition))
+        if not isinstance(partition, SpanToRead):
+            # Where there is no task PySpark makes one of its own.
+            return iter(())
+        return read_span(self._options, partition)
+
+
+def _settings(options: SourceOptions) -> dict[str, object]:
+    settings: dict[str, object] = {**options.client, "enable.auto.commit": False}
+    # Whose offsets are asked for; nobody joins it.
+    return {**settings, "group.id": options.group_id} if options.starting == COMMITTED else settings
+
+
+def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
+    starting = EARLIEST if options.starting is None else options.starting
+    ending = LATEST if options.ending is None else options.ending
+    partitions = find_partitions(consumer, options)
+    starts = resolve_offsets(consumer, partitions, starting, option="startingOffsets")
+    ends = resolve_offsets(consumer, partitions, ending, option="endingOffsets")
+    open_starts, open_ends = _at(starting, EARLIEST, partitions), _at(ending, LATEST, partitions)
+    starts = _settle(consumer, starts, ends, options)
+    spans = {partition: Span(starts[partition], ends[partition]) for partition in partitions}
+    for partition, span in spans.items():
+        if span.size < 0:
+            raise ConfigError(f"the batch of {partition} starts at {span.start} and ends at {span.end}")
+    return plan_tasks(spans, options, open_starts=open_starts, open_ends=open_ends)
+
+
+def _at(bound: Offsets, which: int, partitions: Sequence[TopicPartition]) -> frozenset[TopicPartition]:
+    """The partitions for which a bound is a word, which is looked up again when a task runs."""
+    if isinstance(bound, dict):
+        return frozenset(partition for partition, offset in bound.items() if offset == which)
+    return frozenset(partitions if bound == which else ())
+
+
+def _settle(
+    consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], options: SourceOptions
+) -> dict[TopicPartition, int]:
+    """Starts that the logs have; whether a batch is turned round is another question."""
+    begins = consumer.beginning_offsets(starts)
+    return settle_positions(
+        starts,
+        begins=begins,
+        ends={partition: max(start, ends[partition]) for partition, start in starts.items()},
+        fails=options.fails_on_data_loss,
+    )

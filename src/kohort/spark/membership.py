@@ -63,10 +63,9 @@ class GroupMember:
         self._is_over = False
         self.consumer = Consumer.from_config(
             {
-                # A misspelt topic is an error, as without a group, not a new topic with nothing in it.
-                "allow.auto.create.topics": False,
                 **options.client,
                 "group.id": options.group_id,
+                "group.instance.id": options.group_instance_id,
                 "enable.auto.commit": False,
                 # Each member says where a partition without a committed offset starts (`start_at`).
                 "auto.offset.reset": "none",
@@ -158,7 +157,9 @@ class GroupMember:
         return {**known, **ahead}
 
     def start_at(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Commit first positions, so that whoever owns the partitions next starts there too."""
+        """Commit positions, so that whoever owns the partitions next starts there too."""
+        with self._changed:
+            self._ends.update({partition: start for partition, start in starts.items() if partition in self._ends})
         self._commit(starts)
 
     def check(self) -> None:
@@ -254,6 +255,7 @@ class GroupMember:
     def _hold_partitions(self) -> None:
         self.consumer.subscribe(
             list(self._options.topics),
+            pattern=self._options.pattern,
             on_assigned=self._on_assigned,
             on_revoked=self._on_revoked,
             on_lost=self._on_lost,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from kohort.errors import KohortError
@@ -50,8 +49,7 @@ class RecordsLostError(KohortError):
     def __str__(self) -> str:
         return (
             f"{self.partition} cannot be read at offset {self.offset}: {self.why}; records were deleted before they "
-            "were read, or the topic was created anew. To go on without them start the query with another checkpoint "
-            "(and another group, or the group's offsets deleted) and startingOffsets"
+            "were read, or the topic was made anew. To go on without them start the query with failOnDataLoss=false"
         )
 
 
@@ -190,15 +188,3 @@ def share_limit(available: Mapping[TopicPartition, Span], limit: int | None) -> 
         partition: Span(span.start, min(span.end, span.start + max(1, span.size * limit // total)))
         for partition, span in available.items()
     }
-
-
-def split_spans(spans: Mapping[TopicPartition, Span], *, records_per_task: int) -> list[tuple[TopicPartition, Span]]:
-    """Non-empty spans in order, those longer than `records_per_task` cut into pieces of nearly equal length."""
-    pieces: list[tuple[TopicPartition, Span]] = []
-    for partition, span in sorted(spans.items()):
-        if span.size <= 0:
-            continue
-        parts = -(-span.size // records_per_task)
-        edges = [span.start + span.size * part // parts for part in range(parts + 1)]
-        pieces += [(partition, Span(low, high)) for low, high in pairwise(edges)]
-    return pieces

@@ -1,40 +1,57 @@
-"""What batches and streams plan alike: which partitions there are, where they start and end, which tasks read them.
+"""What batches and streams plan alike: which partitions there are, where they start and end.
 
-Laws: offsets that are given as numbers are held against the log before a task starts, because a task that is sent
-behind the end of a partition waits for records that may never come.
-Source: `subscribe`, `assign` and the JSON of offsets as Spark's Kafka source reads them.
+Laws: topics are looked up anew with every plan, and never created; offsets that are given as numbers are held against
+the log before a task starts, because a task that is sent behind the end of a partition waits for records that may
+never come.
+Source: `subscribe`, `subscribePattern`, `assign`, the JSON of offsets and of timestamps as Spark's Kafka source reads
+them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from dataclasses import replace
 
 from kohort.client.consumer.consumer import Consumer
+from kohort.client.records import ListedTopic
 from kohort.errors import ConfigError, UnknownTopicError
 from kohort.ids import TopicPartition
-from kohort.spark.offsets import RecordsLostError, Span, share_limit, split_spans
-from kohort.spark.options import EARLIEST, LATEST, Offsets, SourceOptions
-from kohort.spark.reading import SpanToRead
+from kohort.spark.offsets import Span
+from kohort.spark.option_values import COMMITTED, EARLIEST, LATEST, Offsets, Times
+from kohort.spark.options import SourceOptions
 
-#: Longer spans are cut, so that a few large partitions keep every core busy.
-RECORDS_PER_TASK: Final = 2_500_000
+
+def find_topics(consumer: Consumer, options: SourceOptions) -> dict[str, ListedTopic]:
+    """The topics that are read, with their ids, as they are at this moment.
+
+    Raises:
+        UnknownTopicError: one that `subscribe` or `assign` names does not exist. A pattern may match none.
+    """
+    if options.pattern is not None:
+        matches = re.compile(options.pattern).fullmatch
+        return {name: topic for name, topic in consumer.describe_topics().items() if matches(name)}
+    names = options.topics or sorted({partition.topic for partition in options.partitions})
+    found = consumer.describe_topics(names)
+    for name in names:
+        if name not in found:
+            raise UnknownTopicError(name)
+    return found
 
 
 def find_partitions(consumer: Consumer, options: SourceOptions) -> list[TopicPartition]:
-    """Every partition of `subscribe`, or those of `assign` if they exist; in order.
+    """Every partition of the topics, or those of `assign` if they exist; in order.
 
     Raises:
         UnknownTopicError: a topic does not exist.
         ConfigError: `assign` names a partition that its topic does not have.
     """
-    topics = options.topics or sorted({partition.topic for partition in options.partitions})
-    found: list[TopicPartition] = []
-    for topic in topics:
-        numbers = consumer.partitions_for(topic)
-        if not numbers:
-            raise UnknownTopicError(topic)
-        found += [TopicPartition(topic, number) for number in numbers]
+    return partitions_of(find_topics(consumer, options), options)
+
+
+def partitions_of(topics: Mapping[str, ListedTopic], options: SourceOptions) -> list[TopicPartition]:
+    """As `find_partitions`, of topics that were found."""
+    found = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
     if options.partitions:
         missing = set(options.partitions) - set(found)
         if missing:
@@ -46,10 +63,21 @@ def find_partitions(consumer: Consumer, options: SourceOptions) -> list[TopicPar
 def resolve_offsets(
     consumer: Consumer, partitions: Sequence[TopicPartition], asked: Offsets, *, option: str
 ) -> dict[TopicPartition, int]:
-    """Numbers for `EARLIEST` and `LATEST`; a JSON of offsets must name every partition, as Spark demands."""
+    """Numbers for words and timestamps; a JSON must name every partition, as Spark demands.
+
+    Raises:
+        ConfigError: a JSON names other partitions, a number is beyond the end, no record is as young as a timestamp.
+    """
+    if not partitions:
+        return {}
+    if isinstance(asked, Times):
+        return _resolve_times(consumer, partitions, asked)
     if isinstance(asked, dict):
         check_names(partitions, asked, option=option)
     by_partition = asked if isinstance(asked, dict) else dict.fromkeys(partitions, asked)
+    if asked == COMMITTED:
+        known = consumer.committed(partitions)
+        by_partition = {each: EARLIEST if offset is None else offset for each, offset in known.items()}
     first = [partition for partition in partitions if by_partition[partition] == EARLIEST]
     # The end of a partition whose offset is a number is asked for as well, to hold the number against it.
     others = [partition for partition in partitions if by_partition[partition] != EARLIEST]
@@ -61,16 +89,39 @@ def resolve_offsets(
             found[partition] = firsts[partition]
         elif offset == LATEST:
             found[partition] = ends[partition]
-        elif offset > ends[partition]:
+        elif offset > ends[partition] and asked != COMMITTED:
             raise ConfigError(f"{option}: {partition} has no offset {offset}, it ends at {ends[partition]}")
         else:
             found[partition] = offset
     return found
 
 
+def _resolve_times(consumer: Consumer, partitions: Sequence[TopicPartition], asked: Times) -> dict[TopicPartition, int]:
+    if isinstance(asked.at, dict):
+        check_names(partitions, asked.at, option=asked.option)
+    times = asked.at if isinstance(asked.at, dict) else dict.fromkeys(partitions, asked.at)
+    found = consumer.offsets_for_times(times)
+    late = [partition for partition in partitions if found[partition] is None]
+    if late and not asked.is_latest_else:
+        raise ConfigError(
+            f"{asked.option}: {late[0]} has no record that is as young as {times[late[0]]}; give an earlier time, or "
+            "startingOffsetsByTimestampStrategy=latest to begin at its end"
+        )
+    ends = consumer.end_offsets(late)
+    return {each: ends[each] if offset is None else offset[0] for each, offset in found.items()}
+
+
+def check_starts(partitions: Sequence[TopicPartition], asked: Offsets | None) -> None:
+    """`ConfigError` where a new stream's JSON of offsets or timestamps names partitions that there are not."""
+    if isinstance(asked, dict):
+        check_names(partitions, asked, option="startingOffsets", surplus_only=True)
+    elif isinstance(asked, Times) and isinstance(asked.at, dict):
+        check_names(partitions, asked.at, option=asked.option, surplus_only=True)
+
+
 def check_names(
     partitions: Sequence[TopicPartition],
-    named: Mapping[TopicPartition, int],
+    named: Collection[TopicPartition],
     *,
     option: str,
     surplus_only: bool = False,
@@ -96,10 +147,15 @@ def find_first_starts(
     beginning: a partition that was added while the query ran or was stopped would lose its first records otherwise.
     """
     asked = LATEST if options.starting is None else options.starting
+    if asked == COMMITTED:
+        # Where the group stands is known by now; here it has never stood.
+        asked = EARLIEST
     first = [partition for partition in fresh if partition in existing_first]
     later = [partition for partition in fresh if partition not in existing_first]
     if isinstance(asked, dict):
         asked = {partition: offset for partition, offset in asked.items() if partition in first}
+    elif isinstance(asked, Times) and isinstance(asked.at, dict):
+        asked = replace(asked, at={partition: at for partition, at in asked.at.items() if partition in first})
     return {
         **resolve_offsets(consumer, first, asked, option="startingOffsets"),
         **resolve_offsets(consumer, later, EARLIEST, option="startingOffsets"),
@@ -111,37 +167,23 @@ def choose_spans(
     ends: Mapping[TopicPartition, int],
     *,
     horizon: Mapping[TopicPartition, int] | None,
-    limit: int | None,
 ) -> dict[TopicPartition, Span]:
-    """The next micro-batch: from where each partition stands to its end, under the limit.
+    """What the next micro-batch may read: from where each partition stands to its end.
 
     Args:
         positions: where each partition goes on.
         ends: of the same partitions, now.
         horizon: ends that an AvailableNow run must not pass; `None` for other triggers.
-        limit: records of the batch; `None` for no limit.
-
-    Raises:
-        RecordsLostError: a partition ends before its position.
     """
     spans: dict[TopicPartition, Span] = {}
     for partition, start in positions.items():
         end = ends[partition]
-        if start > end:
-            raise RecordsLostError(partition, start, f"it ends at {end}")
+        assert start <= end, f"{partition} is at {start} and ends at {end}: its position is not settled"
         if horizon is not None:
             # Another member may have read on behind it; a partition that is younger than the run has none.
             end = max(start, min(end, horizon.get(partition, 0)))
         spans[partition] = Span(start, end)
-    return share_limit(spans, limit)
-
-
-def plan_tasks(spans: Mapping[TopicPartition, Span]) -> list[SpanToRead]:
-    """Spans as tasks; a partition without records gives none."""
-    return [
-        SpanToRead(topic=partition.topic, partition=partition.partition, start=span.start, end=span.end)
-        for partition, span in split_spans(spans, records_per_task=RECORDS_PER_TASK)
-    ]
+    return spans
 
 
 def join(partitions: set[TopicPartition]) -> str:

@@ -18,7 +18,9 @@ from kohort.client.consumer.consumer import Consumer
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
-from kohort.spark.offsets import RecordsLostError
+from kohort.spark.losses import go_on_at
+from kohort.spark.offsets import Span
+from kohort.spark.option_values import EARLIEST, LATEST
 from kohort.spark.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -33,7 +35,10 @@ _idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
 
 @dataclass
 class SpanToRead(InputPartition):
-    """One task: a plain value, because Spark pickles it to whichever executor is free."""
+    """One task: a plain value, because Spark pickles it to whichever executor is free.
+
+    A `start` of `EARLIEST` and an `end` of `LATEST` are looked up when the task runs.
+    """
 
     topic: str
     partition: int
@@ -45,8 +50,8 @@ def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.Reco
     """The records of one span, in order, as batches of the wanted columns.
 
     Raises:
-        RecordsLostError: the log begins behind the span's start.
-        KohortTimeoutError: nothing came for `kafka.default.api.timeout.ms`.
+        RecordsLostError: the log does not have the span's start, and `failOnDataLoss` is true.
+        KohortTimeoutError: nothing came for `kafkaConsumer.pollTimeoutMs`.
     """
     settings = tuple(sorted(options.client.items()))
     consumer = _idle.pop(settings, None) or Consumer.from_config(reading_config(options))
@@ -78,21 +83,22 @@ def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Itera
     columns = list(options.columns)
     # Where the span ends inside a batch, offsets tell.
     fetched = columns if "offset" in columns else [*columns, "offset"]
-    patience_s = options.api_timeout_ms / 1000
+    patience_s = options.poll_timeout_ms / 1000
+    span = _bind(consumer, partition, task)
     consumer.assign([partition])
-    consumer.seek(partition, task.start)
-    position, since_s, trouble = task.start, time.monotonic(), None
-    while position < task.end:
+    consumer.seek(partition, span.start)
+    position, since_s, trouble = span.start, time.monotonic(), None
+    while position < span.end:
         try:
             batches = consumer.poll_arrow(_POLL_S, columns=fetched)
         except KohortError as why:
             if isinstance(why, BrokerError) and why.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise RecordsLostError(partition, position, "the log begins behind it, or ends before it") from why
-            if not why.retriable:
+                consumer.seek(partition, _find_next(consumer, partition, position, span.end, options))
+            elif not why.retriable:
                 raise
             batches, trouble = [], why
         for batch in batches:
-            kept = cut(batch, task.end)
+            kept = cut(batch, span.end)
             if kept.num_rows:
                 yield kept.select(columns)
         reached = consumer.position(partition)
@@ -101,8 +107,29 @@ def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Itera
             position, since_s = reached, now_s
         elif now_s >= since_s + patience_s:
             raise KohortTimeoutError(
-                f"{partition} gave nothing at offset {position} for {patience_s:g} s (kafka.default.api.timeout.ms)"
+                f"{partition} gave nothing at offset {position} for {patience_s:g} s (kafkaConsumer.pollTimeoutMs, by "
+                "default kafka.default.api.timeout.ms)"
             ) from trouble
+
+
+def _bind(consumer: Consumer, partition: TopicPartition, task: SpanToRead) -> Span:
+    """The bounds of a task, those that were left open looked up."""
+    start = consumer.beginning_offsets([partition])[partition] if task.start == EARLIEST else task.start
+    end = consumer.end_offsets([partition])[partition] if task.end == LATEST else task.end
+    return Span(start, end)
+
+
+def _find_next(consumer: Consumer, partition: TopicPartition, position: int, end: int, options: SourceOptions) -> int:
+    """Where a task goes on whose position its log did not have: at the first record, or at the task's own end."""
+    begin = consumer.beginning_offsets([partition])[partition]
+    if position < begin:
+        why = f"its log begins at {begin}"
+        return go_on_at(partition, position, min(begin, end), why, fails=options.fails_on_data_loss)
+    log_end = consumer.end_offsets([partition])[partition]
+    if position > log_end:
+        # What there is behind its end is a matter of the next plan.
+        return go_on_at(partition, position, end, f"its log ends at {log_end}", fails=options.fails_on_data_loss)
+    return position
 
 
 def cut(batch: pyarrow.RecordBatch, end: int) -> pyarrow.RecordBatch:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 
-from kohort.errors import ConfigError
-from kohort.spark.options import SourceOptions, parse_options
+from kohort.spark.options import SourceOptions, for_batch, for_stream, parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -50,20 +49,14 @@ class KohortDataSource(DataSource):
         """A batch over fixed offsets; it joins no group."""
         from kohort.spark.batch import KohortBatchReader
 
-        options = self._parsed()
-        if options.max_offsets_per_trigger is not None:
-            raise ConfigError("maxOffsetsPerTrigger is an option of streams; a batch reads endingOffsets")
-        return KohortBatchReader(options)
+        return KohortBatchReader(for_batch(self._parsed()))
 
     def streamReader(self, schema: StructType) -> KohortStreamReader:
         """A stream of micro-batches; with a group id its partitions come from the group."""
         from kohort.spark.stream import KohortStreamReader, require_streaming_support
 
         require_streaming_support()
-        options = self._parsed()
-        if options.ending is not None:
-            raise ConfigError("endingOffsets is an option of batches; a stream has no end")
-        return KohortStreamReader(options)
+        return KohortStreamReader(for_stream(self._parsed()))
 
     def _parsed(self) -> SourceOptions:
         return parse_options(dict(self.options))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,18 +20,26 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
+from kohort.spark.limits import BatchDelay
+from kohort.spark.losses import settle_positions
 from kohort.spark.membership import GroupMember
-from kohort.spark.offsets import OffsetJson, from_json, to_json
-from kohort.spark.options import SourceOptions
+from kohort.spark.offsets import OffsetJson, Span, from_json, share_limit, to_json
+from kohort.spark.options import SourceOptions, tell_remarks
 from kohort.spark.ownership import EveryPartition, Ownership, Spans
-from kohort.spark.planning import check_names, choose_spans, find_first_starts, find_partitions, plan_tasks
+from kohort.spark.planning import check_starts, choose_spans, find_first_starts, find_partitions
 from kohort.spark.reading import SpanToRead, read_span
+from kohort.spark.tasks import plan_tasks
 
 if TYPE_CHECKING:
     import pyarrow
 
 try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
 
     _SPARK_IS_TOO_OLD = False
 except ImportError:
@@ -69,6 +78,11 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._finished: OffsetJson | None = None
         #: For a new query: what there was when it first planned, which is where startingOffsets applies.
         self._existing_first: set[TopicPartition] | None = None
+        least = options.min_offsets_per_trigger
+        #: `None` where a batch may be as small as it likes.
+        self._delay = (
+            None if least is None else BatchDelay(min_offsets=least, max_delay_ms=options.max_trigger_delay_ms)
+        )
         #: Ends of what was ours when the last batch was planned.
         self._ends: dict[TopicPartition, int] = {}
         #: Ends that an AvailableNow run must not pass; `None` for other triggers.
@@ -81,9 +95,13 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> Any:
-        """`maxOffsetsPerTrigger`, if it is set."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """`maxOffsetsPerTrigger`, or `minOffsetsPerTrigger`, if one is set; a limit of Spark's is only one of them."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the present end of every partition: what comes later is for the next run."""
@@ -96,12 +114,14 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Everything up to `start` is finished; plan the next batch."""
         done = from_json(start).spans
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        # A trigger of `once` asks for everything.
+        delay = None if isinstance(limit, ReadAllAvailable) else self._delay
         with self._reasons():
             ownership = self._open()
             if start != self._finished:
                 ownership.finish(done)
                 self._finished = start
-            spans = ownership.plan(lambda owned: self._choose(ownership, owned, cap=cap, is_new=not done))
+            spans = ownership.plan(lambda owned: self._choose(ownership, owned, cap=cap, delay=delay, is_new=not done))
         # A new query writes its starts into the checkpoint even if there is nothing to read yet.
         if not any(span.size for span in spans.values()) and (done or not spans):
             return start
@@ -123,7 +143,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end != self._planned:
             with self._reasons():
                 spans = self._open().resume(spans)
-        return plan_tasks(spans)
+        return plan_tasks(spans, self._options)
 
     # -- the rest of Spark's calls ------------------------------------------------------------------------------------
 
@@ -144,6 +164,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(self) -> Ownership:
         """Made on first use, in the one process that plans."""
         if self._ownership is None:
+            tell_remarks(self._options)
             if self._options.group_id is None:
                 self._ownership = EveryPartition(self._options)
             else:
@@ -168,17 +189,29 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 find_partitions(self._ownership.consumer, self._options)
             raise
 
-    def _choose(self, ownership: Ownership, owned: set[TopicPartition], *, cap: int | None, is_new: bool) -> Spans:
-        """Spans for the next batch: from where each partition stands to its end, under the cap."""
+    def _choose(
+        self,
+        ownership: Ownership,
+        owned: set[TopicPartition],
+        *,
+        cap: int | None,
+        delay: BatchDelay | None,
+        is_new: bool,
+    ) -> Spans:
+        """Spans for the next batch: from where each partition stands to its end, under the cap; empty ones to wait."""
         existing = find_partitions(ownership.consumer, self._options)
         if self._existing_first is None:
             self._existing_first = set(existing) if is_new else set()
-            if is_new and isinstance(self._options.starting, dict):
-                check_names(existing, self._options.starting, option="startingOffsets", surplus_only=True)
+            if is_new:
+                check_starts(existing, self._options.starting)
         partitions = sorted(owned.intersection(existing))
         positions = self._positions(ownership, partitions)
         self._ends = ownership.consumer.end_offsets(partitions)
-        return choose_spans(positions, self._ends, horizon=self._horizon, limit=cap)
+        positions = self._settle(ownership, positions)
+        spans = choose_spans(positions, self._ends, horizon=self._horizon)
+        if delay is not None and self._horizon is None and delay.hold_back(spans, now_s=time.monotonic()):
+            return {partition: Span(span.start, span.start) for partition, span in spans.items()}
+        return share_limit(spans, cap)
 
     def _positions(self, ownership: Ownership, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each partition goes on; one that nobody has begun starts as the options say."""
@@ -190,6 +223,13 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = find_first_starts(ownership.consumer, self._options, fresh, existing_first=self._existing_first)
         ownership.start_at(starts)
         return {**positions, **starts}
+
+    def _settle(self, ownership: Ownership, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Positions that the logs still have; `failOnDataLoss` says what follows where one has not."""
+        begins = ownership.consumer.beginning_offsets(positions)
+        settled = settle_positions(positions, begins=begins, ends=self._ends, fails=self._options.fails_on_data_loss)
+        ownership.start_at({each: offset for each, offset in settled.items() if offset != positions[each]})
+        return settled
 
 
 def leave_on_sigterm(member: GroupMember) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort import TopicPartition
-from kohort.spark.offsets import CheckpointError, QueryOffset, Span, from_json, share_limit, split_spans, to_json
+from kohort.spark.offsets import CheckpointError, QueryOffset, Span, from_json, share_limit, to_json
 
 spans = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["orders", "a.b", "z"]), st.integers(0, 20)),
@@ -106,22 +106,3 @@ def test_a_limit_follows_the_backlog() -> None:
     """Nine tenths of the batch for the partition with nine tenths of the records."""
     spans = {TopicPartition("t", 0): Span(0, 900), TopicPartition("t", 1): Span(50, 150)}
     assert share_limit(spans, 100) == {TopicPartition("t", 0): Span(0, 90), TopicPartition("t", 1): Span(50, 60)}
-
-
-@given(spans, st.integers(1, 5_000))
-def test_tasks_cover_the_spans(spans: dict[TopicPartition, Span], records_per_task: int) -> None:
-    """Without a gap and without an overlap, none too long, in order."""
-    pieces = split_spans(spans, records_per_task=records_per_task)
-    assert all(0 < piece.size <= records_per_task for _, piece in pieces)
-    assert pieces == sorted(pieces)
-    covered = {partition: span.start for partition, span in spans.items()}
-    for partition, piece in pieces:
-        assert piece.start == covered[partition]
-        covered[partition] = piece.end
-    assert covered == {partition: span.end for partition, span in spans.items()}
-
-
-def test_tasks_of_one_partition_are_of_equal_length() -> None:
-    """A short rest would leave a core idle."""
-    sizes = [piece.size for _, piece in split_spans({TopicPartition("t", 0): Span(5, 15)}, records_per_task=4)]
-    assert sizes == [3, 3, 4]

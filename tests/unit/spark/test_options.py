@@ -8,15 +8,17 @@ import pytest
 
 from kohort import TopicPartition
 from kohort.errors import ConfigError, UnknownOptionError
-from kohort.spark.options import ALL_COLUMNS, EARLIEST, LATEST, SourceOptions, parse_options
+from kohort.spark.option_values import ALL_COLUMNS, COMMITTED, EARLIEST, LATEST, Times
+from kohort.spark.options import SourceOptions, for_batch, for_stream, parse_options
 
+_JAVA = "org.apache.kafka.clients.consumer"
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
 
 def parse(**options: str) -> SourceOptions:
-    """With a broker and, unless `assign` is given, a topic."""
+    """With a broker and, unless something to read is given, a topic."""
     named = {name.replace("__", "."): value for name, value in options.items()}
-    wanted = {} if "assign" in named else {"subscribe": "orders"}
+    wanted = {} if {"assign", "subscribePattern"} & named.keys() else {"subscribe": "orders"}
     return parse_options({**SERVERS, **wanted, **named})
 
 
@@ -29,8 +31,12 @@ def test_defaults() -> None:
     assert options.columns == ALL_COLUMNS
     assert options.group_id is None
     assert (options.group_join_timeout_ms, options.group_rebalance_timeout_ms) == (30_000, 1_800_000)
-    assert options.api_timeout_ms == 60_000
-    assert options.client == {"bootstrap.servers": "127.0.0.1:9092"}
+    assert (options.api_timeout_ms, options.poll_timeout_ms) == (60_000, 60_000)
+    assert (options.min_partitions, options.max_records_per_partition) == (None, None)
+    assert (options.min_offsets_per_trigger, options.max_trigger_delay_ms) == (None, 900_000)
+    assert options.fails_on_data_loss
+    assert options.client == {"bootstrap.servers": "127.0.0.1:9092", "allow.auto.create.topics": "false"}
+    assert options.remarks == ()
 
 
 def test_names_come_in_any_case() -> None:
@@ -45,7 +51,7 @@ def test_names_come_in_any_case() -> None:
         "groupjointimeout": "1min",
     }
     options = parse_options(given)
-    assert options.client == {"bootstrap.servers": "a:1"}
+    assert options.client["bootstrap.servers"] == "a:1"
     assert options.topics == ("orders",)
     assert options.starting == EARLIEST
     assert options.max_offsets_per_trigger == 7
@@ -126,9 +132,126 @@ def test_settings_of_the_client_travel_on() -> None:
         "bootstrap.servers": "127.0.0.1:9092",
         "client.id": "etl",
         "default.api.timeout.ms": "5000",
+        "allow.auto.create.topics": "false",
     }
-    assert options.api_timeout_ms == 5000
+    assert (options.api_timeout_ms, options.poll_timeout_ms) == (5000, 5000)
     assert options.group_id == "g"
+
+
+def test_settings_of_executors_name_no_member() -> None:
+    """They join nothing; the member has its name from the query."""
+    options = parse(kafka__group__id="g", kafka__group__instance__id="etl-1")
+    assert (options.group_id, options.group_instance_id) == ("g", "etl-1")
+    assert not {"group.id", "group.instance.id"} & options.client.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "setting"),
+    [
+        ("security.protocol", "plaintext", None),
+        (
+            "partition.assignment.strategy",
+            "org.apache.kafka.clients.consumer.RangeAssignor, roundrobin",
+            "range,roundrobin",
+        ),
+        ("isolation.level", "read_committed", "read_committed"),
+        ("group.protocol", "classic", "classic"),
+        ("receive.buffer.bytes", "4194304", "4194304"),
+    ],
+)
+def test_settings_of_sparks_source_are_taken(name: str, value: str, setting: str | None) -> None:
+    """Under Java's names, with Java's values."""
+    options = parse(**{f"kafka.{name}": value})
+    assert options.client.get(name) == setting
+    assert options.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "remark"),
+    [
+        ({"groupIdPrefix": "p"}, "option groupIdPrefix changes nothing: no group is made up"),
+        ({"fetchOffset.numRetries": "5"}, "option fetchOffset.numRetries changes nothing: questions about offsets"),
+        ({"fetchOffset.retryIntervalMs": "5"}, "option fetchOffset.retryIntervalMs changes nothing"),
+        ({"kafka.max.poll.records": "5"}, "option kafka.max.poll.records changes nothing: records come in columns"),
+        ({"kafka.max.poll.interval.ms": "5"}, "changes nothing: groupRebalanceTimeout is how long"),
+        ({"kafka.auto.commit.interval.ms": "5"}, "changes nothing: offsets are committed when Spark has committed"),
+        ({"kafka.allow.auto.create.topics": "true"}, "changes nothing: reading never creates a topic"),
+        ({"kafka.connections.max.idle.ms": "5"}, "option kafka.connections.max.idle.ms changes nothing: connections"),
+        ({"kafka.metric.reporters": "a.B"}, "option kafka.metric.reporters changes nothing: the client publishes no"),
+        ({"kafka.acks": "all"}, "option kafka.acks changes nothing: it concerns producers"),
+        ({"kafka.group.instance.id": "a"}, "option kafka.group.instance.id changes nothing without kafka.group.id"),
+        ({"maxTriggerDelay": "5s"}, "option maxTriggerDelay changes nothing without minOffsetsPerTrigger"),
+        (
+            {"startingTimestamp": "5", "startingOffsets": "earliest"},
+            "option startingOffsets changes nothing: startingTimestamp goes before it",
+        ),
+    ],
+    ids=str,
+)
+def test_what_means_nothing_is_taken_and_said(options: dict[str, str], remark: str) -> None:
+    """One sentence each: a job that changes the name of its format goes on."""
+    (said,) = parse(**options).remarks
+    assert remark in said
+
+
+def test_timestamps_go_before_offsets() -> None:
+    """One for all before those by partition, these before offsets; where nothing is that young a strategy decides."""
+    by_partition = '{"orders": {"0": 5}}'
+    several = {TopicPartition("orders", 0): 5}
+    assert parse(startingOffsetsByTimestamp=by_partition, startingOffsets="latest").starting == Times(
+        "startingOffsetsByTimestamp", several, False
+    )
+    options = parse(
+        startingTimestamp="7", startingOffsetsByTimestamp=by_partition, startingOffsetsByTimestampStrategy="LATEST"
+    )
+    assert options.starting == Times("startingTimestamp", 7, True)
+    assert parse(endingOffsetsByTimestamp=by_partition).ending == Times("endingOffsetsByTimestamp", several, True)
+    assert parse(endingTimestamp="9", endingOffsets="latest").ending == Times("endingTimestamp", 9, True)
+
+
+def test_pattern_is_pythons() -> None:
+    """Java's syntax is the same but for a few things."""
+    assert parse(subscribePattern=" or.*|refunds ").pattern == "or.*|refunds"
+    for wrong in ("", "or(", "(?<name>or)", "\\p{Alpha}+"):
+        with pytest.raises(ConfigError, match="subscribePattern"):
+            parse(subscribePattern=wrong)
+
+
+def test_a_group_may_say_where_to_start() -> None:
+    """Beyond Spark's own words."""
+    assert parse(startingOffsets="Committed", kafka__group__id="g").starting == COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch: it would read nothing"),
+        ({"startingOffsets": '{"orders": {"0": 3, "1": -1}}'}, r"startingOffsets: orders-1 cannot be at -1 \(latest\)"),
+        ({"endingOffsets": '{"orders": {"0": -2}}'}, r"endingOffsets: orders-0 cannot be at -2 \(earliest\)"),
+    ],
+    ids=str,
+)
+def test_a_batch_that_would_read_nothing_is_refused(options: dict[str, str], sentence: str) -> None:
+    """As by Spark: somebody expects records."""
+    with pytest.raises(ConfigError, match=sentence):
+        for_batch(parse(**options))
+
+
+def test_options_of_streams_change_nothing_in_a_batch() -> None:
+    """As in Spark, which says so too."""
+    options = for_batch(parse(maxOffsetsPerTrigger="5", minOffsetsPerTrigger="2"))
+    assert [remark.split()[1] for remark in options.remarks] == ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"endingOffsets": "latest"}, {"endingTimestamp": "5"}, {"endingOffsetsByTimestamp": '{"orders": {"0": 5}}'}],
+    ids=str,
+)
+def test_a_stream_has_no_end(option: dict[str, str]) -> None:
+    """As in Spark."""
+    with pytest.raises(ConfigError, match=f"{next(iter(option))} is an option of batches; a stream has no end"):
+        for_stream(parse(**option))
 
 
 def test_path_of_load_is_no_option() -> None:
@@ -139,7 +262,11 @@ def test_path_of_load_is_no_option() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"assign": '{"orders": [0]}', "subscribe": "orders"}, "exactly one of the options subscribe and assign"),
+        (
+            {"subscribePattern": "or.*", "subscribe": "orders"},
+            "exactly one of the options subscribe, subscribePattern and assign is needed",
+        ),
+        ({"assign": "[", "subscribe": "orders"}, "subscribePattern and assign is needed"),
         ({"subscribe": " , "}, "subscribe names no topic"),
         ({"kafka.group.id": ""}, "kafka.group.id cannot be empty"),
         ({"assign": '{"orders": [0]}', "kafka.group.id": "g"}, "assign and kafka.group.id exclude each other"),
@@ -151,13 +278,33 @@ def test_path_of_load_is_no_option() -> None:
         ({"assign": '{"orders": [-1]}'}, "a list of partition numbers is expected for orders"),
         ({"startingOffsets": "newest"}, "startingOffsets is not valid JSON"),
         ({"startingOffsets": "5"}, "startingOffsets is not a JSON object"),
-        ({"startingOffsets": '{"orders": 5}'}, "offsets by partition are expected for orders"),
+        ({"startingOffsets": '{"orders": 5}'}, "numbers by partition are expected for orders"),
         ({"startingOffsets": '{"orders": {"x": 5}}'}, "orders-x cannot be at 5"),
         ({"startingOffsets": '{"orders": {"²": 5}}'}, "cannot be at 5"),
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "orders-0 cannot be at -3"),
         ({"startingOffsets": '{"orders": {"0": "5"}}'}, "orders-0 cannot be at '5'"),
         ({"startingOffsets": '{"orders": {"0": true}}'}, "orders-0 cannot be at True"),
-        ({"endingOffsets": "earliest"}, "endingOffsets is not valid JSON"),
+        ({"startingOffsets": '{"orders": {"11111111111": 1}}'}, "orders-11111111111 cannot be at 1"),
+        ({"startingOffsets": '{"orders": {"0": 9223372036854775808}}'}, "orders-0 cannot be at 9223372036854775808"),
+        ({"startingOffsets": "[" * 100_000}, "startingOffsets is not valid JSON"),
+        ({"startingOffsets": "committed"}, "startingOffsets cannot be committed without a group: give kafka.group.id"),
+        ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest: latest or offsets by partition"),
+        ({"endingOffsets": "committed", "kafka.group.id": "g"}, "endingOffsets cannot be committed: latest or offsets"),
+        ({"startingTimestamp": "today"}, "startingTimestamp cannot be 'today': a whole number is expected"),
+        ({"endingTimestamp": "-1"}, "endingTimestamp cannot be -1: at least 0 is expected"),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": -2}}'}, "startingOffsetsByTimestamp: orders-0 cannot be at"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "one of error, latest is expected"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss cannot be 'no': true or false is expected"),
+        ({"minPartitions": "0"}, "minPartitions cannot be 0: at least 1 is expected"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition cannot be -1: at least 1 is expected"),
+        ({"minOffsetsPerTrigger": "0"}, "minOffsetsPerTrigger cannot be 0: at least 1 is expected"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
+            "minOffsetsPerTrigger cannot be 9: maxOffsetsPerTrigger is 5, which is less",
+        ),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay cannot be 'soon': a time such as 500ms"),
+        ({"kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs cannot be 0: at least 1 is expected"),
+        ({"fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries cannot be -1: at least 0 is expected"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger cannot be 0: at least 1 is expected"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger cannot be 'many': a whole number is expected"),
         ({"includeHeaders": "yes"}, "includeHeaders cannot be 'yes': true or false is expected"),
@@ -170,24 +317,30 @@ def test_path_of_load_is_no_option() -> None:
         ({"groupRebalanceTimeout": "5 weeks"}, "groupRebalanceTimeout cannot be '5 weeks'"),
         ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset cannot be set: use startingOffsets"),
         ({"kafka.enable.auto.commit": "true"}, "offsets are committed when Spark has committed the batch"),
-        ({"kafka.group.protocol": "classic"}, "it is chosen by what the broker speaks"),
-        ({"kafka.max.poll.interval.ms": "5"}, "use groupRebalanceTimeout"),
-        ({"kafka.max.poll.records": "5"}, "use maxOffsetsPerTrigger"),
-        ({"kafka.auto.commit.interval.ms": "5"}, "offsets are committed when Spark has committed the batch"),
+        (
+            {"kafka.key.deserializer": "org.apache"},
+            "kafka.key.deserializer cannot be set: the column key has the bytes",
+        ),
+        ({"kafka.interceptor.classes": "a.B"}, "kafka.interceptor.classes cannot be set: rows are what was sent"),
+        (
+            {"kafka.sasl.jaas.config": "a;"},
+            "kafka.sasl.jaas.config cannot be set: it names a login module of Java; give",
+        ),
+        ({"kafka.ssl.engine.factory.class": "a.B"}, "it names a Java class"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "option kafka.security.protocol is not served yet"),
+        ({"kafka.ssl.truststore.location": "/x"}, "option kafka.ssl.truststore.location is not served yet"),
+        ({"kafka.fetch.message.max.bytes": "1"}, "is called kafka.max.partition.fetch.bytes here"),
+        ({"spark.kafka.clusters.a.auth": "x"}, "delegation tokens are fetched and renewed by a JVM"),
         ({"groupJoinTimeout": "5s"}, "groupJoinTimeout is for members of a group: give kafka.group.id, too"),
-        ({"path": "orders"}, "load() it is, with the option subscribe"),
+        ({"path": "orders"}, "the path 'orders' names no topic: leave it out, and give option subscribe"),
         ({"kafka.fetch.buffer.bytes": "0"}, "kafka.fetch.buffer.bytes cannot be set"),
-        ({"kafka.check.crcs": "perhaps"}, "check.crcs cannot be 'perhaps'"),
+        ({"kafka.check.crcs": "perhaps"}, "option kafka.check.crcs cannot be 'perhaps'"),
     ],
     ids=str,
 )
 def test_a_value_that_cannot_be_is_said(options: dict[str, str], sentence: str) -> None:
     """One sentence with the option, what was given and what is expected."""
     named = {name.replace(".", "__"): value for name, value in options.items()}
-    if "assign" in options and "subscribe" in options:
-        with pytest.raises(ConfigError, match=sentence):
-            parse_options({**SERVERS, **options})
-        return
     with pytest.raises(ConfigError) as raised:
         parse(**named)
     assert sentence in str(raised.value)
@@ -197,7 +350,9 @@ def test_what_is_missing_is_said() -> None:
     """The address, and what to read."""
     with pytest.raises(ConfigError, match=r"option kafka\.bootstrap\.servers is needed"):
         parse_options({"subscribe": "orders"})
-    with pytest.raises(ConfigError, match="exactly one of the options subscribe and assign is needed"):
+    with pytest.raises(
+        ConfigError, match="exactly one of the options subscribe, subscribePattern and assign is needed"
+    ):
         parse_options(SERVERS)
 
 
@@ -207,8 +362,8 @@ def test_what_is_missing_is_said() -> None:
         ("subscrib", "unknown kohort source option subscrib; did you mean subscribe?"),
         ("startingOffset", "did you mean startingOffsets?"),
         ("bootstrap.servers", "did you mean kafka.bootstrap.servers?"),
-        ("kafka.client.ids", "unknown consumer option client.ids; did you mean client.id?"),
-        ("failOnDataLoss", "unknown kohort source option failOnDataLoss"),
+        ("kafka.client.ids", "unknown consumer option kafka.client.ids; did you mean kafka.client.id?"),
+        ("failOnDataLos", "did you mean failOnDataLoss?"),
     ],
 )
 def test_an_unknown_option_names_the_nearest(name: str, sentence: str) -> None:

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 import kohort
 from kohort import TopicPartition
 from kohort.errors import ConfigError, UnknownTopicError
 from kohort.spark.batch import KohortBatchReader
-from kohort.spark.offsets import Span
-from kohort.spark.options import EARLIEST, LATEST, parse_options
-from kohort.spark.planning import find_partitions, plan_tasks, resolve_offsets
+from kohort.spark.option_values import EARLIEST, LATEST
+from kohort.spark.options import for_batch, parse_options
+from kohort.spark.planning import find_partitions, find_topics, resolve_offsets
 from kohort.spark.reading import SpanToRead
 
 
@@ -27,7 +28,7 @@ def consumer(address: str) -> Iterator[kohort.Consumer]:
 def batch(address: str, **options: str) -> list[tuple[int, int, int]]:
     """(partition, start, end) of each task."""
     named = {name.replace("__", "."): value for name, value in options.items()}
-    reader = KohortBatchReader(parse_options({"kafka.bootstrap.servers": address, **named}))
+    reader = KohortBatchReader(for_batch(parse_options({"kafka.bootstrap.servers": address, **named})))
     tasks = reader.partitions()
     assert all(isinstance(task, SpanToRead) for task in tasks)
     return [(task.partition, task.start, task.end) for task in tasks if isinstance(task, SpanToRead)]
@@ -68,21 +69,97 @@ def test_words_and_numbers_for_offsets(topic: Any, fill: Any, consumer: kohort.C
 
 
 def test_a_batch_reads_from_the_earliest_to_the_latest_offset(address: str, topic: Any, fill: Any) -> None:
-    """A partition without records gives no task."""
+    """Whatever these are when its tasks run: a partition that is empty now may have records by then."""
     name = topic(3)
     fill(name, {0: 5, 2: 3})
-    assert batch(address, subscribe=name) == [(0, 0, 5), (2, 0, 3)]
+    assert batch(address, subscribe=name) == [(0, EARLIEST, LATEST), (1, EARLIEST, LATEST), (2, EARLIEST, LATEST)]
 
 
 def test_a_batch_is_bounded_by_offsets(address: str, topic: Any, fill: Any) -> None:
-    """By both options, per partition."""
+    """By both options, per partition; between two numbers without records there is no task."""
+    name = topic(3)
+    fill(name, {0: 5, 1: 5, 2: 5})
+    bounds = {
+        "startingOffsets": f'{{"{name}": {{"0": 1, "1": 5, "2": 4}}}}',
+        "endingOffsets": f'{{"{name}": {{"0": 3, "1": -1, "2": 4}}}}',
+    }
+    assert batch(address, subscribe=name, **bounds) == [(0, 1, 3), (1, 5, LATEST)]
+
+
+def test_a_batch_without_tasks_reads_nothing(address: str, topic: Any) -> None:
+    """PySpark makes a task of its own where there is none, and asks for its records."""
+    name = topic(1)
+    bounds = {"startingOffsets": f'{{"{name}": {{"0": 0}}}}', "endingOffsets": f'{{"{name}": {{"0": 0}}}}'}
+    options = parse_options({"kafka.bootstrap.servers": address, "subscribe": name, **bounds})
+    reader = KohortBatchReader(for_batch(options))
+    assert list(reader.partitions()) == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_a_batch_is_bounded_by_timestamps(address: str, topic: Any) -> None:
+    """The first record that is not older; the end where none is that young, which a start may say by its strategy."""
+    name = topic(2)
+    with kohort.Producer(bootstrap_servers=address) as producer:
+        for timestamp_ms in (1_000, 2_000, 3_000):
+            producer.send(name, b"v", partition=0, timestamp_ms=timestamp_ms).result(10)
+        producer.send(name, b"v", partition=1, timestamp_ms=1_500).result(10)
+    assert batch(address, subscribe=name, startingTimestamp="1001", endingTimestamp="3000") == [(0, 1, 2), (1, 0, 1)]
+    by_partition = f'{{"{name}": {{"0": 2000, "1": 9000}}}}'
+    assert batch(address, subscribe=name, endingOffsetsByTimestamp=by_partition) == [(0, EARLIEST, 1), (1, EARLIEST, 1)]
+    with pytest.raises(ConfigError, match=f"startingOffsetsByTimestamp: {name}-1 has no record that is as young as 90"):
+        batch(address, subscribe=name, startingOffsetsByTimestamp=by_partition)
+    assert batch(
+        address,
+        subscribe=name,
+        startingOffsetsByTimestamp=by_partition,
+        startingOffsetsByTimestampStrategy="latest",
+        endingTimestamp="9999",
+    ) == [(0, 1, 3)]
+    with pytest.raises(ConfigError, match=f"endingOffsetsByTimestamp gives offsets for some .*missing: {name}-1"):
+        batch(address, subscribe=name, endingOffsetsByTimestamp=f'{{"{name}": {{"0": 2000}}}}')
+
+
+def test_a_batch_begins_where_a_group_stands(address: str, topic: Any, fill: Any) -> None:
+    """From the beginning where it stands nowhere; the group notices nothing."""
     name = topic(2)
     fill(name, {0: 5, 1: 5})
-    bounds = {
-        "startingOffsets": f'{{"{name}": {{"0": 1, "1": 5}}}}',
-        "endingOffsets": f'{{"{name}": {{"0": 3, "1": -1}}}}',
-    }
-    assert batch(address, subscribe=name, **bounds) == [(0, 1, 3)]
+    with kohort.Consumer(bootstrap_servers=address, group_id=f"{name}-g") as consumer:
+        consumer.assign([TopicPartition(name, 0)])
+        consumer.commit({TopicPartition(name, 0): 3})
+    options = {"startingOffsets": "committed", "kafka.group.id": f"{name}-g", "endingTimestamp": "9999999999999"}
+    assert batch(address, subscribe=name, **options) == [(0, 3, 5), (1, 0, 5)]
+
+
+def test_a_pattern_is_matched_by_whole_names(address: str, topic: Any, consumer: kohort.Consumer) -> None:
+    """Whatever topics there are at that moment; it may be none, and never one of the brokers' own."""
+    name = topic(2)
+    settings = {"kafka.bootstrap.servers": address}
+    options = parse_options({**settings, "subscribePattern": f"{name}-pattern-[ab]"})
+    assert find_partitions(consumer, options) == []
+    assert batch(address, subscribePattern=f"{name}-pattern-[ab]") == []
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        for suffix in ("pattern-a", "pattern-b", "pattern-c", "pattern-ab"):
+            admin.create_topic(f"{name}-{suffix}", 1)
+    assert [each.topic for each in find_partitions(consumer, options)] == [f"{name}-pattern-a", f"{name}-pattern-b"]
+    everything = parse_options({**settings, "subscribePattern": ".*"})
+    assert not [each for each in find_partitions(consumer, everything) if each.topic.startswith("__")]
+
+
+def test_topics_are_looked_up_with_every_plan(
+    address: str, topic: Any, consumer: kohort.Consumer, admin: kohort.Admin
+) -> None:
+    """Not after `metadata.max.age.ms`: partitions that were added, a topic that was deleted, which nobody creates."""
+    name = topic(1)
+    options = parse_options({"kafka.bootstrap.servers": address, "subscribe": name})
+    assert len(find_partitions(consumer, options)) == 1
+    before = find_topics(consumer, options)[name].topic_id
+    admin.create_partitions(name, 3)
+    assert len(find_partitions(consumer, options)) == 3
+    admin.delete_topics([name])
+    with pytest.raises(UnknownTopicError, match=name):
+        find_partitions(consumer, options)
+    admin.create_topic(name, 2)
+    assert find_topics(consumer, options)[name].topic_id != before
 
 
 @pytest.mark.parametrize(
@@ -108,21 +185,9 @@ def test_bounds_that_cannot_be(
     assert sentence.replace("NAME", name) in str(raised.value)
 
 
-def test_a_batch_that_starts_at_the_end_is_refused(address: str) -> None:
-    """Somebody expects records."""
-    with pytest.raises(ConfigError, match="startingOffsets cannot be latest in a batch"):
-        batch(address, subscribe="any", startingOffsets="latest")
-
-
 def test_a_group_does_not_matter_to_a_batch(address: str, topic: Any, fill: Any, admin: kohort.Admin) -> None:
     """No member, no commit: a batch may read beside a running query of that group."""
     name = topic(1)
     fill(name, {0: 5})
-    assert batch(address, subscribe=name, kafka__group__id=f"{name}-g") == [(0, 0, 5)]
+    assert batch(address, subscribe=name, kafka__group__id=f"{name}-g") == [(0, EARLIEST, LATEST)]
     assert not [group for group in admin.list_groups() if group.group_id == f"{name}-g"]
-
-
-def test_long_spans_are_several_tasks() -> None:
-    """So that one large partition keeps every core busy."""
-    tasks = plan_tasks({TopicPartition("t", 0): Span(10, 6_000_010), TopicPartition("t", 1): Span(5, 5)})
-    assert [(task.topic, task.partition, task.end - task.start) for task in tasks] == [("t", 0, 2_000_000)] * 3

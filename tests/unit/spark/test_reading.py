@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import kohort
 from kohort.errors import BrokersUnreachableError, KohortTimeoutError, UnknownTopicError
 from kohort.spark import reading
 from kohort.spark.offsets import RecordsLostError
+from kohort.spark.option_values import EARLIEST, LATEST
 from kohort.spark.options import SourceOptions, parse_options
 from kohort.spark.reading import SpanToRead, cut, read_span, reading_config
 
@@ -107,6 +109,39 @@ def test_records_that_never_come_end_the_task(address: str, topic: Any, fill: An
     with pytest.raises(KohortTimeoutError, match=rf"{name}-0 gave nothing at offset 5 for 0\.4 s"):
         offsets(read_span(impatient, SpanToRead(name, 0, 0, 6)))
     assert not reading._idle
+
+
+def test_open_bounds_are_those_of_the_log_when_the_task_runs(address: str, topic: Any, fill: Any) -> None:
+    """A batch's end is bound late: what came between plan and task is read, too."""
+    name = topic(2)
+    fill(name, {0: 5})
+    task, empty = SpanToRead(name, 0, EARLIEST, LATEST), SpanToRead(name, 1, EARLIEST, LATEST)
+    assert offsets(read_span(options(address), empty)) == []
+    fill(name, {0: 3, 1: 1})
+    assert offsets(read_span(options(address), task)) == list(range(8))
+    assert offsets(read_span(options(address), SpanToRead(name, 0, 6, LATEST))) == [6, 7]
+    assert offsets(read_span(options(address), empty)) == [0]
+
+
+def test_patience_of_a_task_is_an_option(address: str, topic: Any, fill: Any) -> None:
+    """Spark's, by default what a call of the client may take."""
+    name = topic(1)
+    fill(name, {0: 5})
+    with pytest.raises(KohortTimeoutError, match=r"nothing at offset 5 for 0\.3 s \(kafkaConsumer\.pollTimeoutMs"):
+        offsets(read_span(options(address, kafkaConsumer__pollTimeoutMs=300), SpanToRead(name, 0, 0, 6)))
+
+
+def test_an_offset_behind_the_end_may_be_skipped(
+    address: str, topic: Any, fill: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`failOnDataLoss=false`: the task ends, a line says what it did not read, and the next one reads."""
+    name = topic(1)
+    fill(name, {0: 5})
+    lenient = options(address, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, logger="kohort.spark"):
+        assert offsets(read_span(lenient, SpanToRead(name, 0, 7, 9))) == []
+    assert f"{name}-0 goes on at offset 9 and not at 7: its log ends at 5" in caplog.text
+    assert offsets(read_span(lenient, SpanToRead(name, 0, 2, 5))) == [2, 3, 4]
 
 
 def test_an_offset_behind_the_end_is_a_loss(address: str, topic: Any, fill: Any) -> None:

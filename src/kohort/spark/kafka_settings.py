@@ -1,0 +1,131 @@
+"""What is given to `option()` parted into options of our own and settings of Kafka's client.
+
+Laws: names come in any case; each is acted on, answered with a line of the log that says why it changes nothing, or
+refused by the name under which it was given; nothing is passed over in silence.
+Source: Spark's Kafka integration guide (`kafka.`); Apache Kafka's client configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kohort.config import OptionSet, Verdict
+from kohort.errors import ConfigError, UnknownOptionError
+
+_PREFIX: Final = "kafka."
+#: Of settings that protect a connection: one that is not acted on must not look as if it were.
+_SECURITY: Final = ("security.", "ssl.", "enable.ssl.", "sasl.", "enable.sasl.", "oauth", "https.")
+#: What only a Java virtual machine can do, and what to do here.
+_JVM_ONLY: Final = {
+    "sasl.jaas.config": "it names a login module of Java; give sasl.username and sasl.password as soon as the client "
+    "serves logins, and use a listener without one until then",
+    "sasl.login.class": "it names a Java class",
+    "sasl.login.callback.handler.class": "it names a Java class",
+    "sasl.client.callback.handler.class": "it names a Java class",
+    "sasl.kerberos.service.name": "Kerberos logins are made by Java; use another mechanism",
+    "security.providers": "it names Java classes",
+    "ssl.engine.factory.class": "it names a Java class",
+}
+#: Java's names of assignors are ours with another face.
+_ASSIGNORS: Final = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Checked names, unparsed values: `own` options under their proper case, `kafka` settings without their prefix.
+
+    `remarks`: a sentence for each that changes nothing.
+    """
+
+    own: dict[str, object] = field(default_factory=dict)
+    kafka: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+
+def split_options(
+    given: Mapping[str, str],
+    *,
+    own: OptionSet,
+    settings: OptionSet,
+    refused: Mapping[str, str],
+    idle: Mapping[str, str],
+    instead_of_path: str,
+) -> Given:
+    """Part the options of one `load()`, `save()` or `start()`.
+
+    Args:
+        given: as Spark hands them over.
+        own: the options without a prefix.
+        settings: those of the client, which have one.
+        refused: settings that the caller owns, and what to do instead.
+        idle: settings that change nothing, and why.
+        instead_of_path: the option that names what `load("orders")` seems to name; Spark itself adds an empty path.
+
+    Raises:
+        UnknownOptionError: nobody knows the name.
+        ConfigError: a setting is refused, or cannot have that value.
+    """
+    found = Given()
+    by_lower = {option.name.lower(): option for option in own}
+    for name, value in given.items():
+        lowered = name.lower()
+        option = by_lower.get(lowered)
+        if lowered.startswith(_PREFIX):
+            _take_setting(found, lowered.removeprefix(_PREFIX), value, settings=settings, refused=refused, idle=idle)
+        elif option is not None:
+            found.own[option.name] = value
+            words = option.idle_words(value)
+            if words is not None:
+                found.remarks.append(f"option {option.name} changes nothing: {words}")
+        elif lowered == "path":
+            if value:
+                raise ConfigError(f"the path {value!r} names no topic: leave it out, and give option {instead_of_path}")
+        elif lowered.startswith("spark.kafka.clusters."):
+            raise ConfigError(f"option {name} cannot be set: delegation tokens are fetched and renewed by a JVM")
+        else:
+            known = [*(each.name for each in own), *(_PREFIX + each.name for each in settings)]
+            raise UnknownOptionError(name, known, what=own.what)
+    return found
+
+
+def _take_setting(
+    found: Given, name: str, value: str, *, settings: OptionSet, refused: Mapping[str, str], idle: Mapping[str, str]
+) -> None:
+    why = refused.get(name)
+    is_known = name in settings
+    if why is None and not is_known:
+        why = _JVM_ONLY.get(name)
+    if why is not None:
+        raise ConfigError(f"option {_PREFIX}{name} cannot be set: {why}")
+    if name in idle:
+        found.remarks.append(f"option {_PREFIX}{name} changes nothing: {idle[name]}")
+    elif is_known:
+        option = settings.option(name)
+        if option.name == "partition.assignment.strategy":
+            value = ",".join(_ASSIGNORS.get(each.strip(), each.strip()) for each in value.split(","))
+        try:
+            option.check(value)
+        except ConfigError as wrong:
+            raise ConfigError(f"option {_PREFIX}{wrong}") from None
+        found.kafka[option.name] = value
+    elif not (name == "security.protocol" and value.strip().upper() == "PLAINTEXT"):
+        _answer_unknown(found, name, settings)
+
+
+def _answer_unknown(found: Given, name: str, settings: OptionSet) -> None:
+    unserved = settings.unserved(name)
+    if unserved is None:
+        known = [_PREFIX + each.name for each in settings]
+        raise UnknownOptionError(_PREFIX + name, known, what=settings.what)
+    if unserved.verdict is Verdict.CALLED:
+        raise UnknownOptionError(_PREFIX + name, (), what=settings.what, why=f"is called {_PREFIX}{unserved.why} here")
+    if unserved.verdict is Verdict.REFUSED or name.startswith(_SECURITY):
+        why = f"{unserved.verdict.value}: {unserved.why}"
+        raise UnknownOptionError(_PREFIX + name, (), what=settings.what, why=why)
+    found.remarks.append(f"option {_PREFIX}{name} changes nothing: {unserved.why}")

@@ -1,0 +1,55 @@
+"""Records that were deleted before they were read: the query ends, or goes on without them and says so.
+
+Laws: each partition is settled by itself; nothing is skipped without a line of the log that says from where to where.
+Source: `failOnDataLoss` of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+
+from kohort.ids import TopicPartition
+from kohort.spark.offsets import RecordsLostError
+
+_log = logging.getLogger(__name__)
+
+
+def settle_positions(
+    positions: Mapping[TopicPartition, int],
+    *,
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    renewed: Collection[str] = (),
+    fails: bool,
+) -> dict[TopicPartition, int]:
+    """Positions that the logs have.
+
+    Args:
+        positions: where each partition goes on.
+        begins: the first offset of each.
+        ends: the offset behind the last record of each.
+        renewed: topics that were deleted and made anew since the positions were taken.
+        fails: whether a loss is an error (`failOnDataLoss`).
+
+    Raises:
+        RecordsLostError: a position is not in its log, or that of another topic of the same name.
+    """
+    settled = dict(positions)
+    for partition, position in positions.items():
+        begin, end = begins[partition], ends[partition]
+        if partition.topic in renewed:
+            settled[partition] = go_on_at(partition, position, begin, "its topic was made anew", fails=fails)
+        elif position < begin:
+            settled[partition] = go_on_at(partition, position, begin, f"it begins at {begin}", fails=fails)
+        elif position > end:
+            settled[partition] = go_on_at(partition, position, end, f"it ends at {end}", fails=fails)
+    return settled
+
+
+def go_on_at(partition: TopicPartition, position: int, found: int, why: str, *, fails: bool) -> int:
+    """`found` and a line of the log that says what is skipped; or `RecordsLostError`."""
+    if fails:
+        raise RecordsLostError(partition, position, why)
+    _log.warning("%s goes on at offset %d and not at %d: %s (failOnDataLoss=false)", partition, found, position, why)
+    return found
