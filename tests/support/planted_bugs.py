@@ -22,7 +22,7 @@ from kohort.testing.scenario import GroupPlan, Scenario, build_settings
 #: So many worlds are played at most.
 SEEDS = 200
 #: So many of them have to find the bug, and all by the same law.
-FOUND = 5
+FOUND = 3
 #: Members of both kinds that take their time and stay alive.
 SLOW = Scenario(
     groups=(
