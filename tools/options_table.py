@@ -1,4 +1,4 @@
-"""Prints docs/options.md: every option of broker, clients and Spark source, from the sets that parse them.
+"""Prints docs/options.md: every option of broker, clients, Spark source and sink, from the sets that parse them.
 
 Run it with: python tools/options_table.py > docs/options.md
 """
@@ -12,6 +12,7 @@ from kohort.broker.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.config import Option, OptionSet, as_text, parse_bool, parse_float, parse_int, parse_list
 from kohort.spark.option_table import OPTIONS as SPARK_OPTIONS
+from kohort.spark.sinkoptions import SINK_OPTIONS
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 
 HEAD = """\
@@ -19,7 +20,7 @@ HEAD = """\
 
 Made by `python tools/options_table.py > docs/options.md`; a test keeps it true.
 
-Names, units and defaults are those of Apache Kafka 4.3, and Spark's for the Spark source, unless a row says otherwise.
+Names, units and defaults are Apache Kafka 4.3's, and Spark's for its source and sink, unless a row says otherwise.
 An unknown name is an error that tells the nearest one that exists; so is a value out of its range. A name that only
 Kafka or another of its clients has is an error that says what is so instead, and one that is given twice is refused.
 """
@@ -58,6 +59,12 @@ SECTIONS: tuple[tuple[str, str, OptionSet], ...] = (
         '`spark.read.format("kohort").option("subscribe", "orders")`; beside these every consumer option with `kafka.` '
         "in front, of which `kafka.bootstrap.servers` is needed and `kafka.group.id` makes a streaming query a member.",
         SPARK_OPTIONS,
+    ),
+    (
+        "Spark sink",
+        '`frame.write.format("kohort").mode("append").option("topic", "orders")`; beside these every producer option '
+        "with `kafka.` in front, of which `kafka.bootstrap.servers` is needed.",
+        SINK_OPTIONS,
     ),
 )
 

@@ -38,6 +38,7 @@ from kohort.errors import (
 )
 from kohort.spark.java import JavaNotFoundError
 from kohort.spark.offsets import RecordsLostError
+from kohort.spark.writing import RowsNotAcknowledgedError, Stored
 
 #: One of each that is not made of a sentence alone, with all that it may hold.
 MADE: tuple[Exception, ...] = (
@@ -63,6 +64,7 @@ MADE: tuple[Exception, ...] = (
     DeserializationError("orders", 0, 7, "value", "ValueError('no JSON')"),
     RecordsLostError(TopicPartition("orders", 0), 7, "the log begins at 9"),
     JavaNotFoundError([("JAVA_HOME", "/opt/java", "is Java 11")]),
+    RowsNotAcknowledgedError(2, (Stored("orders", 0, 7, 8, 1),), "late", True),
 )
 
 

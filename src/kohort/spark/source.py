@@ -1,10 +1,10 @@
-"""The data source `kohort`: `spark.read` and `spark.readStream` with `format("kohort")`, without a jar.
+"""The data source `kohort`: reading and writing, batch and stream, with `format("kohort")`, without a jar.
 
 >>> spark.read.format("kohort").options(**{
 ...     "kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()  # doctest: +SKIP
 DataFrame[key: binary, value: binary, topic: string, partition: int, offset: bigint, ...]
 
-Source: the options and columns of Spark's Kafka source; P1.
+Source: the options and columns of Spark's Kafka source and sink; P1.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource
 
 from kohort.spark.options import SourceOptions, for_batch, for_stream, parse_options
+from kohort.spark.sinkoptions import parse_sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kohort.spark.batch import KohortBatchReader
+    from kohort.spark.sink import KohortBatchWriter, KohortStreamWriter
     from kohort.spark.stream import KohortStreamReader
 
 _TYPES: Final = {
@@ -57,6 +59,19 @@ class KohortDataSource(DataSource):
 
         require_streaming_support()
         return KohortStreamReader(for_stream(self._parsed()))
+
+    def writer(self, schema: StructType, overwrite: bool) -> KohortBatchWriter:
+        """A batch that is appended to topics."""
+        from kohort.spark.sink import KohortBatchWriter
+
+        return KohortBatchWriter(parse_sink_options(dict(self.options)), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KohortStreamWriter:
+        """A streaming query that is appended to topics; `overwrite` is complete mode, which appends whole results."""
+        from kohort.spark.sink import KohortStreamWriter, require_stream_sink
+
+        require_stream_sink()
+        return KohortStreamWriter(parse_sink_options(dict(self.options)), schema)
 
     def _parsed(self) -> SourceOptions:
         return parse_options(dict(self.options))

@@ -1,0 +1,101 @@
+"""The options of writing by `format("kohort")`: Spark's Kafka sink's names and values, and the few of our own.
+
+Laws: as of `options.py`; what the producer needs travels on as Kafka's dotted names.
+Source: Spark's Kafka integration guide, writing; P1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kohort.client.options import PRODUCER_OPTIONS
+from kohort.config import Idle, Option, OptionSet, parse_bool, parse_str
+from kohort.errors import ConfigError
+from kohort.spark.kafka_settings import split_options
+
+EXACTLY_ONCE: Final = "kohort.exactlyOnce"
+
+SINK_OPTIONS: Final = OptionSet(
+    "kohort sink option",
+    [
+        Option(name="topic", parse=parse_str, default=None, doc="The topic of every row; it wins over a column topic."),
+        Option(
+            name="includeHeaders",
+            parse=parse_bool,
+            default=False,
+            doc="Whether headers are written.",
+            idle=Idle(words="as by Spark's sink, a column headers is written where there is one", unless=(True,)),
+        ),
+        Option(
+            name=EXACTLY_ONCE,
+            parse=parse_bool,
+            default=False,
+            doc="Refused until there are transactions: the sink writes at least once.",
+        ),
+    ],
+)
+
+#: Kafka settings that the sink owns; giving them is an error, as in Spark's Kafka sink.
+_REFUSED: Final = {
+    "interceptor.classes": "change rows by Spark's functions",
+    "key.serializer": "keys are written as they are; cast or encode the column key",
+    "transactional.id": "there are no transactions yet; the sink writes at least once",
+    "value.serializer": "values are written as they are; cast or encode the column value",
+}
+#: What Spark hands on of a stream's own options.
+_OF_QUERIES: Final = ("checkpointlocation", "queryname")
+_ASYNC_PROGRESS: Final = "asyncprogresstracking"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """The options of one `save()` or `start()`, checked. Picklable: writers travel to the executors with it.
+
+    `topic` `None`: rows name theirs. `client`: Kafka's dotted names, `bootstrap.servers` among them. `remarks`: a
+    sentence for each option that changes nothing.
+    """
+
+    topic: str | None
+    client: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Check the options of one `save()` or `start()`; `ConfigError` says which is wrong and what is expected."""
+    found = split_options(
+        _without_those_of_queries(given),
+        own=SINK_OPTIONS,
+        settings=PRODUCER_OPTIONS,
+        refused=_REFUSED,
+        idle={},
+        instead_of_path="topic",
+    )
+    values, client = SINK_OPTIONS.parse(found.own), found.kafka
+    if "bootstrap.servers" not in client:
+        raise ConfigError("option kafka.bootstrap.servers is needed: the address of a broker, HOST:PORT")
+    if values[EXACTLY_ONCE]:
+        raise ConfigError(
+            f"{EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the producer has "
+            "yet; leave it out, and let readers drop doubles (docs/spark.md, Writing)"
+        )
+    if values["topic"] is not None and not values["topic"].strip():
+        raise ConfigError("option topic cannot be empty: name a topic, or leave it out and give a column topic")
+    topic = values["topic"].strip() if values["topic"] else None
+    return SinkOptions(topic=topic, client=client, remarks=tuple(found.remarks))
+
+
+def _without_those_of_queries(given: Mapping[str, str]) -> dict[str, str]:
+    kept = {}
+    for name, value in given.items():
+        lowered = name.lower()
+        if lowered.startswith(_ASYNC_PROGRESS):
+            if value.strip().lower() != "false":
+                raise ConfigError(
+                    f"option {name} cannot be set: Spark would say that a batch is finished before its log has it, and "
+                    "offsets would be committed to groups too early"
+                )
+        elif lowered not in _OF_QUERIES:
+            kept[name] = value
+    return kept
