@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kohort.client.arguments import INT32_MAX, to_seconds, whole_number
 from kohort.client.consumer.arrow_batches import choose_columns, take_batches
-from kohort.client.consumer.side import NOTE_S
 from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.subscribing import SubscribingSide
 from kohort.client.records import ConsumerRecord
@@ -99,7 +98,7 @@ class ReadingSide(SubscribingSide):
             self._host.check()
             if self._has_news:
                 self._note_progress()
-            yield Pause(min(until_s - now_s, NOTE_S))
+            yield Pause(min(until_s - now_s, self._note_every_s))
             now_s = time.monotonic()
             self._note_poll(now_s)
 

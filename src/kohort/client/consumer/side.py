@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("kohort.client")
 #: A poll that waits says so once in a while, for max.poll.interval.ms.
-NOTE_S: Final = 1.0
+_NOTE_S: Final = 1.0
 #: What was returned is told to the background no more often: each time costs as much as a dozen records.
 _PROGRESS_S: Final = 0.1
 #: What was taken is given back to the background no more often while there is more to take: each time wakes it.
@@ -125,8 +125,8 @@ class ConsumerSide:
         self._released_s = 0.0
         #: Until then records that are ready need no look at anything else.
         self._quick_until_s = 0.0
-        self._note_every_s = min(NOTE_S, self._settings.max_poll_interval_ms / 3000)
-        self._progress_every_s = min(_PROGRESS_S, self._settings.auto_commit_interval_ms / 10_000)
+        self._note_every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)
+        self._progress_every_s = min(_PROGRESS_S, self._note_every_s, self._settings.auto_commit_interval_ms / 10_000)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Self:

@@ -1,0 +1,40 @@
+"""One real broker in virtual time: what an application on a loop does beside it takes as long as it says."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from kohort.broker.server import Server
+from kohort.broker.settings import BrokerSettings
+from kohort.testing.clients.client_world import CONFIG
+from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
+from kohort.testing.clusternodes import Brokers
+
+
+def beside_a_broker(application: Callable[[str], Awaitable[Any]], *, topics: dict[str, int]) -> Any:
+    """Run `application`, given an address, to its end.
+
+    Args:
+        topics: name -> number of partitions, of the topics that there are.
+    """
+
+    async def play(loop: VirtualLoop) -> Any:
+        settings = BrokerSettings.of({**CONFIG, "node.id": 1}, host="127.0.0.1", port=0)
+        server = Server(settings)
+        shared = server.open()
+        brokers = Brokers(
+            shared, server.runtime, [settings], listen=lambda each: loop.internet.bind(each.host, each.port, "broker")
+        )
+        await brokers.start(1, None, None)
+        for name, count in topics.items():
+            shared.cluster.create_topic(name, count, {})
+        node = brokers.nodes[1]
+        try:
+            return await application(f"{node.host}:{node.port}")
+        finally:
+            await brokers.close()
+            await server.stop()
+
+    return run_virtually(play, Random("beside a broker"))
