@@ -242,11 +242,10 @@ class ConsumerSide:
             self._turn.give_back()
 
     def _finish_steps(self, timeout: float, with_progress: bool) -> Steps[None]:
-        if not self._host.is_running:
-            self._host.stop()
-            self._host.raise_failure()
-            return
         try:
+            if not self._host.is_running:
+                self._host.raise_failure()
+                return
             if with_progress or self._progress.is_stored:
                 self._note_progress()
             ticket: Future[object] = Future()
@@ -255,6 +254,8 @@ class ConsumerSide:
         finally:
             self._progress.forget(self._handler.assignment)
             self._host.stop(_GRACE_S)
+            # What has arrived too late for anybody is dropped.
+            self._deliveries.drain()
 
     def _is_below_a_call(self) -> bool:
         """Whether a call of this thread waits for this one to return: a signal handler runs."""

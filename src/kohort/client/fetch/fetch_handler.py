@@ -19,7 +19,7 @@ from kohort.client.fetch.pieces import Piece, PieceQueue, Taken
 from kohort.client.records import Committable, ConsumerRecord
 from kohort.errors import CorruptRecordError, DeserializationError
 from kohort.ids import TopicPartition
-from kohort.records.arrays import ArrayPool
+from kohort.records.arrays import Allocate, ArrayPool
 
 Deserialize: TypeAlias = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], DeserializationError | None]]
 
@@ -53,12 +53,11 @@ class FetchHandler:
         self._skipped: list[CorruptRecordError] = []
         self._deserialize: Final = deserialize
         #: Makes the arrays that fetched data is decoded to.
-        self.allocate: Final = ArrayPool(limit_bytes=_POOL_BYTES).array
+        self.allocate: Allocate = ArrayPool(limit_bytes=_POOL_BYTES).array
         self._held: dict[TopicPartition, Held] = {}
         #: Of partitions that are held, and of their latest fence.
         self._pieces: Final = PieceQueue()
-        #: Records of `_ready_piece`, the first piece, that `take_one` hands out; the next one last. Whoever pops
-        #: one has it, and it counts as handed out.
+        #: Records of `_ready_piece`, the first piece, the next one last: whoever pops one has been handed it.
         self.ready: list[ConsumerRecord] = []
         self._ready_piece: Piece | None = None
         #: So many they were: what is missing has been handed out.
@@ -112,6 +111,8 @@ class FetchHandler:
             self._held.pop(each, None)
             self._moved.pop(each, None)
         self._drop_outdated()
+        if not self._held:
+            self.allocate = ArrayPool(limit_bytes=_POOL_BYTES).array
 
     def seek(
         self, partition: TopicPartition, offset: int | None, timestamp: int | None = None, leader_epoch: int = -1

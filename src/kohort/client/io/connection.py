@@ -1,8 +1,8 @@
 """One connection to one broker: frames in and out, correlation ids, versions agreed, answers in order.
 
-Laws: the answer to a request is the next frame that arrives; any other order ends the connection. A large frame is
-received straight into a buffer of its own, which the decoded message then refers to without a copy. No frame longer
-than the limit is given memory.
+Laws: the answer to a request is the next frame that arrives; any other order ends the connection. One that is closed,
+or was never open, has no memory for frames and is in no reference cycle: the attempts of hours leave nothing for the
+garbage collector, which counts objects and not bytes.
 Source: Kafka's wire protocol; KIP-511 (how ApiVersions steps down).
 """
 
@@ -18,11 +18,10 @@ from typing import Final, cast
 
 import kohort
 from kohort.client.actions import Endpoint, Send
+from kohort.client.io.frame_receiver import BodyPool, FrameReceiver
 from kohort.client.io.traffic import Traffic
 from kohort.errors import ErrorCode, ForeignProtocolError, LocalProtocolError, ProtocolError, RemoteProtocolError
-from kohort.records.row_kernels import blank
 from kohort.wire.codec import decode, encode, encode_parts
-from kohort.wire.foreign import impossible_length
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.header import RequestHeader, ResponseHeader
 from kohort.wire.private import SOFTWARE_NAME
@@ -38,10 +37,6 @@ from kohort.wire.registry import (
 from kohort.wire.schema import Message, schema_of
 
 _LENGTH: Final = Struct(">i")
-_SCRATCH_BYTES: Final = 128 * 1024
-#: Buffers of large answers that are kept to be used again, by all connections of a client together: as much as a
-#: consumer holds by default.
-POOL_BYTES: Final = 64 * 1024 * 1024
 #: Longest answer to ApiVersions, the first on every connection; what other protocols send reads as more.
 _FIRST_ANSWER_LIMIT_BYTES: Final = 1024 * 1024
 #: The version of ApiVersions that every broker since 2.4 reads; older ones refuse it in version 0.
@@ -52,117 +47,6 @@ Buffer = bytes | bytearray | memoryview
 
 class UnsupportedError(LocalProtocolError):
     """The broker has no version of the API that the request can use."""
-
-
-class BodyPool:
-    """Buffers for large frames, used again when nobody looks at them any more: fresh memory costs more than receiving.
-
-    >>> pool = BodyPool(limit_bytes=1 << 20)
-    >>> frame = pool.take(100_000)
-    >>> del frame
-    >>> len(pool.take(50_000)), pool.held_bytes
-    (50000, 131072)
-    """
-
-    __slots__ = ("_buffers", "_limit")
-
-    def __init__(self, *, limit_bytes: int) -> None:
-        self._limit = limit_bytes
-        self._buffers: list[bytearray] = []
-
-    @property
-    def held_bytes(self) -> int:
-        """What is kept for later, in use or not."""
-        return sum(map(len, self._buffers))
-
-    def take(self, size: int) -> memoryview:
-        """Writable memory of that size; it is free again when the last view of it is gone."""
-        for index, buffer in enumerate(self._buffers):
-            if len(buffer) >= size and _is_unseen(buffer):
-                # The least recently used one comes first.
-                self._buffers.append(self._buffers.pop(index))
-                return memoryview(buffer)[:size]
-        # Rounded up, since the next answer is seldom of exactly this size.
-        fresh = blank(-(-size // _SCRATCH_BYTES) * _SCRATCH_BYTES)
-        self._buffers.append(fresh)
-        while self.held_bytes > self._limit:
-            del self._buffers[0]
-        return memoryview(fresh)[:size]
-
-
-def _is_unseen(buffer: bytearray) -> bool:
-    """Whether no view of it exists: a byte array refuses to change its size while there is one."""
-    try:
-        buffer.append(0)
-    except BufferError:
-        return False
-    buffer.pop()
-    return True
-
-
-class FrameReceiver:
-    """Cuts a stream into frames; small ones are copied out of a scratch buffer, large ones are received in place.
-
-    >>> receiver = FrameReceiver(limit_bytes=100)
-    >>> space = receiver.buffer()
-    >>> space[:8] = b"\\x00\\x00\\x00\\x04abcd"
-    >>> [bytes(frame) for frame in receiver.received(8)]
-    [b'abcd']
-    """
-
-    __slots__ = ("_body", "_filled", "_pool", "_scratch", "_scratch_filled", "_scratch_view", "limit_bytes")
-
-    def __init__(self, *, limit_bytes: int, pool: BodyPool | None = None) -> None:
-        #: The longest frame that is given memory.
-        self.limit_bytes = limit_bytes
-        self._scratch = bytearray(_SCRATCH_BYTES)
-        self._scratch_view = memoryview(self._scratch)
-        self._scratch_filled = 0
-        #: The frame that is being received in place; `None` between frames.
-        self._body: memoryview | None = None
-        self._filled = 0
-        self._pool = BodyPool(limit_bytes=POOL_BYTES) if pool is None else pool
-
-    def buffer(self) -> memoryview:
-        """Where the next bytes of the stream belong; never empty."""
-        if self._body is not None:
-            return self._body[self._filled :]
-        return self._scratch_view[self._scratch_filled :]
-
-    def received(self, count: int) -> list[memoryview]:
-        """`count` bytes have been put into `buffer()`; returns the frames that they complete."""
-        if self._body is None:
-            self._scratch_filled += count
-            return self._cut()
-        self._filled += count
-        if self._filled < len(self._body):
-            return []
-        frame, self._body = self._body, None
-        return [frame]
-
-    def _cut(self) -> list[memoryview]:
-        frames: list[memoryview] = []
-        position, end = 0, self._scratch_filled
-        while end - position >= 4:
-            (size,) = _LENGTH.unpack_from(self._scratch, position)
-            if not 4 <= size <= self.limit_bytes:
-                start = self._scratch_view[position : position + 4]
-                raise impossible_length(start, least=4, most=self.limit_bytes)
-            if end - position - 4 < size:
-                self._start_body(size, position + 4)
-                return frames
-            frames.append(memoryview(bytes(self._scratch_view[position + 4 : position + 4 + size])))
-            position += 4 + size
-        rest = end - position
-        self._scratch[:rest] = self._scratch[position:end]
-        self._scratch_filled = rest
-        return frames
-
-    def _start_body(self, size: int, start: int) -> None:
-        held = self._scratch_filled - start
-        self._body = self._pool.take(size)
-        self._body[:held] = self._scratch_view[start : self._scratch_filled]
-        self._filled, self._scratch_filled = held, 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,8 +70,11 @@ class Connection(asyncio.BufferedProtocol):
         traffic: counts.
         on_ready: versions are agreed, requests may be sent.
         on_response: (token, version, message), in the order of the requests.
-        on_closed: (reason, sends that were not answered); called once.
+        on_closed: (itself, reason, sends that were not answered); called once, if it was ever open.
     """
+
+    #: From the first moment of the socket to its last.
+    _receiver: FrameReceiver
 
     def __init__(
         self,
@@ -198,10 +85,10 @@ class Connection(asyncio.BufferedProtocol):
         traffic: Traffic,
         on_ready: Callable[[], None],
         on_response: Callable[[int, int, Message], None],
-        on_closed: Callable[[str, list[Send]], None],
+        on_closed: Callable[[Connection, str, list[Send]], None],
     ) -> None:
         self._client_id = client_id
-        self._receiver = FrameReceiver(limit_bytes=_FIRST_ANSWER_LIMIT_BYTES, pool=pool)
+        self._pool = pool
         self._frame_limit_bytes = frame_limit_bytes
         self._traffic = traffic
         self._on_ready = on_ready
@@ -299,6 +186,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
         self._transport = cast(asyncio.Transport, transport)
+        self._receiver = FrameReceiver(limit_bytes=_FIRST_ANSWER_LIMIT_BYTES, pool=self._pool)
         self._traffic.on_opened()
         # Requests are bounded by the machines; a pause of writing would only hide a slow broker.
         self._transport.set_write_buffer_limits(high=1 << 30)
@@ -331,7 +219,8 @@ class Connection(asyncio.BufferedProtocol):
         lost = [each.send for each in self._in_flight if each.send is not None]
         self._traffic.on_closed(len(self._in_flight))
         self._in_flight.clear()
-        self._on_closed(reason, lost)
+        del self._receiver
+        self._on_closed(self, reason, lost)
 
     def close(self, reason: str) -> None:
         """Close now; `on_closed` follows with what was in flight."""

@@ -50,11 +50,13 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
-from kohort.client.io.connection import POOL_BYTES, BodyPool, Connection, UnsupportedError, connect
+from kohort.client.io.connection import Connection, UnsupportedError, connect
+from kohort.client.io.frame_receiver import POOL_BYTES, BodyPool
 from kohort.client.io.reach import Reach
 from kohort.client.io.tickets import Tickets
 from kohort.client.io.traffic import Traffic
@@ -169,6 +171,7 @@ class Driver(Generic[E]):
                 link.opening.cancel()
             if link.connection is not None:
                 link.connection.close("the client is closing")
+        self._pool.clear()
         try:
             self._on_stopped(bug)
         finally:
@@ -300,9 +303,9 @@ class Driver(Generic[E]):
             frame_limit_bytes=_FRAME_LIMIT_BYTES,
             pool=self._pool,
             traffic=self._traffic,
-            on_ready=lambda: self._on_ready(link),
+            on_ready=partial(self._on_ready, link),
             on_response=self._on_response,
-            on_closed=lambda reason, lost: self._on_closed(link, connection, reason, lost),
+            on_closed=partial(self._on_closed, link),
         )
         try:
             async with asyncio.timeout(self._reach.connect_timeout_ms(link.to, link.failures) / 1000):

@@ -3,8 +3,8 @@
 `python -m kohort.testing.clients.soak --seconds 600`. The brokers are a process of their own, whose log grows; what is
 measured is the process of the clients.
 
-Laws: everybody goes on reading and writing; no call raises what is not documented; what the process of the clients
-holds at the end is what it held when it was warm.
+Laws: every group goes on reading; no call raises what is not documented; what the process of the clients holds at the
+end is what it held when it was warm.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import get_context
@@ -28,13 +29,19 @@ from kohort.testing.clients.plan import Protocol
 from kohort.testing.cluster import Cluster
 
 PARTITIONS: Final = 6
-PROTOCOLS: Final[tuple[Protocol, ...]] = ("consumer", "classic")
 #: Records a second.
 RATE: Final = 2_000
 #: What allocators keep for themselves, MiB, beside a twentieth.
 SLACK_MIB: Final = 8.0
-#: Longest time in which nothing is read, s: a member that is gone is missed for its session.
+#: Longest time in which a group reads nothing, s: a member that is gone is missed for its session.
 QUIET_S: Final = 60.0
+#: The groups, which are called as their protocols, and options of their members. After each restart of its coordinator
+#: a classic group waits for members that its log has and that are long gone; consumer groups' session is the brokers'.
+MEMBERS: Final[dict[Protocol, dict[str, object]]] = {
+    "consumer": {},
+    "classic": {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500},
+}
+PROTOCOLS: Final = tuple(MEMBERS)
 CONFIG: Final = {
     "group.consumer.min.session.timeout.ms": 1_000,
     "group.consumer.session.timeout.ms": 3_000,
@@ -85,12 +92,13 @@ def _soak(bootstrap: str, seconds: float, seed: int) -> int:
     while time.monotonic() < until_s and crew.failure is None:
         time.sleep(min(1.0, seconds / 20))
         samples.append(_resident_mib())
-        if time.monotonic() - crew.last_read_s > QUIET_S:
-            crew.failure = AssertionError(f"nothing was read for {QUIET_S:g} s")
+        for group, read_s in crew.last_read_s.items():
+            if time.monotonic() - read_s > QUIET_S:
+                crew.failure = AssertionError(f"the {group} group has read nothing for {QUIET_S:g} s")
     crew.stop()
     wrong = why_not_flat(samples) if crew.failure is None else repr(crew.failure)
     sys.stdout.write(
-        f"{seconds:g} s: {crew.sent} records sent, {crew.read} read by {crew.members} members; "
+        f"{seconds:g} s: {crew.sent} records sent, read: {dict(crew.read)} by {crew.members} members; "
         f"{samples[0]:.0f} MiB at first, {_mean(samples):.0f} on average, {samples[-1]:.0f} in the end"
         f"{'' if wrong is None else f'; FAILED: {wrong}'}\n"
     )
@@ -104,8 +112,10 @@ class _Crew:
         self._bootstrap = bootstrap
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
-        self.sent = self.read = self.members = 0
-        self.last_read_s = time.monotonic()
+        self.sent = self.members = 0
+        #: By group.
+        self.read: Counter[Protocol] = Counter()
+        self.last_read_s = dict.fromkeys(PROTOCOLS, time.monotonic())
         calls: list[Callable[[], None]] = [partial(self._write, Random(f"writer {seed}"))]
         calls += [partial(self._be_member, Random(f"member {each} {seed}"), PROTOCOLS[each % 2]) for each in range(4)]
         self._threads = [threading.Thread(target=self._guard, args=(call,), daemon=True) for call in calls]
@@ -141,6 +151,7 @@ class _Crew:
             self.members += 1
             until_s = time.monotonic() + random.uniform(3, 20)
             with Consumer(
+                MEMBERS[protocol],
                 bootstrap_servers=self._bootstrap,
                 group_id=protocol,
                 group_protocol=protocol,
@@ -152,9 +163,9 @@ class _Crew:
                         records = consumer.poll(0.5)
                     except KohortError:
                         continue  # A broker is away.
-                    self.read += len(records)
+                    self.read[protocol] += len(records)
                     if records:
-                        self.last_read_s = time.monotonic()
+                        self.last_read_s[protocol] = time.monotonic()
 
 
 def _serve(pipe: Connection, seed: int) -> None:

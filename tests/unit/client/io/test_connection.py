@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.client.actions import Endpoint
-from kohort.client.io.connection import BodyPool, Connection, FrameReceiver, connect
+from kohort.client.io.connection import Connection, connect
+from kohort.client.io.frame_receiver import BodyPool, FrameReceiver
 from kohort.client.io.traffic import Traffic
 from kohort.clock import SystemClock
 from kohort.errors import RemoteProtocolError
