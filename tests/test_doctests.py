@@ -26,6 +26,8 @@ def test_examples_run(path: Path) -> None:
     name = name_of(path)
     if name.startswith(("kohort.columnar", "kohort.spark")):
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    if name.startswith("kohort.spark"):
+        pytest.importorskip("pyspark", reason="PySpark is not installed")
     module = import_module(name)
     # One that is skipped, since it needs a JVM, still has to be an example that doctest can read.
     assert any(found.examples for found in doctest.DocTestFinder().find(module)), f"{name} hides its >>> from doctest"

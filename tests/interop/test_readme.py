@@ -129,7 +129,7 @@ def test_its_group_is_there_with_its_offsets_history_and_configs(said: dict[str,
 
 def test_the_query_shows_every_order_and_its_group_has_no_lag(said: dict[str, str]) -> None:
     """With a python3 on the path that has neither kohort nor Spark."""
-    rows = [line.split("|")[1:-1] for line in output_of(said, "SparkSession") if line.startswith("|")]
+    rows = [line.split("|")[1:-1] for line in output_of(said, "kohort.spark.session") if line.startswith("|")]
     assert [cell.strip() for cell in rows[0]] == ["partition", "offset", "key", "value"]
     assert {"1", "10", '{"amount": 3}'} <= {row[-1].strip() for row in rows[1:]}
     assert len(rows) == 1 + 11

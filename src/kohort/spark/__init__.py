@@ -13,13 +13,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.spark.listening import BatchReport, QueryListener
     from kohort.spark.sessions import register, session
+    from kohort.spark.stopping import Stopped, drain_and_stop
 
-__all__ = ["register", "session"]
+__all__ = ["session", "register", "QueryListener", "BatchReport", "drain_and_stop", "Stopped"]
 
 _HOMES = {
-    "register": "kohort.spark.sessions",
     "session": "kohort.spark.sessions",
+    "register": "kohort.spark.sessions",
+    "QueryListener": "kohort.spark.listening",
+    "BatchReport": "kohort.spark.listening",
+    "drain_and_stop": "kohort.spark.stopping",
+    "Stopped": "kohort.spark.stopping",
 }
 
 

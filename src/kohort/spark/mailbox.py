@@ -48,7 +48,7 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Give up every partition once no batch needs it, and plan nothing more."""
+    """Give up every partition once no batch needs it, leave, plan nothing more, and close the mailbox: that says it."""
 
 
 Message = BatchDone | Drain
@@ -136,6 +136,18 @@ def post(name: str, message: Message, *, folder: Path | None = None) -> bool:
     except OSError as why:
         _log.debug("no mailbox can be reached: %s", why)
     return told
+
+
+def is_open(name: str, *, folder: Path | None = None) -> bool:
+    """Whether a mailbox of that name listens, be it full: a reader that has drained closes its own."""
+    with suppress(OSError):
+        place = private_folder() if folder is None else folder
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            for path in place.glob(f"{_digest(name)}.*"):
+                with suppress(OSError):
+                    probe.connect(str(path))
+                    return True
+    return False
 
 
 def private_folder() -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.spark.mailbox import BatchDone, Drain, Mailbox, Message, fingerprint, post, private_folder
+from kohort.spark.mailbox import BatchDone, Drain, Mailbox, Message, fingerprint, is_open, post, private_folder
 
 #: A group.instance.id may be anything: longer than a file's name, with separators, in any script.
 NAMES = ["spark-7f3a", "../../etc/passwd", "x" * 5_000, "Ж/\0 *?[\ud800", ""]
@@ -62,7 +62,9 @@ def test_two_readers_of_one_name_are_both_told(folder: Path) -> None:
     assert post("spark-1", Drain(), folder=folder)
     assert new.take() == [Drain()]
     assert old.take() == []
+    assert is_open("spark-1", folder=folder)
     new.close()
+    assert not is_open("spark-1", folder=folder)
     assert not post("spark-1", Drain(), folder=folder)
     assert list(folder.iterdir()) == []
 
@@ -88,6 +90,7 @@ def test_flood_neither_blocks_nor_ends_the_reader(folder: Path) -> None:
     while post("spark-1", Drain(), folder=folder):
         sent += 1
         assert sent < 100_000, "the kernel bounds a socket's queue"
+    assert is_open("spark-1", folder=folder), "it is full, not gone"
     taken: list[Message] = []
     while found := mailbox.take():
         assert len(found) <= 64
@@ -109,6 +112,7 @@ def test_mailbox_of_a_killed_reader_is_removed_once_it_is_old(folder: Path) -> N
     died.join(30)
     (left,) = folder.iterdir()
     assert not post("spark-1", Drain(), folder=folder)
+    assert not is_open("spark-1", folder=folder)
     young = Mailbox.open("other", folder=folder)
     assert left.exists()
     os.utime(left, (1, 1))
