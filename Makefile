@@ -1,6 +1,6 @@
 # Each target does its own set-up; the first one takes a few minutes, later ones start within seconds.
 PY := .venv/bin/python
-.PHONY: demo test test-all matrix soak seed seed-clients soak-client bench clean
+.PHONY: demo test test-all matrix same-as-spark soak seed seed-clients soak-client bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -20,6 +20,9 @@ soak: setup  ## 10,000 seeds of the simulation
 
 matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to every kind of member; half an hour
 	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile tests/interop/test_client_matrix.py
+
+same-as-spark: setup  ## every option of the Spark source beside Spark's own; two minutes, needs Maven
+	SAME_AS_SPARK=whole $(PY) -m pytest tests/spark/test_same_as_spark.py
 
 seed: setup  ## one seed again, with its story: make seed SEED=17
 	$(PY) -m kohort.testing.seed $(SEED) --verbose

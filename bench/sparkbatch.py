@@ -5,45 +5,19 @@ Peer: Spark's own source `spark-sql-kafka-0-10`, same broker, both in one sessio
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 from report import Row, Table, alternate, compare, warmed
-from servers import ROOT, KohortServer, apache_server
+from servers import KohortServer, apache_server
+from support.spark_kafka import JARS, SparkKafkaUnavailableError, fetch_jars
 from topics import fill
 
 RECORDS = 10_000_000
 TOPIC = "sparkbatch"
-JARS = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.commons:commons-pool2:2.12.1",
-    "org.apache.kafka:kafka-clients:3.9.1",
-)
 #: Spark's own source is the newest whose jars go together here; it reads by the client that it was built with.
 PEER = " with ".join(":".join(JARS[number].split(":")[1:]) for number in (0, 3))
 SETTINGS = "local[2], spark.driver.memory=3g"
-
-
-def fetch_jars() -> list[Path] | str:
-    """Spark's own source, from Maven; or a sentence why it is not there."""
-    if shutil.which("mvn") is None:
-        return "left out: Spark's own Kafka source needs Maven"
-    target = ROOT / ".cache" / "spark-kafka"
-    found = []
-    for coordinates in JARS:
-        _, artifact, version = coordinates.split(":")
-        jar = target / f"{artifact}-{version}.jar"
-        if not jar.exists():
-            copy = ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={coordinates}", f"-DoutputDirectory={target}"]
-            run = subprocess.run(copy, capture_output=True, text=True, timeout=300, check=False)
-            if run.returncode != 0 or not jar.exists():
-                return f"left out: Maven did not bring {coordinates}"
-        found.append(jar)
-    return found
 
 
 def rate(session: Any, source: str, bootstrap: str) -> float:
@@ -67,14 +41,15 @@ def measure(runs: int) -> list[Table]:
 
     use_java()
     use_this_python()
-    jars = fetch_jars()
-    left_out = [jars] if isinstance(jars, str) else []
+    jars, left_out = "", []
+    try:
+        jars = ",".join(map(str, fetch_jars()))
+    except SparkKafkaUnavailableError as why:
+        left_out = [f"left out: {why}"]
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    if not isinstance(jars, str):
-        builder = builder.config("spark.jars", ",".join(map(str, jars)))
-    session = builder.getOrCreate()
+    session = builder.config("spark.jars", jars).getOrCreate()
     peer = apache_server()
     rows: list[Row] = []
     for server in (KohortServer(), *(() if isinstance(peer, str) else (peer,))):

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kohort
+from support.spark_kafka import SparkKafkaUnavailableError, fetch_jars
 from support.spark_session import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Fill = Callable[..., None]
+
+
+def _spark_kafka_jars() -> str:
+    """Of Spark's own Kafka source, for the tests that hold ours against it; without Maven these skip."""
+    try:
+        return ",".join(map(str, fetch_jars()))
+    except SparkKafkaUnavailableError:
+        return ""
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +42,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "ERROR")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.jars", _spark_kafka_jars())
         .getOrCreate()
     )
     yield session
