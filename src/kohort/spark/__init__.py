@@ -13,11 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.spark.following import Follower, follow
     from kohort.spark.listening import BatchReport, QueryListener
     from kohort.spark.sessions import register, session
     from kohort.spark.stopping import Stopped, drain_and_stop
 
-__all__ = ["session", "register", "QueryListener", "BatchReport", "drain_and_stop", "Stopped"]
+__all__ = ["session", "register", "QueryListener", "BatchReport", "drain_and_stop", "Stopped", "follow", "Follower"]
 
 _HOMES = {
     "session": "kohort.spark.sessions",
@@ -26,6 +27,8 @@ _HOMES = {
     "BatchReport": "kohort.spark.listening",
     "drain_and_stop": "kohort.spark.stopping",
     "Stopped": "kohort.spark.stopping",
+    "follow": "kohort.spark.following",
+    "Follower": "kohort.spark.following",
 }
 
 
