@@ -32,6 +32,7 @@ from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespon
 
 #: From the next version on topics go by id only.
 _LAST_BY_NAME: Final = 12
+_FIRST_WITH_SESSIONS: Final = 7
 #: What only the next fetch has to do differently.
 _SESSION_LOST: Final = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 _NOTHING: Final = Held(0, {})
@@ -92,6 +93,14 @@ class FetchSender:
         self._settings = settings
         self.buffer.limit_bytes = settings.fetch_buffer_bytes
         self._sources.look_at_all()
+
+    def end_sessions(self) -> None:
+        """Nothing will be read any more: let brokers forget what for, whether they hear of it or not."""
+        for endpoint, session in self._sources.sessions():
+            session_id = session.end()
+            if session_id:
+                request = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=NO_SESSION)
+                self._requests.send(endpoint, Lane.CONTROL, request, lambda *_: None, min_version=_FIRST_WITH_SESSIONS)
 
     def on_tick(self, now_ms: int) -> None:
         """Send what can be sent."""

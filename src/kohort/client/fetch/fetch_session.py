@@ -16,7 +16,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic
 
-#: Epochs in a request: the first of a session, and a fetch without one.
+#: Epochs in a request: the first of a session; a fetch without one, or the end of that which is named.
 _FIRST: Final = 0
 NO_SESSION: Final = -1
 _LAST: Final = 2**31 - 1
@@ -109,6 +109,11 @@ class FetchSession:
     def on_failure(self) -> None:
         """Nobody knows whether the last request has arrived: the next one takes the session's place."""
         self._epoch = _FIRST
+
+    def end(self) -> int:
+        """Its id, for whoever tells the broker that it is over; 0 if the broker keeps none."""
+        ended, self._id, self._epoch = self._id, 0, _FIRST
+        return ended
 
 
 def topics_of(asked: Iterable[tuple[TopicPartition, Asked]]) -> list[FetchTopic]:

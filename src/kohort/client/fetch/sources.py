@@ -115,6 +115,10 @@ class Sources:
     def __len__(self) -> int:
         return sum(source.size > 0 for source in self._table.values())
 
+    def sessions(self) -> list[tuple[Endpoint, FetchSession]]:
+        """What each broker was ever asked for."""
+        return [(source.endpoint, source.session) for source in self._table.values()]
+
     def all(self) -> list[Source]:
         """The brokers that something is to be read from, the one that has waited longest first."""
         return sorted((source for source in self._table.values() if source.size), key=lambda source: source.turn)

@@ -235,3 +235,27 @@ def test_topic_whose_id_gets_lost_begins_a_session_by_name() -> None:
 
     assert (session(request), named(request), request.forgotten_topics_data) == ((SESSION_ID, 0), {0: 0}, [])
     assert consumer.find(FetchRequest)[0].max_version == 12
+
+
+def test_close_ends_the_sessions() -> None:
+    """KIP-227: epoch -1; over the lane that no long fetch holds up, and nobody waits for the answer."""
+    consumer, broker = reading(2)
+    broker.serve({})
+    consumer.close()
+
+    (end,) = [send for send in consumer.sent(FetchRequest) if send.lane is Lane.CONTROL]
+    assert isinstance(end.request, FetchRequest)
+    assert (session(end.request), end.request.max_wait_ms, named(end.request)) == ((SESSION_ID, -1), 0, {})
+    assert end.min_version == 7
+    assert consumer.is_stopped
+
+
+def test_close_says_nothing_where_there_is_no_session() -> None:
+    """Not every broker keeps one."""
+    consumer = ConsumerDialogue(group_id=None)
+    assign(consumer, 0)
+    consumer.serve({0: batch(0, 10)})
+    consumer.close()
+
+    assert Lane.CONTROL not in {send.lane for send in consumer.sent(FetchRequest)}
+    assert consumer.is_stopped

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,23 @@ class TestCallbacks:
     def test_poll_waits_for_the_first_and_counts_them(self, address: str) -> None:
         """0 is what is there."""
         told = Told()
-        with Producer(bootstrap_servers=address, linger_ms=0) as producer:
+        go_on = threading.Event()
+        with (
+            ThreadPoolExecutor() as pool,
+            Producer(
+                # Nothing ends before the poll may wait for it: `produce` would call back what has ended meanwhile.
+                bootstrap_servers=address,
+                linger_ms=0,
+                partitioner=lambda *_: 0 if go_on.wait(WAIT_S) else -1,
+            ) as producer,
+        ):
             assert producer.poll(0) == 0
-            producer.produce("orders", "a", callback=told)
-            assert producer.poll(WAIT_S) == 1
-            producer.produce("orders", "b", on_delivery=told)
-            assert producer.poll(None) == 1
+            for word, timeout in (("a", WAIT_S), ("b", None)):
+                go_on.clear()
+                producer.produce("orders", word, callback=told)
+                polled = pool.submit(producer.poll, timeout)
+                go_on.set()
+                assert polled.result(WAIT_S) == 1
         assert len(told.stored) == 2
 
     def test_send_calls_those_of_earlier_records(self, address: str) -> None:

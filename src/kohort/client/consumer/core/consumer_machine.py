@@ -287,6 +287,7 @@ class ConsumerMachine:
             return
         self._is_over = True
         self._fail_all(StateError("this consumer is closed"), now_ms)
+        self._sender.end_sessions()
         self._requests.complete(self._closing.ticket)
         self._requests.add(Stop())
 
