@@ -11,7 +11,25 @@
 
 from __future__ import annotations
 
-from kohort.client.aio.consumer import Consumer
-from kohort.client.aio.producer import Producer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.client.aio.consumer import Consumer
+    from kohort.client.aio.producer import Producer
 
 __all__ = ["Consumer", "Producer"]
+
+_HOMES = {"Consumer": "kohort.client.aio.consumer", "Producer": "kohort.client.aio.producer"}
+
+
+def __getattr__(name: str) -> Any:
+    # Whoever reads need not wait for the producer, nor the other way round.
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kohort.aio' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -6,10 +6,10 @@ Source: architecture rules 4 and 6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from kohort.values import value
 from kohort.wire.schema import Message
 
 
@@ -37,7 +37,7 @@ class Lane(Enum):
     PRODUCE = "produce"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Send:
     """Send a request; a connection is opened if there is none.
 
@@ -58,7 +58,7 @@ class Send:
     has_response: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Disconnect:
     """Close that connection; what is under way on it fails as DISCONNECTED."""
 
@@ -66,7 +66,7 @@ class Disconnect:
     lane: Lane
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Complete:
     """What the application asked for under this ticket is done."""
 
@@ -74,7 +74,7 @@ class Complete:
     value: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Fail:
     """What the application asked for under this ticket ends in an exception."""
 
@@ -82,14 +82,14 @@ class Fail:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Deliver:
     """Hand `item` to the application's side (the function given to the driver), without waiting for it."""
 
     item: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Warn:
     """One line for the log."""
 
@@ -98,7 +98,7 @@ class Warn:
     is_warning: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Stop:
     """The machine is finished: close every connection and end."""
 

@@ -6,9 +6,9 @@ Source: architecture rule 6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from kohort.values import value
 from kohort.wire.schema import Message
 
 
@@ -29,7 +29,7 @@ class Failure(Enum):
     UNENCODABLE = "cannot be encoded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ResponseReceived:
     """The answer to the `Send` with that token."""
 
@@ -39,7 +39,7 @@ class ResponseReceived:
     message: Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RequestFailed:
     """The `Send` with that token will not be answered."""
 
@@ -49,7 +49,7 @@ class RequestFailed:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeadlineReached:
     """`next_deadline()` has come."""
 

@@ -9,22 +9,25 @@ Source: the consumer threading refactor (CTR): application events and background
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
+from kohort.values import value
 
 #: Number of a reading: a new one with each assignment and each seek of a partition.
 Fence = NewType("Fence", int)
+#: In place of timestamps: the first offset of a log, and its end (Kafka's ListOffsets API).
+EARLIEST: Final = -2
+LATEST: Final = -1
 
 # -- to the machine -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Start:
     """How to read a partition; without offset and timestamp from the committed offset, or as the reset option says."""
 
@@ -35,7 +38,7 @@ class Start:
     timestamp: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Subscribed:
     """The application wants these topics as a member of its group, in place of those before."""
 
@@ -44,7 +47,7 @@ class Subscribed:
     pattern: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Unsubscribed:
     """Commit, leave the group, read nothing; the ticket ends when that is done."""
 
@@ -52,21 +55,21 @@ class Unsubscribed:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RebalanceEnforced:
     """The application wants its group to rebalance."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PartitionsAssigned:
     """The application has chosen its partitions by hand, in place of those before."""
 
     starts: Mapping[TopicPartition, Start]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Sought:
     """Read on from another offset, or (`None`) from where a timestamp leads."""
 
@@ -79,7 +82,7 @@ class Sought:
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Paused:
     """Fetch these partitions no more, or (`is_paused` false) again."""
 
@@ -87,7 +90,7 @@ class Paused:
     is_paused: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Polled:
     """The application is in `poll`: it has returned from everything below these offsets.
 
@@ -97,21 +100,21 @@ class Polled:
     consumed: Mapping[TopicPartition, Committable]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OffsetsStored:
     """The application has done what is below these offsets, wherever it is now."""
 
     offsets: Mapping[TopicPartition, Committable]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ChunkTaken:
     """So many bytes of these partitions' fetched data are not held any more."""
 
     sizes: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CallbackStarted:
     """The application's callback of that number runs."""
 
@@ -120,7 +123,7 @@ class CallbackStarted:
     starts: Mapping[TopicPartition, Start]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CallbackDone:
     """The application's side has dealt with the wanted callback of that number."""
 
@@ -131,7 +134,7 @@ class CallbackDone:
     starts: Mapping[TopicPartition, Start]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CommitAsked:
     """Commit these offsets for the group."""
 
@@ -143,7 +146,7 @@ class CommitAsked:
     is_asynchronous: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CommittedAsked:
     """Which offsets has the group committed? The answer maps each partition to what was committed, or `None`."""
 
@@ -152,7 +155,7 @@ class CommittedAsked:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OffsetsAsked:
     """Which offset does each timestamp stand for (-2 the first, -1 the next to be written)?
 
@@ -164,7 +167,7 @@ class OffsetsAsked:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PositionAsked:
     """From where will that partition be read? Asked while the application's side does not know."""
 
@@ -173,7 +176,7 @@ class PositionAsked:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PartitionsAsked:
     """Which partitions does a topic have? The answer is a list of numbers, empty if there is no such topic."""
 
@@ -182,14 +185,14 @@ class PartitionsAsked:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Configured:
     """The application has other limits for fetching from now on; everything else in the settings is as before."""
 
     settings: ConsumerSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicsAsked:
     """Which topics are there now? The answer maps each name to its `ListedTopic`."""
 
@@ -199,7 +202,7 @@ class TopicsAsked:
     topics: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CloseAsked:
     """Commit, leave, end; the ticket ends when that is done, the driver stops at the deadline at the latest."""
 
@@ -228,7 +231,7 @@ class CallbackKind(Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CallbackWanted:
     """The machine waits for the application to deal with a change of its partitions."""
 
@@ -239,7 +242,7 @@ class CallbackWanted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Identity:
     """Who the member is now; epoch -1 means that it is no member."""
 
@@ -249,7 +252,7 @@ class Identity:
     has_assignment: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Chunk:
     """Record batches of one partition, as they came; `records` refers to the response's own buffer."""
 
@@ -279,7 +282,7 @@ class Watermarks(NamedTuple):
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class WatermarksSeen:
     """One answer's news about ends of logs; comes before the answer's chunks, without partitions that stood still."""
 
@@ -294,7 +297,7 @@ def empty_chunk(partition: TopicPartition, fence: Fence, offset: int) -> Chunk:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Trouble:
     """An error for the next `poll`; a fatal one is raised by every `poll` until the subscription changes."""
 
@@ -305,7 +308,7 @@ class Trouble:
     fence: Fence | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GiveWay:
     """Data of a paused partition is in the way of others: drop it, it is read again when the partition goes on."""
 
@@ -313,12 +316,12 @@ class GiveWay:
     fence: Fence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Recovered:
     """A broker has answered: an earlier report that none can be reached is out of date."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CommitEnded:
     """An asynchronous commit has ended; `error` `None` means well."""
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.errors import CorruptRecordError, MissingDependencyError, UnknownOptionError
-from kohort.records.columns import gather_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -58,6 +57,7 @@ def take_batches(
         max_bytes: bytes of their records; one record is always taken, however large.
     """
     from kohort.columnar import to_record_batch
+    from kohort.records.columns import gather_columns
 
     batches: list[pyarrow.RecordBatch] = []
     try:

@@ -24,6 +24,8 @@ from kohort.client.arguments import (
 from kohort.client.consumer.position_side import PositionSide
 from kohort.client.consumer.steps import Steps
 from kohort.client.exchange import (
+    EARLIEST,
+    LATEST,
     CommitAsked,
     CommitEnded,
     CommittedAsked,
@@ -32,7 +34,6 @@ from kohort.client.exchange import (
     PartitionsAsked,
     TopicsAsked,
 )
-from kohort.client.offsets.queries import EARLIEST, LATEST
 from kohort.client.records import Committable, ConsumerRecord, ListedTopic, OffsetAndMetadata
 from kohort.errors import ConfigError, KohortError, StateError
 from kohort.ids import TopicPartition

@@ -22,8 +22,7 @@ from kohort.client.arguments import (
 )
 from kohort.client.consumer.reading import ReadingSide
 from kohort.client.consumer.steps import Pause, Steps
-from kohort.client.exchange import PositionAsked, Sought
-from kohort.client.offsets.queries import EARLIEST, LATEST
+from kohort.client.exchange import EARLIEST, LATEST, PositionAsked, Sought
 from kohort.client.records import Committable, with_metadata
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition

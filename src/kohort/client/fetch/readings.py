@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.client.exchange import Chunk, Fence, Sought, Start, Watermarks, empty_chunk
+from kohort.client.exchange import EARLIEST, LATEST, Chunk, Fence, Sought, Start, Watermarks, empty_chunk
 from kohort.client.offsets.committed import Committed, CommittedOffsets
-from kohort.client.offsets.queries import EARLIEST, LATEST, Found, OffsetQueries, Result
+from kohort.client.offsets.queries import Found, OffsetQueries, Result
 from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError
 from kohort.ids import TopicPartition
 

@@ -14,12 +14,15 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from kohort.client.io.driver import Machine
 from kohort.client.io.host import Farewell, Host
 from kohort.client.options import ClientSettings
 from kohort.errors import KohortError, KohortTimeoutError, StateError
+
+if TYPE_CHECKING:
+    # Loaded with the first event, not when a door is imported.
+    from kohort.client.io.driver import Machine
 
 E = TypeVar("E")
 #: What a client that nobody has closed may take when its loop ends.

@@ -9,12 +9,11 @@ Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the me
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import ClassVar
 
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity
+from kohort.client.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity, Start
 from kohort.client.membership.callbacks import Callbacks
 from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness
@@ -157,7 +156,10 @@ class Member(ABC):
         if wanted is None:
             return
         if wanted.kind is CallbackKind.ASSIGNED:
-            starts = {each: replace(start, is_paused=True) for each, start in started.starts.items()}
+            starts = {
+                each: Start(fence=start.fence, offset=start.offset, is_paused=True, timestamp=start.timestamp)
+                for each, start in started.starts.items()
+            }
             self._host.start_reading(starts, now_ms)
         elif self.state is MemberState.PREPARE_REVOCATION:
             self._move(Step.CALLED)

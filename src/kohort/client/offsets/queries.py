@@ -25,8 +25,6 @@ from kohort.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 #: A topic that was just created may be unknown to a broker for a moment.
 UNKNOWN_TOPIC_GRACE_MS: Final = 1_000
 

@@ -6,10 +6,12 @@ Source: Apache Kafka's producer configuration.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kohort.client.producer.core.sender import SenderSettings
 from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.client.producer.core.sender import SenderSettings
 
 _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
@@ -28,6 +30,9 @@ def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
 
 def sender_settings(values: Mapping[str, Any]) -> SenderSettings:
     """Settings from options that `PRODUCER_OPTIONS` has parsed."""
+    # A part of the machine: not needed where a producer's class is imported.
+    from kohort.client.producer.core.sender import SenderSettings
+
     compression = values["compression.type"]
     levels = {
         "gzip": values["compression.gzip.level"],

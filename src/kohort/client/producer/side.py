@@ -10,20 +10,22 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from kohort.client.io.host import Host
 from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerEvent, RecordsSubmitted
-from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.submissions import Outgoing, Submissions
 from kohort.client.producer.deliveries import Deliveries
 from kohort.client.producer.intake import Intake
 from kohort.client.producer.room import AnyRoom
 from kohort.client.producer.settings import is_idempotent, sender_settings
 from kohort.errors import KohortError, StateError
+
+if TYPE_CHECKING:
+    from kohort.client.producer.core.producer_machine import ProducerMachine
 
 _SUBMITTED: Final = RecordsSubmitted()
 #: What a producer that nobody closed has to flush in the background.
@@ -72,6 +74,9 @@ class ProducerSide:
         given = PRODUCER_OPTIONS.gather(config, options)
         values = PRODUCER_OPTIONS.parse(given)
         self._is_closed = False
+        # Needed where a producer is made, not where its class is imported.
+        from kohort.client.producer.core.producer_machine import ProducerMachine
+
         self._max_block_s: float = values["max.block.ms"] / 1000
         self._room = build_room(values["buffer.memory"], self._max_block_s)
         _rooms.add(self._room)

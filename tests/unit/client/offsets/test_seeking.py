@@ -10,6 +10,8 @@ import pytest
 from kohort.client.actions import Complete
 from kohort.client.consumer.progress import Progress
 from kohort.client.exchange import (
+    EARLIEST,
+    LATEST,
     CallbackDone,
     CallbackKind,
     Chunk,
@@ -21,7 +23,6 @@ from kohort.client.exchange import (
     Start,
 )
 from kohort.client.fetch.fetch_handler import FetchHandler
-from kohort.client.offsets.queries import EARLIEST, LATEST
 from kohort.client.records import Committable, OffsetAndMetadata
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition

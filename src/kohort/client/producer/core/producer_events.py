@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kohort.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RecordsSubmitted:
     """There are records among the submissions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FlushAsked:
     """Send at once; the ticket ends when every record submitted so far has an end, good or bad."""
 
     ticket: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProducerCloseAsked:
     """Flush, then end; at the deadline what is left fails. The ticket ends in either case."""
 
@@ -27,7 +27,7 @@ class ProducerCloseAsked:
     is_quiet: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PartitionsAsked:
     """The ticket ends with the numbers of a topic's partitions, ascending; none if there is no such topic."""
 
