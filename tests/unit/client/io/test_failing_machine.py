@@ -18,7 +18,7 @@ from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.errors import StateError
 
 WAIT_S = 20.0
-PRODUCER = "kohort.client.producer.side.ProducerMachine"
+PRODUCER = "kohort.client.producer.core.producer_machine.ProducerMachine"
 CONSUMER = "kohort.client.consumer.core.consumer_machine.ConsumerMachine"
 ADMIN = "kohort.client.admin.door.AdminMachine"
 Plant = Callable[..., None]
