@@ -59,25 +59,25 @@ async def send_with_kohort(bootstrap: str) -> float:
     import kohort.aio
 
     async with kohort.aio.Producer(bootstrap_servers=bootstrap) as producer:
-        return await _send(producer)
+        return await _send(producer, "sent", VALUE)
 
 
-async def send_with_aiokafka(bootstrap: str) -> float:
+async def send_with_aiokafka(bootstrap: str, topic: str = "sent", size: int = len(VALUE)) -> float:
     """The same by aiokafka."""
     from aiokafka import AIOKafkaProducer
 
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True)
     await producer.start()
     try:
-        return await _send(producer)
+        return await _send(producer, topic, b"x" * size)
     finally:
         await producer.stop()
 
 
-async def _send(producer: Any) -> float:
-    await producer.send_and_wait("sent", VALUE)
+async def _send(producer: Any, topic: str, value: bytes) -> float:
+    await producer.send_and_wait(topic, value)
     began = time.perf_counter()
-    sent = [await producer.send("sent", VALUE) for _ in range(SENT)]
+    sent = [await producer.send(topic, value) for _ in range(SENT)]
     await producer.flush()
     took = time.perf_counter() - began
     assert all(record.done() and record.exception() is None for record in sent)

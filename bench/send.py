@@ -1,11 +1,12 @@
 """What an application can send: one by one with a look at each result, many by one call, and from send to poll.
 
-Peer: confluent-kafka by `produce(on_delivery=...)` and `poll()`, `produce_batch()` and `produce()`, through the same
-broker.
+Peer: confluent-kafka by `produce(on_delivery=...)` and `poll()`, `produce_batch()` and `produce()`, and aiokafka by
+`send()`, through the same broker.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import subprocess
 import sys
@@ -15,14 +16,15 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from statistics import quantiles
 
+import eventloop
 from load import RawConnection
 from report import Row, Table, alternate, compare, warmed
 from servers import start_both
 from topics import create_writable_topic
 
 PARTITIONS = 4
-#: (what, bytes of a value, records)
-SIZES = (("100 B", 100, 200_000), ("1 KB", 1024, 100_000))
+#: (what, bytes of a value, records, what is aimed at beside confluent-kafka and aiokafka)
+SIZES = (("100 B", 100, 200_000, (">= 0.6x", ">= 2.5x")), ("1 KB", 1024, 100_000, (">= 0.4x", ">= 3x")))
 #: Records of which it is measured how long they take, one every so many seconds; and those before them.
 PACED_RECORDS, WARM_RECORDS, PACE_S = 1_000, 200, 0.002
 PATIENCE_S = 30
@@ -160,23 +162,28 @@ def produce_batch_with_confluent(bootstrap: str, size: int, records: int) -> flo
     return records / (time.perf_counter() - began)
 
 
-def rows_of_many(address: str, name: str, runs: int, size_of: tuple[str, int, int]) -> list[Row]:
+def send_with_aiokafka(bootstrap: str, size: int) -> float:
+    """The same by aiokafka, on an event loop."""
+    return asyncio.run(eventloop.send_with_aiokafka(bootstrap, "send", size))
+
+
+def rows_of_many(address: str, name: str, runs: int, *, what: str, size: int, records: int) -> list[Row]:
     """By one call, beside what the peer has for that; and keys that never repeat, beside none."""
-    what, size, records = size_of
     found = []
-    for call, ours, theirs, peer in (
-        ("send_many", send_many_with_kohort, produce_batch_with_confluent, "confluent-kafka produce_batch()"),
-        ("send_arrow", send_arrow_with_kohort, produce_with_confluent, "confluent-kafka produce()"),
+    for call, ours, theirs, peer, reach in (
+        ("send_many", send_many_with_kohort, produce_batch_with_confluent, "confluent-kafka produce_batch()", ">= 1x"),
+        ("send_arrow", send_arrow_with_kohort, produce_with_confluent, "confluent-kafka produce()", ">= 2.5x"),
         (
             "send, new keys",
             partial(send_keys_with_kohort, with_keys=True),
             partial(send_keys_with_kohort, with_keys=False),
             "itself without keys",
+            ">= 0.9x",
         ),
     ):
         measured = alternate(runs, partial(ours, address, size, records), partial(theirs, address, size, records))
         row = compare(
-            f"{call}, {what}, to {name}", *measured, unit="rec/s", reach="report", peer_name=peer, how=warmed(runs)
+            f"{call}, {what}, to {name}", *measured, unit="rec/s", reach=reach, peer_name=peer, how=warmed(runs)
         )
         found.append(row)
     return found
@@ -259,28 +266,41 @@ def measure(runs: int) -> list[Table]:
             create_writable_topic(connection, "paced", 1)
             connection.close()
             address = server.bootstrap_servers
-            for what, size, records in SIZES:
-                ours, peers = alternate(
-                    runs,
-                    partial(send_with_kohort, address, size, records),
-                    partial(send_with_confluent, address, size, records),
-                )
-                row = compare(
-                    f"send, {what}, to {server.name}",
-                    ours,
-                    peers,
-                    unit="rec/s",
-                    reach="report",
-                    peer_name="confluent-kafka produce(on_delivery)",
-                    how=warmed(runs),
-                )
-                sent.append(row)
-                many += rows_of_many(address, server.name, runs, (what, size, records))
+            for what, size, records, reaches in SIZES:
+                sent += rows_of_send(address, server.name, runs, what=what, size=size, records=records, reaches=reaches)
+                many += rows_of_many(address, server.name, runs, what=what, size=size, records=records)
             waited += rows_of_latency(address, server.name, runs)
     return [
         Table("send", "Producer.send", sent, left_out),
         Table("many", "Many records by one call, and keys", many, left_out),
         Table("latency", "From send to poll", waited, left_out),
+    ]
+
+
+def rows_of_send(
+    address: str, name: str, runs: int, *, what: str, size: int, records: int, reaches: tuple[str, str]
+) -> list[Row]:
+    """One by one, beside both peers."""
+    ours = partial(send_with_kohort, address, size, records)
+    confluent, aiokafka = reaches
+    return [
+        compare(
+            f"send, {what}, to {name}",
+            *alternate(runs, ours, partial(send_with_confluent, address, size, records)),
+            unit="rec/s",
+            reach=confluent,
+            peer_name="confluent-kafka produce(on_delivery)",
+            how=warmed(runs),
+        ),
+        compare(
+            f"send beside aiokafka, {what}, to {name}",
+            *alternate(runs, ours, partial(send_with_aiokafka, address, size)),
+            unit="rec/s",
+            reach=aiokafka,
+            peer_name="aiokafka send()",
+            how=warmed(runs),
+            settings="aiokafka: enable_idempotence",
+        ),
     ]
 
 
