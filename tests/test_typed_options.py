@@ -48,6 +48,13 @@ def test_types_are_those_of_the_tables() -> None:
     assert made == there, "run: python tools/typed_options.py > src/kohort/client/typed_options.py"
 
 
+def test_types_of_spark_are_those_of_its_tables() -> None:
+    """The same for its source and sink."""
+    made = runpy.run_path(str(ROOT / "tools" / "typed_options.py"))["spark_document"]()
+    there = (ROOT / "src" / "kohort" / "spark" / "typed_options.py").read_text()
+    assert made == there, "run: python tools/typed_options.py spark > src/kohort/spark/typed_options.py"
+
+
 @pytest.mark.parametrize(
     ("options", "typed"),
     [

@@ -14,15 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kohort.spark.following import Follower, follow
+    from kohort.spark.frames import read_stream, read_topic, write_stream, write_topic
     from kohort.spark.listening import BatchReport, QueryListener
     from kohort.spark.sessions import register, session
     from kohort.spark.stopping import Stopped, drain_and_stop
 
-__all__ = ["session", "register", "QueryListener", "BatchReport", "drain_and_stop", "Stopped", "follow", "Follower"]
+__all__ = [
+    "session",
+    "register",
+    "read_topic",
+    "read_stream",
+    "write_topic",
+    "write_stream",
+    "QueryListener",
+    "BatchReport",
+    "drain_and_stop",
+    "Stopped",
+    "follow",
+    "Follower",
+]
 
 _HOMES = {
     "session": "kohort.spark.sessions",
     "register": "kohort.spark.sessions",
+    "read_topic": "kohort.spark.frames",
+    "read_stream": "kohort.spark.frames",
+    "write_topic": "kohort.spark.frames",
+    "write_stream": "kohort.spark.frames",
     "QueryListener": "kohort.spark.listening",
     "BatchReport": "kohort.spark.listening",
     "drain_and_stop": "kohort.spark.stopping",

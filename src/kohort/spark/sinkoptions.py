@@ -38,7 +38,7 @@ SINK_OPTIONS: Final = OptionSet(
 )
 
 #: Kafka settings that the sink owns; giving them is an error, as in Spark's Kafka sink.
-_REFUSED: Final = {
+REFUSED: Final = {
     "interceptor.classes": "change rows by Spark's functions",
     "key.serializer": "keys are written as they are; cast or encode the column key",
     "transactional.id": "there are no transactions yet; the sink writes at least once",
@@ -68,7 +68,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         _without_those_of_queries(given),
         own=SINK_OPTIONS,
         settings=PRODUCER_OPTIONS,
-        refused=_REFUSED,
+        refused=REFUSED,
         idle={},
         instead_of_path="topic",
     )

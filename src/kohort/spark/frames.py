@@ -1,0 +1,159 @@
+"""Reading and writing topics by typed calls, for editors, type checkers and short stack traces.
+
+They set the same options as `format("kohort").option(...)`, and check them here: Spark would tell of a mistake out of a
+Python of its own, in the middle of a page of Java's.
+
+Laws: nothing is done that options would not do; Spark's names are taken as they are, Kafka's as keywords.
+Source: Spark's Kafka integration guide; the option tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
+from kohort.config import OptionSet
+from kohort.errors import ConfigError, UnknownOptionError
+from kohort.ids import TopicPartition
+from kohort.spark.option_table import OPTIONS
+from kohort.spark.options import for_batch, for_stream, parse_options
+from kohort.spark.sinkoptions import SINK_OPTIONS, parse_sink_options
+from kohort.spark.typed_options import ReadOptions, WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_FORMAT: Final = "kohort"
+
+
+def read_topic(
+    spark: SparkSession, topics: str | Sequence[str] | None = None, **options: Unpack[ReadOptions]
+) -> DataFrame:
+    """What is in topics now, as a DataFrame with the columns of Spark's Kafka source.
+
+    Args:
+        spark: made by `kohort.spark.session`, or registered with.
+        topics: names; `None` where `assign` or `subscribePattern` says it.
+        options: Spark's by their names, Kafka's as for `kohort.Consumer`; partitions and offsets may be given as
+            `TopicPartition` instead of JSON.
+
+    Raises:
+        ConfigError: an option that is not known, or cannot be; before anything is asked of Spark.
+
+    >>> from kohort import TopicPartition
+    >>> read_topic(spark, "orders", bootstrap_servers="h:9092",  # doctest: +SKIP
+    ...            startingOffsets={TopicPartition("orders", 0): 23}).count()
+    1000
+    """
+    texts = _reading(topics, options)
+    for_batch(parse_options(texts))
+    return spark.read.format(_FORMAT).options(**texts).load()
+
+
+def read_stream(
+    spark: SparkSession, topics: str | Sequence[str] | None = None, **options: Unpack[ReadOptions]
+) -> DataFrame:
+    """Topics as a streaming DataFrame; with `group_id` its query is a member of that group.
+
+    Args and Raises: as `read_topic`.
+
+    >>> orders = read_stream(spark, "orders", bootstrap_servers="h:9092", group_id="reports")  # doctest: +SKIP
+    """
+    texts = _reading(topics, options)
+    for_stream(parse_options(texts))
+    return spark.readStream.format(_FORMAT).options(**texts).load()
+
+
+def write_topic(frame: DataFrame, topic: str | None = None, **options: Unpack[WriteOptions]) -> None:
+    """Append the rows of a DataFrame to a topic, and wait until all of them are acknowledged.
+
+    Args:
+        frame: with a column `value`, and `key`, `headers`, `topic`, `partition` if wanted.
+        topic: of every row; `None` where a column names it.
+        options: Kafka's, as for `kohort.Producer`.
+
+    Raises:
+        ConfigError: an option that is not known, or cannot be; a streaming DataFrame, which `write_stream` takes.
+
+    >>> write_topic(frame, "totals", bootstrap_servers="h:9092", compression_type="zstd")  # doctest: +SKIP
+    """
+    if frame.isStreaming:
+        raise ConfigError("this DataFrame is a stream: give it to write_stream, and start() what that returns")
+    texts = _writing(topic, options)
+    frame.write.format(_FORMAT).options(**texts).mode("append").save()
+
+
+def write_stream(frame: DataFrame, topic: str | None = None, **options: Unpack[WriteOptions]) -> DataStreamWriter:
+    """A writer of a streaming DataFrame into a topic; trigger, checkpoint and name are Spark's to set, then `start()`.
+
+    Args and Raises: as `write_topic`.
+
+    >>> totals = write_stream(frame, "totals", bootstrap_servers="h:9092")  # doctest: +SKIP
+    >>> query = totals.option("checkpointLocation", path).start()  # doctest: +SKIP
+    """
+    if not frame.isStreaming:
+        raise ConfigError("this DataFrame is no stream: give it to write_topic")
+    texts = _writing(topic, options)
+    return frame.writeStream.format(_FORMAT).options(**texts)
+
+
+def _reading(topics: object, options: Mapping[str, Any]) -> dict[str, str]:
+    if topics is not None and options.get("subscribe") is not None:
+        raise ConfigError("topics are given twice: as an argument, and as subscribe")
+    return to_texts({"subscribe": topics, **options}, own=OPTIONS, settings=CONSUMER_OPTIONS)
+
+
+def _writing(topic: object, options: Mapping[str, Any]) -> dict[str, str]:
+    if topic is not None and not isinstance(topic, str):
+        raise TypeError(f"topic must be text, not {type(topic).__name__}")
+    texts = to_texts({"topic": topic, **options}, own=SINK_OPTIONS, settings=PRODUCER_OPTIONS)
+    parse_sink_options(texts)
+    return texts
+
+
+def to_texts(given: Mapping[str, Any], *, own: OptionSet, settings: OptionSet) -> dict[str, str]:
+    """Options as Spark takes them, without those that are `None`; `UnknownOptionError` for a name that nobody knows.
+
+    >>> to_texts({"subscribe": ["a", "b"], "group_id": "g"}, own=OPTIONS, settings=CONSUMER_OPTIONS)
+    {'subscribe': 'a,b', 'kafka.group.id': 'g'}
+    """
+    names = {option.keyword: f"kafka.{option.name}" for option in settings}
+    names |= {option.keyword: option.name for option in own}
+    for name in given:
+        if name not in names:
+            raise UnknownOptionError(name, names, what=own.what)
+    return {names[name]: _to_text(name, value) for name, value in given.items() if value is not None}
+
+
+def _to_text(name: str, value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case Mapping():
+            return json.dumps(_by_topic(name, value))
+        case list() | tuple() | set() if name == "assign" and all(isinstance(part, TopicPartition) for part in value):
+            topics: dict[str, list[int]] = {}
+            for topic, number in sorted(value):
+                topics.setdefault(topic, []).append(number)
+            return json.dumps(topics)
+        case list() | tuple() | set() if value and all(isinstance(part, str) for part in value):
+            return ",".join(sorted(value) if isinstance(value, set) else value)
+    raise TypeError(f"{name} cannot be {value!r}: text, a number, a switch, a list or a dictionary is expected")
+
+
+def _by_topic(name: str, value: Mapping[Any, Any]) -> dict[str, Any]:
+    """Offsets by `TopicPartition` as Spark nests them; what is nested already stays so."""
+    nested: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(key, TopicPartition):
+            nested.setdefault(key.topic, {})[str(key.partition)] = inner
+        elif isinstance(key, str):
+            nested[key] = inner
+        else:
+            raise TypeError(f"{name} cannot have {key!r}: partitions are expected, as TopicPartition('orders', 0)")
+    return nested
