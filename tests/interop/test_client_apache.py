@@ -6,9 +6,7 @@ The scenarios are those that our own broker has to pass; what is here beside the
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,19 +23,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
 
 @pytest.fixture(scope="module")
-def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of a broker that has never run; both brokers start from a copy."""
-    blank = ApacheKafka(directory=str(tmp_path_factory.mktemp("blank")))
-    blank.format()
-    return blank.directory / "logs"
-
-
-@pytest.fixture(scope="module")
-def kafka(formatted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+def kafka() -> Iterator[ApacheKafka]:
     """One broker for nearly the whole file; each scenario has topics and groups of its own."""
-    broker = ApacheKafka(BROKER_CONFIG, directory=str(tmp_path_factory.mktemp("kafka")))
-    shutil.copytree(formatted, broker.directory / "logs")
-    with broker:
+    with ApacheKafka(BROKER_CONFIG) as broker:
         yield broker
 
 
@@ -49,7 +37,7 @@ def proxy() -> Iterator[LossyProxy]:
 
 
 @pytest.fixture(scope="module")
-def old_kafka(formatted: Path, tmp_path_factory: pytest.TempPathFactory, proxy: LossyProxy) -> Iterator[ApacheKafka]:
+def old_kafka(proxy: LossyProxy) -> Iterator[ApacheKafka]:
     """A broker without KIP-848 that creates no topics by itself, behind a proxy."""
     config = {
         **BROKER_CONFIG,
@@ -57,8 +45,7 @@ def old_kafka(formatted: Path, tmp_path_factory: pytest.TempPathFactory, proxy: 
         "group.coordinator.rebalance.protocols": "classic",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}",
     }
-    broker = ApacheKafka(config, directory=str(tmp_path_factory.mktemp("old-kafka")))
-    shutil.copytree(formatted, broker.directory / "logs")
+    broker = ApacheKafka(config)
     proxy.target_port = broker.port
     with broker:
         yield broker

@@ -16,7 +16,7 @@ import pytest
 
 import kohort
 from kohort.wire.registry import ApiKey
-from support.apache import kafka_libs
+from support.apache import java_command
 from support.lossy_proxy import LossyProxy
 from support.restarts import wait_until
 
@@ -71,20 +71,19 @@ asyncio.run(main())
 JAVA = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
-def java_command(bootstrap: str, protocol: str) -> list[str]:
+def console_consumer(bootstrap: str, protocol: str) -> list[str]:
     settings = {"group.protocol": protocol, "auto.commit.interval.ms": "200", "reconnect.backoff.max.ms": "500"}
     if protocol == "classic":
         settings |= {"heartbeat.interval.ms": "200", "session.timeout.ms": f"{SESSION_MS}"}
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-    tool = ["java", "-Xmx128m", "-cp", f"{kafka_libs()}/*", quiet, JAVA, "--bootstrap-server", bootstrap]
     properties = [word for pair in settings.items() for word in ("--command-property", "=".join(pair))]
-    return [*tool, "--topic", "t", "--group", "g", "--from-beginning", *properties]
+    where = ("--bootstrap-server", bootstrap, "--topic", "t", "--group", "g")
+    return java_command(JAVA, *where, "--from-beginning", *properties, heap="128m")
 
 
 COMMANDS: dict[str, Callable[[str, str], list[str]]] = {
     "confluent": lambda bootstrap, protocol: [sys.executable, "-c", CONFLUENT, bootstrap, protocol],
     "kohort": lambda bootstrap, protocol: [sys.executable, "-c", KOHORT, bootstrap, protocol],
-    "java": java_command,
+    "java": console_consumer,
     "kafka-python": lambda bootstrap, _: [sys.executable, "-c", KAFKA_PYTHON, bootstrap],
     "aiokafka": lambda bootstrap, _: [sys.executable, "-c", AIOKAFKA, bootstrap],
 }

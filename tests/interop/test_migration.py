@@ -6,7 +6,6 @@ Each member closes cleanly with its offsets committed: nothing may be lost, and 
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import subprocess
 import threading
@@ -22,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import kohort
 from kohort import Broker, TopicPartition
-from support.apache import kafka_libs
+from support.apache import java_command
 from support.group_members import ConfluentMember, KohortMember, Ledger
 from support.python_members import AiokafkaMember, KafkaPythonMember
 from support.restarts import MortalBroker, Worker
@@ -231,15 +230,9 @@ class JavaMember:
     def __init__(self, address: str, name: str, **config: str) -> None:
         self.name = name
         self.lines: list[str] = []
-        command = [
-            "java",
-            "-Xmx128m",
-            "-cp",
-            f"{kafka_libs()}{os.sep}*",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-        ]
-        command += ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", address, "--topic", "t"]
-        command += ["--group", "g", "--formatter-property", "print.partition=true"]
+        command = java_command("org.apache.kafka.tools.consumer.ConsoleConsumer", heap="128m")
+        command += ["--bootstrap-server", address, "--topic", "t", "--group", "g"]
+        command += ["--formatter-property", "print.partition=true"]
         command += ["--formatter-property", "print.offset=true"]
         for key, value in {"auto.offset.reset": "earliest", "auto.commit.interval.ms": "200", **config}.items():
             command += ["--command-property", f"{key}={value}"]

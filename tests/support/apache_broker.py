@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import base64
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from support.apache import kafka_libs
+from support.apache import CACHE, class_archive, in_cache, java_command, kafka_libs
 
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+#: A data directory that no broker has used yet.
+BLANK: Final = CACHE / "blank"
 
 
 def free_port() -> int:
@@ -38,13 +41,14 @@ class ApacheKafka:
     def __init__(
         self, properties: Mapping[str, object] | None = None, *, directory: str | None = None, heap: str = "1g"
     ) -> None:
-        self._libs = kafka_libs()
+        kafka_libs()
         self._heap = heap
         self._is_temporary = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="apache-kafka-"))
         self.port, controller = free_port(), free_port()
         self._quorum = f"1@127.0.0.1:{controller}"
         self._config = self.directory / "server.properties"
+        self._logs = self.directory / "logs"
         settings: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -53,7 +57,7 @@ class ApacheKafka:
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": self.directory / "logs",
+            "log.dirs": self._logs,
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
@@ -63,6 +67,7 @@ class ApacheKafka:
         }
         self.port = int(str(settings["listeners"]).partition(",")[0].rpartition(":")[2])
         self._config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._node_id = settings["node.id"]
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -81,16 +86,46 @@ class ApacheKafka:
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         }
 
-    def format(self) -> None:
-        """Prepare the data directory once."""
-        if not (self.directory / "logs").exists():
-            self.tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config))
-
     def start(self) -> Self:
         """Start it and wait until its port is open."""
-        self.format()
+        if not self._logs.exists():
+            with in_cache():
+                self._prepare()
+        self._run(java_command("kafka.Kafka", str(self._config), heap=self._heap))
+        return self
+
+    def _prepare(self) -> None:
+        """Give it an empty data directory; the first of all brokers leaves what all of them begin with."""
+        if not BLANK.exists():
+            self.tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config))
+            draft = Path(tempfile.mkdtemp(dir=CACHE, prefix="blank-"))
+            shutil.move(self._logs, draft / "logs")
+            draft.rename(BLANK)
+        self._copy_blank()
+        if not (archive := class_archive()).exists():
+            self._write(archive)
+            shutil.rmtree(self._logs)
+            self._copy_blank()
+
+    def _write(self, archive: Path) -> None:
+        """Start and stop once, so that Java keeps the classes that this takes."""
+        draft = archive.with_suffix(".draft")
+        draft.unlink(missing_ok=True)
+        program, *arguments = java_command("kafka.Kafka", str(self._config), heap=self._heap)
+        self._run([program, f"-XX:ArchiveClassesAtExit={draft}", *arguments])
+        self.stop()
+        assert self.process is not None
+        if self.process.returncode == 128 + signal.SIGTERM:
+            draft.rename(archive)
+
+    def _copy_blank(self) -> None:
+        shutil.copytree(BLANK / "logs", self._logs)
+        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        facts = {"version": 1, "cluster.id": _CLUSTER_ID, "node.id": self._node_id, "directory.id": identity}
+        (self._logs / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in facts.items()))
+
+    def _run(self, command: list[str]) -> None:
         with (self.directory / "server.log").open("ab") as log:
-            command = self._java(f"-Xmx{self._heap}", "kafka.Kafka", str(self._config))
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
@@ -99,7 +134,7 @@ class ApacheKafka:
             with socket.socket() as probe:
                 probe.settimeout(1)
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return self
+                    return
             time.sleep(0.05)
         raise RuntimeError(f"Apache Kafka did not start: {(self.directory / 'server.log').read_text()[-2000:]}")
 
@@ -109,7 +144,7 @@ class ApacheKafka:
             return
         self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(10)
@@ -117,10 +152,6 @@ class ApacheKafka:
     def tool(self, main_class: str, *arguments: str, timeout: float = 90) -> str:
         """Run one of Kafka's command line tools; what it prints."""
         return run_kafka_tool(main_class, *arguments, timeout=timeout)
-
-    def _java(self, heap: str, *arguments: str) -> list[str]:
-        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-        return ["java", heap, "-cp", f"{self._libs}{os.sep}*", quiet, *arguments]
 
     def __enter__(self) -> Self:
         return self.start()
@@ -135,8 +166,7 @@ class ApacheKafka:
 
 def run_kafka_tool(main_class: str, *arguments: str, timeout: float = 90) -> str:
     """Run a command line tool of Apache Kafka (against any broker); its output, or an error with all it said."""
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-    command = ["java", "-Xmx256m", "-cp", f"{kafka_libs()}{os.sep}*", quiet, main_class, *arguments]
+    command = java_command(main_class, *arguments)
     run = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     if run.returncode != 0:
         raise RuntimeError(f"{main_class} failed ({run.returncode}): {run.stdout[-1500:]} {run.stderr[-1500:]}")

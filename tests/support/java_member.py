@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import shutil
 import subprocess
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pytest
-
-from support.apache import kafka_libs
+from support.apache import java_program
 from support.waiting import PATIENCE_SECONDS
 
 PROGRAM = Path(__file__).with_name("KafkaMember.java")
@@ -26,22 +22,9 @@ class JavaMember:
         self, address: str, *, topic: str = "t", group_id: str = "g", instance_id: str | None = None, **config: str
     ) -> None:
         """`config`: of the consumer, with underscores for the dots."""
-        libs = kafka_libs()
-        if shutil.which("javac") is None:
-            pytest.skip("a member in Java needs a JDK (javac), which is not installed")
-        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-        command = ["java", "-Xmx128m", quiet, "-cp", f"{libs}{os.sep}*", str(PROGRAM), address, group_id]
-        self._process = subprocess.Popen(
-            [
-                *command,
-                instance_id or "-",
-                topic,
-                *(f"{key.replace('_', '.')}={value}" for key, value in config.items()),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        settings = [f"{key.replace('_', '.')}={value}" for key, value in config.items()]
+        command = java_program(PROGRAM, address, group_id, instance_id or "-", topic, *settings, heap="128m")
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -7,7 +7,6 @@ same classes gave; run this file to record them anew.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from array import array
@@ -17,11 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-import pytest
-
 from kohort.assign.interface import Assignable
 from kohort.assign.registry import built_in
-from support.apache import kafka_libs
+from support.apache import java_program
 from support.assignables import group_of, owned
 
 PROGRAM = Path(__file__).with_name("KafkaAssignors.java")
@@ -87,12 +84,8 @@ class KafkaAssignors:
 @contextmanager
 def kafka_assignors() -> Iterator[KafkaAssignors]:
     """Start Java with Kafka's jars; skips the calling test where they or a JDK are missing."""
-    libs = kafka_libs()
-    if shutil.which("javac") is None:
-        pytest.skip("Apache Kafka's classes need a JDK (javac), which is not installed")
-    command = ["java", "-cp", f"{libs}/*", str(PROGRAM)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        java_program(PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         yield KafkaAssignors(process)
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from kohort.wire.schema import Array, Kind, Message, schema_of
-from support.apache import kafka_libs
+from support.apache import java_program
 from support.wire_messages import kafka_fields_of
 
 PROGRAM = Path(__file__).with_name("KafkaMessages.java")
@@ -55,11 +52,7 @@ class KafkaMessages:
 @contextmanager
 def kafka_messages() -> Iterator[KafkaMessages]:
     """Start Java with Kafka's jars; skips the calling test where they or a JDK are missing."""
-    libs = kafka_libs()
-    if shutil.which("javac") is None:
-        pytest.skip("Apache Kafka's classes need a JDK (javac), which is not installed")
-    command = ["java", "-cp", f"{libs}/*", str(PROGRAM)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(java_program(PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield KafkaMessages(process)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
 from kohort import Admin, Broker, Consumer, Producer
+from kohort.client.admin.results import PartitionDescription
 from kohort.errors import KohortError
 from kohort.testing.cluster import Cluster
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -186,9 +187,12 @@ class ApacheBroker(Place):
 
 
 class ApacheBrokers(Place):
-    """Three brokers of Apache Kafka 4.3 with three replicas of everything; the first is their controller and stays."""
+    """Three brokers of Apache Kafka 4.3 with three replicas of everything; the first is their controller.
 
-    events = ("leader", "coordinator", "kill", "stall")
+    Only a rolling restart stops that one: nobody can tell meanwhile who leads.
+    """
+
+    events = ("leader", "coordinator", "restart", "kill", "stall", "grown", "deleted", "pattern")
     daily = ("leader", "coordinator")
 
     def __init__(self) -> None:
@@ -204,30 +208,47 @@ class ApacheBrokers(Place):
                 return name
 
     def happen(self, event: str, topic: str, group: str) -> None:
-        leaders = {partition: leader for partition, leader in self._leaders(topic).items() if leader != 1}
-        number = next(iter(leaders.values())) if event == "leader" else self._coordinator(group)
-        broker = self._cluster.brokers[number - 1]
-        if event == "stall":
-            assert broker.process is not None
-            stall(broker.process.pid, broker.bootstrap_servers)
-            return
-        broker.stop(kill=event == "kill")
-        if event == "leader":
-            wait_until(lambda: number not in self._leaders(topic).values(), "others lead")
-        elif event == "coordinator":
-            wait_until(lambda: self._coordinator(group) not in (number, -1), "another one coordinates")
-        broker.start()
+        match event:
+            case "leader":
+                number = next(row.leader for row in self._partitions(topic) if row.leader != 1)
+                self._broker(number).stop()
+                wait_until(lambda: number not in [row.leader for row in self._partitions(topic)], "others lead")
+                self._broker(number).start()
+            case "coordinator":
+                number = self._coordinator(group)
+                self._broker(number).stop()
+                wait_until(lambda: self._coordinator(group) not in (number, -1), "another one coordinates")
+                self._broker(number).start()
+            case "restart":
+                for broker in self._cluster.brokers:
+                    broker.stop()
+                    broker.start()
+                    wait_until(lambda: self._is_in_step(topic), "every replica is in step")
+            case "kill":
+                broker = self._broker(self._coordinator(group))
+                broker.stop(kill=True)
+                broker.start()
+            case "stall":
+                broker = self._broker(self._coordinator(group))
+                assert broker.process is not None
+                stall(broker.process.pid, broker.bootstrap_servers)
 
-    def _leaders(self, topic: str) -> dict[int, int]:
-        with Admin(bootstrap_servers=self._cluster.brokers[0].bootstrap_servers) as admin:
-            return {row.partition: row.leader for row in admin.describe_topics([topic])[0].partitions}
+    def _broker(self, number: int) -> ApacheKafka:
+        return self._cluster.brokers[number - 1]
+
+    def _partitions(self, topic: str) -> Sequence[PartitionDescription]:
+        with Admin(bootstrap_servers=self._broker(1).bootstrap_servers) as admin:
+            return admin.describe_topics([topic])[0].partitions
+
+    def _is_in_step(self, topic: str) -> bool:
+        return all(len(row.in_sync) == 3 for row in self._partitions(topic))
 
     def _coordinator(self, group: str) -> int:
         found = -1
 
         def is_found() -> bool:
             nonlocal found
-            with RawClient(self._cluster.brokers[0].port) as client:
+            with RawClient(self._broker(1).port) as client:
                 request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
                 (answer,) = client.ask(ApiKey.FIND_COORDINATOR, 4, request).coordinators
             found = answer.node_id

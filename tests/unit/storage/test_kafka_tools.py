@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store
-from support.apache import kafka_libs
+from support.apache_broker import run_kafka_tool
 from support.storage_logs import TOPIC_ID, batch, sequenced
 
 
 @pytest.mark.apache
 def test_dump_log_segments_reads_our_files(tmp_path: Path) -> None:
     """DumpLogSegments checks the CRC of each batch and prints every record."""
-    libs = kafka_libs()
     store = Store.open(f"{tmp_path}/data")
     configs = {"segment.bytes": "500", "message.timestamp.type": "LogAppendTime"}
     first = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]
@@ -32,16 +30,9 @@ def test_dump_log_segments_reads_our_files(tmp_path: Path) -> None:
     paths = [segment.path for segment in (*first.segments, *second.segments)]
     assert len(paths) > 2
 
-    command = ["java", "-cp", f"{libs}/*", "org.apache.kafka.tools.DumpLogSegments"]
-    run = subprocess.run(
-        [*command, "--print-data-log", "--deep-iteration", "--files", ",".join(paths)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    text = run_kafka_tool(
+        "org.apache.kafka.tools.DumpLogSegments", "--print-data-log", "--deep-iteration", "--files", ",".join(paths)
     )
-    text = run.stdout
-    assert run.returncode == 0, run.stderr
     assert "invalid" not in text.lower().replace("isvalid", ""), text
     batches = [line for line in text.splitlines() if line.startswith("baseOffset:")]
     assert len(batches) == 14
