@@ -19,7 +19,7 @@ soak: setup  ## 10,000 seeds of the simulation
 	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
 
 matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to every kind of member; half an hour
-	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile tests/interop/test_client_matrix.py
+	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile -k "go_on or share" tests/interop/test_client_*.py
 
 same-as-spark: setup  ## every option of the Spark source beside Spark's own; two minutes, needs Maven
 	SAME_AS_SPARK=whole $(PY) -m pytest tests/spark/test_same_as_spark.py

@@ -18,15 +18,17 @@ from support.apache_broker import ApacheKafka
 from support.client_scenarios import BROKER_CONFIG, group_options, new_topic, poll_until, send_values
 from support.client_suite import ClientSuite
 from support.lossy_proxy import LossyProxy
+from support.matrix import ApacheBroker, Case, Place, cases, members_go_on, opened
+from support.mixed_scenarios import java_member_shares, neighbours, python_member_shares
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[ApacheKafka]:
+def place() -> Iterator[Place]:
     """One broker for nearly the whole file; each scenario has topics and groups of its own."""
-    with ApacheKafka(BROKER_CONFIG) as broker:
-        yield broker
+    with opened(ApacheBroker) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +54,15 @@ def old_kafka(proxy: LossyProxy) -> Iterator[ApacheKafka]:
 
 
 @pytest.fixture
-def address(kafka: ApacheKafka) -> str:
+def address(place: Place) -> str:
     """HOST:PORT of that broker."""
-    return kafka.bootstrap_servers
+    return place.bootstrap_servers
 
 
 @pytest.fixture
-def restart(kafka: ApacheKafka) -> Callable[[], None]:
+def restart(place: Place) -> Callable[[], None]:
     """Stops that broker and starts it on its data."""
-
-    def stop_and_start() -> None:
-        kafka.stop()
-        kafka.start()
-
-    return stop_and_start
+    return lambda: place.happen("restart", "", "")
 
 
 @pytest.fixture
@@ -82,6 +79,25 @@ class TestClientsOnApacheKafka(ClientSuite):
 def test_members_of_both_protocols_share_a_group(address: str, ours: str, theirs: str) -> None:
     """KIP-848's migration: the coordinator translates between a classic and a consumer member."""
     client_scenarios.mixed_members_share(address, ours, theirs)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("case", cases(ApacheBroker), ids=str)
+def test_members_go_on_at_apache_kafka(place: Place, case: Case) -> None:
+    """The matrix of what may happen to a broker and its topics: see `test_client_matrix`."""
+    members_go_on(place, case)
+
+
+@pytest.mark.parametrize("client", neighbours("python", "Apache"))
+def test_python_clients_share_a_group_with_ours_at_apache_kafka(address: str, client: str) -> None:
+    """kafka-python, aiokafka."""
+    python_member_shares(address, client)
+
+
+@pytest.mark.parametrize("assignor", neighbours("java", "Apache"))
+def test_java_shares_a_group_with_ours_at_apache_kafka(address: str, assignor: str) -> None:
+    """Kafka's own consumer."""
+    java_member_shares(address, assignor)
 
 
 def test_history_of_a_group_is_kept_by_kohorts_broker_only(address: str) -> None:

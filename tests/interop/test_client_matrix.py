@@ -1,6 +1,7 @@
-"""Protocols, assignors, static and dynamic members, and what may happen to a cluster, ours or Apache Kafka's.
+"""Protocols, assignors, static and dynamic members, and what may happen to a cluster of ours; our neighbours in groups.
 
-Each run has every event at every place, in changing ways; `make matrix` has all of them.
+Each run has some fields of the matrix, in which every two things meet; `make matrix` has all of them. What happens to
+Apache Kafka is in `test_client_apache` and `test_client_apache_cluster`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.matrix import ApacheBroker, ApacheBrokers, Case, OurBroker, OurCluster, Place, members_go_on, opened
-from support.mixed_scenarios import PYTHON_MEMBERS, java_member_shares, python_member_shares
+from support.matrix import Case, OurBroker, OurCluster, Place, cases, members_go_on, opened
+from support.mixed_scenarios import java_member_shares, neighbours, python_member_shares
 
-#: librdkafka's members: see the scenarios that each broker has to pass.
-JAVA_MODES = [("consumer", "uniform"), ("classic", "range"), ("classic", "cooperative-sticky")]
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 
@@ -29,65 +28,26 @@ def our_cluster() -> Iterator[Place]:
         yield place
 
 
-@pytest.fixture(scope="module")
-def apache_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with opened(lambda: ApacheBroker(tmp_path_factory.mktemp("matrix"))) as place:
-        yield place
-
-
-@pytest.fixture(scope="module")
-def apache_brokers() -> Iterator[Place]:
-    with opened(ApacheBrokers) as place:
-        yield place
-
-
-@pytest.mark.parametrize("case", OurBroker.cases(), ids=str)
+@pytest.mark.parametrize("case", cases(OurBroker), ids=str)
 def test_members_go_on_at_our_broker(our_broker: Place, case: Case) -> None:
     """One broker, in a process, on disk."""
     members_go_on(our_broker, case)
 
 
-@pytest.mark.parametrize("case", OurCluster.cases(), ids=str)
+@pytest.mark.parametrize("case", cases(OurCluster), ids=str)
 def test_members_go_on_at_our_cluster(our_cluster: Place, case: Case) -> None:
     """Three brokers: leaders and coordinators move."""
     members_go_on(our_cluster, case)
 
 
-@pytest.mark.apache
-@pytest.mark.parametrize("case", ApacheBroker.cases(), ids=str)
-def test_members_go_on_at_apache_kafka(apache_broker: Place, case: Case) -> None:
-    """One broker of Apache Kafka."""
-    members_go_on(apache_broker, case)
-
-
-@pytest.mark.apache
-@pytest.mark.parametrize("case", ApacheBrokers.cases(), ids=str)
-def test_members_go_on_at_several_brokers_of_apache_kafka(apache_brokers: Place, case: Case) -> None:
-    """Three brokers of Apache Kafka: leaders and coordinators move."""
-    members_go_on(apache_brokers, case)
-
-
-@pytest.mark.parametrize("client", sorted(PYTHON_MEMBERS))
+@pytest.mark.parametrize("client", neighbours("python", "ours"))
 def test_python_clients_share_a_group_with_ours(our_broker: Place, client: str) -> None:
     """kafka-python, aiokafka."""
     python_member_shares(our_broker.bootstrap_servers, client)
 
 
 @pytest.mark.apache
-@pytest.mark.parametrize("client", sorted(PYTHON_MEMBERS))
-def test_python_clients_share_a_group_with_ours_at_apache_kafka(apache_broker: Place, client: str) -> None:
-    """kafka-python, aiokafka."""
-    python_member_shares(apache_broker.bootstrap_servers, client)
-
-
-@pytest.mark.parametrize(("protocol", "assignor"), JAVA_MODES)
-def test_java_shares_a_group_with_ours(our_broker: Place, protocol: str, assignor: str) -> None:
+@pytest.mark.parametrize("assignor", neighbours("java", "ours"))
+def test_java_shares_a_group_with_ours(our_broker: Place, assignor: str) -> None:
     """Kafka's own consumer."""
-    java_member_shares(our_broker.bootstrap_servers, protocol, assignor)
-
-
-@pytest.mark.apache
-@pytest.mark.parametrize(("protocol", "assignor"), JAVA_MODES)
-def test_java_shares_a_group_with_ours_at_apache_kafka(apache_broker: Place, protocol: str, assignor: str) -> None:
-    """Kafka's own consumer."""
-    java_member_shares(apache_broker.bootstrap_servers, protocol, assignor)
+    java_member_shares(our_broker.bootstrap_servers, assignor)

@@ -87,7 +87,9 @@ class ApacheKafka:
         }
 
     def start(self) -> Self:
-        """Start it and wait until its port is open."""
+        """Start it, unless it runs, and wait until its port is open."""
+        if self.process is not None and self.process.poll() is None:
+            return self
         if not self._logs.exists():
             with in_cache():
                 self._prepare()

@@ -1,8 +1,11 @@
-"""A member of ours and one of another client share a group, in each way of being a member that both know."""
+"""A member of ours and one of another client share a group, in each way of being a member that both know.
+
+librdkafka's members: see the scenarios that each broker has to pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -12,6 +15,7 @@ from kohort import Consumer, Producer
 from support.client_scenarios import Load, fresh, group_options, new_topic, wait_until
 from support.group_members import KohortMember, Ledger, ThreadMember
 from support.java_member import JavaMember
+from support.matrix import is_whole
 from support.python_members import AiokafkaMember, KafkaPythonMember
 
 PARTITIONS = 6
@@ -35,6 +39,27 @@ PYTHON_MEMBERS: Final[dict[str, Callable[[Ledger, str, str, str, str], ThreadMem
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
 }
+
+
+#: Assignors of a group that Java's consumer and ours share -> their class there; the coordinator's has none.
+JAVA_ASSIGNORS: Final = {
+    "uniform": None,
+    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+}
+#: Who shares a group with ours, in each run of the tests half of it at each kind of broker; with MATRIX=whole all.
+NEIGHBOURS: Final = {
+    ("python", "ours"): ("kafka-python",),
+    ("python", "Apache"): ("aiokafka",),
+    ("java", "ours"): ("uniform", "cooperative-sticky"),
+    ("java", "Apache"): ("range",),
+}
+
+
+def neighbours(language: str, kind: str) -> Sequence[str]:
+    """Clients in Python, or assignors of a group with Java's, at our brokers ("ours") or at "Apache"."""
+    every = {"python": PYTHON_MEMBERS, "java": JAVA_ASSIGNORS}
+    return list(every[language]) if is_whole() else NEIGHBOURS[language, kind]
 
 
 def python_member_shares(bootstrap: str, client: str) -> None:
@@ -68,16 +93,16 @@ def python_member_shares(bootstrap: str, client: str) -> None:
             assert reader.committed(load.ends) == load.ends
 
 
-def java_member_shares(bootstrap: str, protocol: str, assignor: str) -> None:
+def java_member_shares(bootstrap: str, assignor: str) -> None:
     """Kafka's own consumer: what it holds and what ours holds is the topic, whoever comes and goes."""
     group, ledger = fresh("mixed"), Ledger()
-    options = group_options(bootstrap, group, protocol)
-    theirs = {"group_protocol": protocol}
-    if protocol == "classic":
+    name = JAVA_ASSIGNORS[assignor]
+    protocol = "consumer" if name is None else "classic"
+    options, theirs = group_options(bootstrap, group, protocol), {"group_protocol": protocol}
+    if name is not None:
         options |= {"partition_assignment_strategy": assignor}
-        name = {"range": "RangeAssignor", "cooperative-sticky": "CooperativeStickyAssignor"}[assignor]
         theirs |= {
-            "partition_assignment_strategy": f"org.apache.kafka.clients.consumer.{name}",
+            "partition_assignment_strategy": name,
             "session_timeout_ms": "6000",
             "heartbeat_interval_ms": "200",
         }

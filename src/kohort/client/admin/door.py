@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from kohort.client.actions import Endpoint
 from kohort.client.admin.core import topics as topic_shapes
-from kohort.client.admin.core.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine, Coordinator, RequestAsked
+from kohort.client.admin.core.admin_machine import (
+    AdminCloseAsked,
+    AdminEvent,
+    AdminMachine,
+    Coordinator,
+    MovedError,
+    RequestAsked,
+)
 from kohort.client.io.thread import IoThread
 from kohort.client.options import ADMIN_OPTIONS, client_settings
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
@@ -25,6 +32,10 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import AdminOptions
 
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+#: Between two looks at who leads, seconds.
+_LOOK_AGAIN_S = 0.1
 
 
 class AdminDoor:
@@ -110,6 +121,12 @@ class AdminDoor:
     def _offsets(
         self, partitions: Collection[TopicPartition], timestamp: int, metadata: MetadataResponse
     ) -> dict[TopicPartition, int]:
+        """Of those partitions that have a leader; `metadata` says who leads, until that turns out to be old."""
+        return self._of_brokers(lambda now: self._offsets_by(now, partitions, timestamp), metadata)
+
+    def _offsets_by(
+        self, metadata: MetadataResponse, partitions: Collection[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for leader, request in topic_shapes.offsets_requests(partitions, timestamp, metadata).items():
             response = self._ask(
@@ -124,6 +141,18 @@ class AdminDoor:
                     if row.error_code == 0:
                         found[TopicPartition(topic.name, row.partition_index)] = row.offset
         return found
+
+    def _of_brokers(self, look: Callable[[MetadataResponse], T], metadata: MetadataResponse) -> T:
+        """What brokers of certain addresses say; with fresh metadata of the same topics while one of them has moved."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return look(metadata)
+            except MovedError as moved:
+                if time.monotonic() > deadline:
+                    raise moved.why from None
+            time.sleep(_LOOK_AGAIN_S)
+            metadata = self._metadata([topic.name for topic in metadata.topics if topic.name is not None])
 
 
 def check(code: int, message: str | None, during: str, *, topic: str | None = None) -> None:

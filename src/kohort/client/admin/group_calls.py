@@ -24,6 +24,7 @@ from kohort.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroups
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistoryResponse
 from kohort.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kohort.wire.messages.metadata import MetadataResponse
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
 
@@ -35,8 +36,12 @@ class GroupCalls(AdminDoor):
     ) -> list[GroupListing]:
         """Every group, by name; `states` and `types` ("classic", "consumer") narrow that down."""
         request = ListGroupsRequest(states_filter=list(states or ()), types_filter=list(types or ()))
+        found = self._of_brokers(lambda metadata: self._groups_of_all(metadata, request), self._metadata(()))
+        return [found[name] for name in sorted(found)]
+
+    def _groups_of_all(self, metadata: MetadataResponse, request: ListGroupsRequest) -> dict[str, GroupListing]:
         found: dict[str, GroupListing] = {}
-        for broker in self._metadata(()).brokers:
+        for broker in metadata.brokers:
             response = self._ask(
                 request,
                 ListGroupsResponse,
@@ -47,7 +52,7 @@ class GroupCalls(AdminDoor):
             check(response.error_code, None, "listing groups")
             for group in response.groups:
                 found[group.group_id] = shapes.listing(group)
-        return [found[name] for name in sorted(found)]
+        return found
 
     def summarize_groups(self) -> list[GroupSummary]:
         """Every group with members and lag, by name; two requests a group, and one for the ends of all partitions.

@@ -34,11 +34,20 @@ class Coordinator:
     group_id: str
 
 
+class MovedError(KohortError):
+    """The broker of an address is not the one to ask any more; `why` is what it or its absence said."""
+
+    def __init__(self, why: KohortError) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAsked:
     """One request; the ticket ends in its response.
 
-    `target`: an address, the coordinator of a group, or `None` for any broker. `codes` finds the error codes in a
+    `target`: an address (the ticket ends in a `MovedError` when whoever is there does not lead, or nobody is there and
+    no broker names it), the coordinator of a group, or `None` for any broker. `codes` finds the error codes in a
     response: as long as one of them may pass, the request is sent again.
     """
 
@@ -128,6 +137,10 @@ class AdminMachine:
         self._cluster.on_tick(now_ms)
 
     def _send(self, call: _Call, now_ms: int) -> None:
+        is_named = call.asked.target in self._cluster.brokers.values()
+        if isinstance(call.asked.target, Endpoint) and call.last_error is not None and not is_named:
+            self._fail(call, MovedError(call.last_error))
+            return
         endpoint = self._resolve(call.asked.target, now_ms)
         if endpoint is None:
             # The end of the look-up is an event, and that comes by here again.
@@ -172,9 +185,13 @@ class AdminMachine:
             self._calls.remove(call)
             self._requests.complete(call.asked.ticket, answer.message)
             return
+        error = BrokerError(passing, during=call.asked.during)
+        if passing.invalidates_metadata and isinstance(call.asked.target, Endpoint):
+            self._fail(call, MovedError(error))
+            return
         if passing in MOVED:
             self._lose_coordinator(call, endpoint, now_ms)
-        self._again(call, BrokerError(passing, during=call.asked.during), now_ms)
+        self._again(call, error, now_ms)
 
     def _on_failure(self, call: _Call, endpoint: Endpoint, answer: RequestFailed, now_ms: int) -> None:
         during = call.asked.during
