@@ -7,6 +7,7 @@ KERNELS = [
     "kohort.records.kernels",
     "kohort.records.build_kernels",
     "kohort.records.row_kernels",
+    "kohort.records.span_kernels",
     "kohort.assign.kernels",
     "kohort.assign.balance_kernels",
     "kohort.assign.chain_kernels",

@@ -1,7 +1,7 @@
 # C types for build_kernels.py, and the parts that Python has no words for; plain Python has them in build_parts.py.
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.string cimport memcpy
 
@@ -130,14 +130,6 @@ cpdef tuple measure_rows(
 cpdef tuple write_rows(
     list keys, list values, list times, list tails, bytes tail, list rows, Py_ssize_t position, Py_ssize_t stop,
     long long base_time, bytearray out, Py_ssize_t at)
-
-cdef inline bytes cut_bytes(const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t length):
-    return PyBytes_FromStringAndSize(<const char *>&data[0] + start if length > 0 else NULL, length)
-
-@cython.locals(with_gaps=cython.bint, rows=list)
-cpdef list slice_column(
-    const unsigned char[::1] data, const long long[::1] offsets, const unsigned char[::1] validity, Py_ssize_t row,
-    Py_ssize_t stop)
 
 @cython.locals(place=Py_ssize_t)
 cpdef Py_ssize_t first_unfit(list payloads, Py_ssize_t limit_bytes)

@@ -207,28 +207,6 @@ def write_rows(
     return at, latest
 
 
-def slice_column(
-    data: memoryview, offsets: memoryview, validity: memoryview, row: int, stop: int
-) -> list[bytes | None]:
-    """Rows of an Arrow column of large binary.
-
-    Args:
-        data: bytes of all rows behind each other.
-        offsets: int64[rows + 1], where each row begins in `data`.
-        validity: a bit a row, 0 where it is missing; empty if none is.
-        row: the first.
-    """
-    with_gaps = len(validity) > 0
-    rows: list[bytes | None] = []
-    while row < stop:
-        if with_gaps and not validity[row >> 3] >> (row & 7) & 1:
-            rows.append(None)
-        else:
-            rows.append(cut_bytes(data, offsets[row], offsets[row + 1] - offsets[row]))
-        row += 1
-    return rows
-
-
 def first_unfit(payloads: list[Any], limit_bytes: int) -> int:
     """Place of the first that is neither `None` nor `bytes` of at most that length; -1 if there is none."""
     for place in range(len(payloads)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ("cut_bytes", "murmur", "new_hidden", "put_record", "show")
+__all__ = ("murmur", "new_hidden", "put_record", "show")
 
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
@@ -70,11 +70,6 @@ def murmur(data: bytes) -> int:
         value = (value ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
     value = (value ^ (value >> 13)) * _M & _MASK
     return value ^ (value >> 15)
-
-
-def cut_bytes(data: memoryview, start: int, length: int) -> bytes:
-    """Some bytes of many."""
-    return bytes(data[start : start + length])
 
 
 def new_hidden(kind: type) -> Any:

@@ -186,9 +186,11 @@ class Producer(ProducerSide):
         self._check_open()
         return await self._send_pieces(topic, pieces)
 
-    async def send_arrow(self, data: object, topic: str | None = None) -> TablesFuture:
+    async def send_arrow(
+        self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
+    ) -> TablesFuture:
         """Queue the rows of a table; await what it returns for where they are. See `kohort.Producer.send_arrow`."""
-        tables = self._intake.arrow_rows(data, topic, piece_bytes=self._piece_bytes)
+        tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
         self._check_open()
         return TablesFuture([await self._send_pieces(pieces[0].name, pieces) for pieces in tables if pieces])
 

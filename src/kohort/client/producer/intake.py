@@ -11,7 +11,7 @@ from time import time_ns
 from typing import Any
 
 from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
-from kohort.client.producer.many import Bulk, ListColumns, ManyFuture
+from kohort.client.producer.many import Bulk, Columns, ListColumns, ManyFuture
 from kohort.client.producer.record_arguments import (
     check_partition,
     check_timestamp,
@@ -92,29 +92,49 @@ class Intake:
         )
         return self._pieces(topic, number, whole, piece_bytes)
 
-    def arrow_rows(self, data: object, topic: str | None, *, piece_bytes: int) -> list[list[Bulk]]:
+    def arrow_rows(
+        self,
+        data: object,
+        topic: str | None,
+        *,
+        headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None,
+        piece_bytes: int,
+    ) -> list[list[Bulk]]:
         """Pieces of the rows of a table, topic by topic; arguments and errors as of `Producer.send_arrow`."""
         if topic is not None:
             check_topic(topic)
         try:
+            from kohort.client.producer.span_columns import SpanColumns
             from kohort.columnar.payloads import payloads_of
+            from kohort.records.span_kernels import first_longer
         except ImportError:
             raise MissingDependencyError("pyarrow", "arrow") from None
         found = []
+        limit_bytes = self._limit_bytes - RECORD_OVERHEAD_BYTES
         now_ms = time_ns() // 1_000_000
-        for rows in payloads_of(data, topic):
+        pairs = to_headers(headers) if headers else ()
+        tail = encode_headers(pairs)
+        for rows in payloads_of(data, topic, time_ms=now_ms, headers=pairs):
             check_topic(rows.topic)
             for what, column in (("value", rows.values), ("key", rows.keys)):
-                self._check_sizes(column or [], what, rows.topic)
-            times = None if rows.times is None else [now_ms if time is None else time for time in rows.times]
-            whole = ListColumns(
-                rows.keys, rows.values, times=times, time_ms=now_ms, tails=rows.tails, partitions=rows.partitions
+                row = -1 if column is None else first_longer(column, rows.row_count, limit_bytes)
+                if column is not None and row >= 0:
+                    raise self._too_large(what, row, column.length(row), rows.topic)
+            whole = SpanColumns(
+                rows.row_count,
+                rows.keys,
+                rows.values,
+                times=rows.times,
+                time_ms=now_ms,
+                tails=rows.tails,
+                tail=tail,
+                partitions=rows.partitions,
             )
             found.append(self._pieces(rows.topic, None, whole, piece_bytes))
         return found
 
     @staticmethod
-    def _pieces(topic: str, partition: int | None, whole: ListColumns, piece_bytes: int) -> list[Bulk]:
+    def _pieces(topic: str, partition: int | None, whole: Columns, piece_bytes: int) -> list[Bulk]:
         future = ManyFuture(topic, whole.count)
         pieces = []
         start = 0
@@ -138,9 +158,11 @@ class Intake:
     def _check_sizes(self, column: list[bytes | None], what: str, topic: str) -> None:
         unfit = first_unfit(column, self._limit_bytes - RECORD_OVERHEAD_BYTES)
         if unfit >= 0:
-            size = len(column[unfit] or b"")
-            text = f"{what}[{unfit}] of {size} bytes is above max.request.size ({self._max_request_bytes})"
-            raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
+            raise self._too_large(what, unfit, len(column[unfit] or b""), topic)
+
+    def _too_large(self, what: str, row: int, size: int, topic: str) -> BrokerError:
+        text = f"{what}[{row}] of {size} bytes is above max.request.size ({self._max_request_bytes})"
+        return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
 
     def record(
         self,

@@ -7,10 +7,10 @@ Source: C9; Kafka's record batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from threading import Lock
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, Self, cast
 
 from kohort.client.own_threads import check_may_wait
 from kohort.client.producer.record_future import BatchEnd, awaited
@@ -33,15 +33,23 @@ class Columns(Protocol):
     #: What every row takes beside key, value and headers of its own.
     overhead_bytes: int
 
-    def spread(self, count: int, turn: int) -> list[list[int]]:
+    def part(self, start: int, stop: int) -> Self:
+        """Some rows of these."""
+        ...
+
+    def spread(self, count: int, turn: int) -> Sequence[Sequence[int]]:
         """Rows of each partition; empty if one names a partition that is not there."""
         ...
 
-    def measure(self, rows: list[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
+    def chosen(self, rows: list[int]) -> Sequence[int]:
+        """These as `measure` and `writer` take them."""
+        ...
+
+    def measure(self, rows: Sequence[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
         """How many of these fit; where that ends, and bytes."""
         ...
 
-    def writer(self, rows: list[int] | None, position: int, stop: int) -> Writer:
+    def writer(self, rows: Sequence[int] | None, position: int, stop: int) -> Writer:
         """Writes these as a batch."""
         ...
 
@@ -107,16 +115,28 @@ class ListColumns:
         """See `Columns`."""
         return spread_rows(self._keys, self._partitions, self.count, count, turn)
 
-    def measure(self, rows: list[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
+    def chosen(self, rows: list[int]) -> list[int]:
+        """See `Columns`."""
+        return rows
+
+    def measure(self, rows: Sequence[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
         """See `Columns`."""
         return measure_rows(
-            self._keys, self._values, self._tails, rows, position, stop, self.overhead_bytes, limit_bytes
+            self._keys,
+            self._values,
+            self._tails,
+            cast("list[int] | None", rows),
+            position,
+            stop,
+            self.overhead_bytes,
+            limit_bytes,
         )
 
-    def writer(self, rows: list[int] | None, position: int, stop: int) -> Writer:
+    def writer(self, rows: Sequence[int] | None, position: int, stop: int) -> Writer:
         """See `Columns`."""
+        listed = cast("list[int] | None", rows)
         return lambda out, at, base_time: write_rows(
-            self._keys, self._values, self._times, self._tails, self._tail, rows, position, stop, base_time, out, at
+            self._keys, self._values, self._times, self._tails, self._tail, listed, position, stop, base_time, out, at
         )
 
     def time_of(self, row: int) -> int:
@@ -308,7 +328,7 @@ class Slice:
     is_noticed: Final = True
     on_delivery: Final = None
 
-    def __init__(self, bulk: Bulk, end: BatchEnd, rows: list[int] | None, start: int, stop: int) -> None:
+    def __init__(self, bulk: Bulk, end: BatchEnd, rows: Sequence[int] | None, start: int, stop: int) -> None:
         self._bulk = bulk
         self._rows = rows
         self._start = start

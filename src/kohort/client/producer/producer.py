@@ -162,7 +162,9 @@ class Producer(ProducerSide):
             raise self._refusal()
         return self._send_pieces(topic, pieces)
 
-    def send_arrow(self, data: object, topic: str | None = None) -> Future[tuple[SentMany, ...]]:
+    def send_arrow(
+        self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
+    ) -> Future[tuple[SentMany, ...]]:
         """Queue the rows of a table at once; the future ends when the broker has all of them, or with what it has not.
 
         Args:
@@ -172,6 +174,7 @@ class Producer(ProducerSide):
                 and value). A row without a partition goes where its key says, one without a timestamp has that of now.
                 Serializers are not called.
             topic: where there is no such column.
+            headers: the same for all, behind those of the row.
 
         Returns:
             For each topic, in the order in which they come up, where its rows are stored; it raises `PartlySentError`
@@ -183,7 +186,7 @@ class Producer(ProducerSide):
             ConfigError: a column is missing or unknown, or a value is one that cannot be.
             Errors: all others are those of `send_many`.
         """
-        tables = self._intake.arrow_rows(data, topic, piece_bytes=self._piece_bytes)
+        tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
         if self._room.is_shut:
             raise self._refusal()
         return TablesFuture([self._send_pieces(pieces[0].name, pieces) for pieces in tables if pieces])

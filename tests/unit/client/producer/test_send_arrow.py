@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +11,7 @@ import pytest
 
 import kohort
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
-from kohort.columnar import payloads
 from kohort.errors import BrokerError, ConfigError, PartlySentError, StateError
-from kohort.records import build_kernels
-from kohort.records.kernel_form import plain_form
 
 WAIT_S = 20.0
 
@@ -108,6 +104,18 @@ def test_many_rows_of_one_topic(address: str) -> None:
         (pa.table({"value": ["v"], "timestamp": [1.5]}), "a", TypeError, "column timestamp is double"),
         (pa.table({"value": ["v"], "timestamp": [-5]}), "a", ConfigError, "column timestamp has values from -5"),
         (pa.table({"value": ["v"], "headers": ["h"]}), "a", TypeError, "column headers is string"),
+        (
+            pa.table({"value": ["v"], "headers": [[{"key": None, "value": b"x"}]]}),
+            "a",
+            TypeError,
+            "column headers is .*: text that is never missing is expected as key",
+        ),
+        (
+            pa.table({"value": ["v"], "headers": [[{"key": "h", "value": 1.5}]]}),
+            "a",
+            TypeError,
+            "column headers is double: binary or string is expected",
+        ),
         (pa.table({"value": [bytes(2_000_000)]}), "a", BrokerError, r"value\[0\] of 2000000 bytes is above"),
     ],
 )
@@ -120,6 +128,45 @@ def test_wrong_table_is_refused_at_the_call(
             producer.send_arrow(data, topic)
         (stored,) = producer.send_arrow(pa.table({"value": ["good"]}), "a").result(WAIT_S)
         assert stored.record_count == 1
+
+
+def test_headers_of_all_stand_behind_those_of_the_row(address: str) -> None:
+    """With a column for them and without; a map is as good as a list of structs."""
+    maps = pa.map_(pa.string(), pa.binary())
+    column = pa.array([[("h", b"1"), ("i", None)], None], maps)
+    with Producer(bootstrap_servers=address) as producer:
+        table = pa.table({"value": ["x", "y"], "partition": [0, 0], "headers": column})
+        (with_own,) = producer.send_arrow(table, "a", headers={"run": "7", "none": None}).result(WAIT_S)
+        (without,) = producer.send_arrow(table.drop_columns(["headers"]), "a", headers=[("run", b"8")]).result(WAIT_S)
+        (bare,) = producer.send_arrow(table, "a").result(WAIT_S)
+    more = (("run", b"7"), ("none", None))
+    assert [row.headers for row in read(address, "a", with_own)[0]] == [(("h", b"1"), ("i", None), *more), more]
+    assert [row.headers for row in read(address, "a", without)[0]] == [(("run", b"8"),)] * 2
+    assert [row.headers for row in read(address, "a", bare)[0]] == [(("h", b"1"), ("i", None)), ()]
+
+
+def test_rows_of_many_topics_keep_their_order(address: str) -> None:
+    """Topics come in the order in which they come up."""
+    names = ["b" if number % 3 else "a" for number in range(1, 3_000)]
+    table = pa.table({"topic": names, "value": list(map(str, range(1, 3_000))), "partition": [0] * 2_999})
+    with Producer(bootstrap_servers=address) as producer:
+        sent = producer.send_arrow(table).result(WAIT_S)
+    assert [each.topic for each in sent] == ["b", "a"]
+    for stored in sent:
+        values = [int(row.value or 0) for row in read(address, stored.topic, stored)[0]]
+        assert values == [number for number in range(1, 3_000) if (number % 3 == 0) is (stored.topic == "a")]
+
+
+@pytest.mark.parametrize("rule", ["round_robin", lambda _, key, count: int(key or 0) % count])
+def test_other_rules_see_every_row(address: str, rule: Any) -> None:
+    """Rules by name and functions are asked row by row; a row's own partition goes first."""
+    rows = {"key": ["0", "1", "2", "3", None, "5"], "value": list("abcdef"), "partition": [None, None, 0, None, 1, 2]}
+    with Producer(bootstrap_servers=address, partitioner=rule) as producer:
+        (stored,) = producer.send_arrow(pa.table(rows), "a").result(WAIT_S)
+    places = {row.value: number for number, found in read(address, "a", stored).items() for row in found}
+    assert [places[value] for value in (b"c", b"e", b"f")] == [0, 1, 2]
+    if callable(rule):
+        assert [places[value] for value in (b"a", b"b", b"d")] == [0, 1, 0]
 
 
 def test_partition_that_is_not_there_fails_its_topic_alone(address: str) -> None:
@@ -142,16 +189,3 @@ def test_nothing_is_nothing(address: str) -> None:
     producer.close()
     with pytest.raises(StateError, match="closed"):
         producer.send_arrow(empty)
-
-
-@pytest.mark.parametrize("kernels", [build_kernels, plain_form(build_kernels)], ids=["as built", "plain"])
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
-def test_rows_of_a_column_are_cut_out(kernels: ModuleType, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its offset; by the compiled kernel and the plain one."""
-    monkeypatch.setattr(payloads, "slice_column", kernels.slice_column)
-    values = [None if number % 3 == 0 else f"v{number}" * (number % 5) for number in range(40)]
-    column = pa.chunked_array([pa.array(values[:17], kind).slice(5), pa.array(values[17:], kind), pa.array([], kind)])
-    expected = [None if value is None else value.encode() for value in values[5:]]
-    assert payloads.payloads_of(pa.table({"value": column}), "a")[0].values == expected
-    without = pa.table({"value": pa.array(["a", "b"], kind)})
-    assert payloads.payloads_of(without, "a")[0].values == [b"a", b"b"]

@@ -7,7 +7,7 @@ Source: Kafka's partitioners, see `partitioner.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kohort.client.producer.core.partitioner import Partitioner
 from kohort.client.producer.many import Bulk
@@ -16,7 +16,7 @@ from kohort.errors import ConfigError
 
 def shares(
     bulk: Bulk, partition_count: int, partitioner: Partitioner, batch_bytes: int
-) -> Iterator[tuple[int, list[int] | None, int, int]]:
+) -> Iterator[tuple[int, Sequence[int] | None, int, int]]:
     """Partition, rows (`None` means a range of all), and the beginning and end among these, in order.
 
     Raises:
@@ -35,7 +35,7 @@ def shares(
             _check(number < partition_count, bulk.name, partition_count)
             chosen.setdefault(number, []).append(row)
         for number, rows in chosen.items():
-            yield number, rows, 0, len(rows)
+            yield number, columns.chosen(rows), 0, len(rows)
     elif columns.is_free:
         piece_bytes = max(batch_bytes, bulk.size_bytes // partition_count)
         start = 0
@@ -47,9 +47,9 @@ def shares(
         turn = partitioner.choose(bulk.name, None, partition_count, batch_bytes)
         spread = columns.spread(partition_count, turn)
         _check(bool(spread), bulk.name, partition_count)
-        for number, rows in enumerate(spread):
-            if rows:
-                yield number, rows, 0, len(rows)
+        for number, own in enumerate(spread):
+            if own:
+                yield number, own, 0, len(own)
 
 
 def _check(is_there: bool, topic: str, partition_count: int) -> None:

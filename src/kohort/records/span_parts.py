@@ -1,0 +1,49 @@
+"""What columns are written with, in plain Python: the compiled form has its own in `span_kernels.pxd`.
+
+Laws: both write the same bytes.
+Source: Apache Kafka's record format, magic 2 (KIP-98); architecture rule 16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.records.build_parts import VARINTS, murmur, put_record
+
+__all__ = ("cut_bytes", "hash_of", "put_bytes", "put_count", "put_field_of", "put_row")
+
+
+def cut_bytes(data: memoryview, start: int, length: int) -> bytes:
+    """Some bytes of many."""
+    return bytes(data[start : start + length])
+
+
+def hash_of(column: Any, row: int) -> int:
+    """Kafka's hash of what a row has."""
+    return murmur(column.cut(row))
+
+
+def put_row(  # noqa: PLR0917
+    out: bytearray, at: int, time: int, index: int, keys: Any, values: Any, tails: Any, tail: bytes, row: int
+) -> int:
+    """Write a row as a record; `tail` is for all, where there are no `tails`."""
+    key = None if keys is None else keys.cut(row)
+    return put_record(out, at, time, index, key, values.cut(row), tail if tails is None else tails.cut(row))
+
+
+def put_count(out: bytearray, at: int, count: int) -> int:
+    """Write a number; the byte behind it."""
+    return put_bytes(out, at, VARINTS[count])
+
+
+def put_field_of(out: bytearray, at: int, column: Any, row: int) -> int:
+    """Write what a row has, its length in front."""
+    field = column.cut(row)
+    return put_bytes(out, at, b"\x01" if field is None else VARINTS[len(field)] + field)
+
+
+def put_bytes(out: bytearray, at: int, piece: bytes) -> int:
+    """Write these."""
+    end = at + len(piece)
+    out[at:end] = piece
+    return end
