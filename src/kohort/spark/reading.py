@@ -22,6 +22,7 @@ from kohort.spark.losses import go_on_at
 from kohort.spark.offsets import Span
 from kohort.spark.option_values import EARLIEST, LATEST
 from kohort.spark.options import SourceOptions
+from kohort.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,6 +54,7 @@ def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.Reco
         RecordsLostError: the log does not have the span's start, and `failOnDataLoss` is true.
         KohortTimeoutError: nothing came for `kafkaConsumer.pollTimeoutMs`.
     """
+    spare_collections()
     settings = tuple(sorted(options.client.items()))
     consumer = _idle.pop(settings, None) or Consumer.from_config(reading_config(options))
     try:

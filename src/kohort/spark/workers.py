@@ -1,0 +1,29 @@
+"""The processes in which Spark runs Python: what they keep from task to task.
+
+Source: PySpark's `worker.py`, which collects garbage after every task; measured in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import gc
+from functools import cache
+
+from pyspark import TaskContext
+
+
+def spare_collections() -> None:
+    """Keep what a worker has imported by its first task out of the collection that PySpark makes after every task.
+
+    It takes as long as reading a hundred thousand records, and finds nothing there. Outside of a task, where the
+    process is the application's own, nothing happens.
+    """
+    if TaskContext.get() is not None:
+        _freeze_once()
+
+
+@cache
+def _freeze_once() -> None:
+    # With Arrow it is most of what there is.
+    import kohort.columnar  # noqa: F401
+
+    gc.freeze()

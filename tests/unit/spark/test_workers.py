@@ -1,0 +1,29 @@
+"""What a worker process of Spark keeps from task to task."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+PROGRAM = """
+import gc
+from pyspark import TaskContext
+from kohort.spark.workers import spare_collections
+spare_collections()
+assert gc.get_freeze_count() == 0, "an application's own process stays as it is"
+TaskContext._getOrCreate()
+spare_collections()
+frozen = gc.get_freeze_count()
+assert frozen > 10_000, frozen
+garbage = [[] for _ in range(1_000)]
+spare_collections()
+assert gc.get_freeze_count() == frozen, "once a process: what comes later is collected as ever"
+"""
+
+
+def test_a_worker_keeps_its_imports_out_of_collections() -> None:
+    """In a process of its own: it cannot be taken back."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert gc.get_freeze_count() == 0
