@@ -115,7 +115,11 @@ class Producer(ProducerSide):
             room.reserve(record.size_bytes, self._wake_to_wait)
         if room.is_shut:
             raise self._refusal()
-        self._submit(record)
+        # As `_submit`, without its call.
+        if self._submissions.append(record):
+            self._wake()
+        if self._deliveries.ended:
+            self._deliveries.serve()
         return record
 
     def send_many(

@@ -194,14 +194,16 @@ class RecordFuture(Future[RecordMetadata]):
         Raises:
             StateError: called in a callback of a future, where that would wait for itself.
         """
-        if self._is_good():
+        end = self.end
+        if end.is_over and end.error is None and self._fate != CANCELLED:
             return self.metadata()
         self._check_may_wait()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Why the record is not stored, `None` once it is; see `concurrent.futures.Future.exception`."""
-        if self._is_good():
+        end = self.end
+        if end.is_over and end.error is None and self._fate != CANCELLED:
             return None
         self._check_may_wait()
         return super().exception(timeout)
@@ -222,6 +224,3 @@ class RecordFuture(Future[RecordMetadata]):
         if not self.done():
             check_may_wait(self)
 
-    def _is_good(self) -> bool:
-        end = self.end
-        return end.is_over and end.error is None and self._fate != CANCELLED

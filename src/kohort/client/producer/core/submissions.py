@@ -50,10 +50,9 @@ class Submissions:
         """Everything queued; records that come from now on wake the machine again, unless it says that it watches."""
         self.is_watched = False
         self._queued_bytes = 0
-        taken: list[Outgoing] = []
-        while self._records:
-            taken.append(self._records.popleft())
-        return taken
+        # One by one, since others append meanwhile; what comes behind these wakes the machine.
+        pop = self._records.popleft
+        return [pop() for _ in range(len(self._records))]
 
     def close(self) -> None:
         """Nobody takes records any more: from now on each has its caller wake the machine, and learn why."""
