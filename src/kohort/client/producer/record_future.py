@@ -223,4 +223,3 @@ class RecordFuture(Future[RecordMetadata]):
     def _check_may_wait(self) -> None:
         if not self.done():
             check_may_wait(self)
-
