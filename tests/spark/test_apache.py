@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient
 
 import kohort
+from kohort.spark.batch import KohortBatchReader
+from kohort.spark.offsets import RecordsLostError
+from kohort.spark.options import parse_options
 from support.apache_broker import ApacheKafka
+from support.spark_query import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,3 +69,50 @@ def test_stream_is_a_member_of_a_group_there(spark: SparkSession, apache: Apache
         assert sum(row.committed or 0 for row in offsets) == RECORDS
         assert all(row.lag == 0 for row in offsets)
         assert admin.describe_group("departures").group_type == "consumer"
+
+
+def test_records_that_retention_has_taken(apache: ApacheKafka, caplog: pytest.LogCaptureFixture) -> None:
+    """Before a plan and between plan and task: the query ends, or goes on at the first record and says so."""
+    name, address = "aged", apache.bootstrap_servers
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        admin.create_topic(name, 2)
+    with kohort.Producer(bootstrap_servers=address) as producer:
+        for number in range(200):
+            producer.send(name, b"v", partition=number % 2)
+    batch = KohortBatchReader(parse_options({"kafka.bootstrap.servers": address, "subscribe": name}))
+    planned = list(batch.partitions())
+    query = Query(address, subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger=40)
+    assert len(query.trigger()) == 40
+    query.stop()
+    delete_before(address, name, 30)
+
+    strict = Query(address, checkpoint=query.checkpoint, subscribe=name)
+    with pytest.raises(RecordsLostError, match=r"aged-0 cannot be read at offset 20: it begins at 30.*failOnDataLoss"):
+        strict.trigger()
+    strict.stop()
+    lenient = Query(
+        address, checkpoint=query.checkpoint, subscribe=name, failOnDataLoss="false", maxOffsetsPerTrigger=40
+    )
+    assert lenient.plan()
+    delete_before(address, name, 45)
+    lenient.finish(lenient.execute())
+    lenient.run()
+    lenient.stop()
+
+    assert lenient.checkpoint.places() == sorted(
+        (name, partition, offset)
+        for partition, offsets in ((0, (*range(20), *range(45, 100))), (1, range(100)))
+        for offset in offsets
+    )
+    assert "aged-0 goes on at offset 30 and not at 20: it begins at 30 (failOnDataLoss=false)" in caplog.text
+    assert "aged-0 goes on at offset 45 and not at 30: its log begins at 45 (failOnDataLoss=false)" in caplog.text
+    assert sum(rows.num_rows for task in planned for rows in batch.read(task)) == 155, (
+        "a batch begins as late as it can"
+    )
+
+
+def delete_before(address: str, topic: str, offset: int) -> None:
+    """As retention does, of the first partition."""
+    client = AdminClient({"bootstrap.servers": address})
+    for deleted in client.delete_records([Partition(topic, 0, offset)]).values():
+        deleted.result(30)

@@ -20,7 +20,7 @@ from kohort.spark.losses import settle_positions
 from kohort.spark.offsets import Span
 from kohort.spark.option_values import COMMITTED, EARLIEST, LATEST, Offsets
 from kohort.spark.options import SourceOptions, tell_remarks
-from kohort.spark.planning import find_partitions, resolve_offsets
+from kohort.spark.planning import find_topics, partitions_of, resolve_offsets
 from kohort.spark.reading import SpanToRead, read_span
 from kohort.spark.tasks import plan_tasks
 
@@ -57,7 +57,8 @@ def _settings(options: SourceOptions) -> dict[str, object]:
 def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
     starting = EARLIEST if options.starting is None else options.starting
     ending = LATEST if options.ending is None else options.ending
-    partitions = find_partitions(consumer, options)
+    topics = find_topics(consumer, options)
+    partitions = partitions_of(topics, options)
     starts = resolve_offsets(consumer, partitions, starting, option="startingOffsets")
     ends = resolve_offsets(consumer, partitions, ending, option="endingOffsets")
     open_starts, open_ends = _at(starting, EARLIEST, partitions), _at(ending, LATEST, partitions)
@@ -66,7 +67,8 @@ def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
     for partition, span in spans.items():
         if span.size < 0:
             raise ConfigError(f"the batch of {partition} starts at {span.start} and ends at {span.end}")
-    return plan_tasks(spans, options, open_starts=open_starts, open_ends=open_ends)
+    topic_ids = {name: topic.topic_id for name, topic in topics.items()}
+    return plan_tasks(spans, options, open_starts=open_starts, open_ends=open_ends, topic_ids=topic_ids)
 
 
 def _at(bound: Offsets, which: int, partitions: Sequence[TopicPartition]) -> frozenset[TopicPartition]:

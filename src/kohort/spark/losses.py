@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from kohort.ids import TopicPartition
-from kohort.spark.offsets import RecordsLostError
+from kohort.spark.offsets import RecordsLostError, Span
+
+MADE_ANEW: Final = "its topic was deleted and made anew"
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +23,7 @@ def settle_positions(
     *,
     begins: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    renewed: Collection[str] = (),
+    renewed: Collection[TopicPartition] = (),
     fails: bool,
 ) -> dict[TopicPartition, int]:
     """Positions that the logs have.
@@ -29,7 +32,7 @@ def settle_positions(
         positions: where each partition goes on.
         begins: the first offset of each.
         ends: the offset behind the last record of each.
-        renewed: topics that were deleted and made anew since the positions were taken.
+        renewed: those whose topic was deleted and made anew since the positions were taken.
         fails: whether a loss is an error (`failOnDataLoss`).
 
     Raises:
@@ -38,13 +41,29 @@ def settle_positions(
     settled = dict(positions)
     for partition, position in positions.items():
         begin, end = begins[partition], ends[partition]
-        if partition.topic in renewed:
-            settled[partition] = go_on_at(partition, position, begin, "its topic was made anew", fails=fails)
+        if partition in renewed:
+            settled[partition] = go_on_at(partition, position, begin, MADE_ANEW, fails=fails)
         elif position < begin:
             settled[partition] = go_on_at(partition, position, begin, f"it begins at {begin}", fails=fails)
         elif position > end:
             settled[partition] = go_on_at(partition, position, end, f"it ends at {end}", fails=fails)
     return settled
+
+
+def drop_renewed(
+    spans: Mapping[TopicPartition, Span], renewed: Collection[str], *, fails: bool
+) -> dict[TopicPartition, Span]:
+    """A batch that is to be repeated, without the records of topics that were deleted and made anew: they are gone.
+
+    Raises:
+        RecordsLostError: there are such, and `fails`.
+    """
+    left = dict(spans)
+    for partition, span in spans.items():
+        if partition.topic in renewed and span.size > 0:
+            go_on_at(partition, span.start, span.end, MADE_ANEW, fails=fails)
+            left[partition] = Span(span.end, span.end)
+    return left
 
 
 def go_on_at(partition: TopicPartition, position: int, found: int, why: str, *, fails: bool) -> int:

@@ -18,8 +18,8 @@ from kohort.client.consumer.consumer import Consumer
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
-from kohort.spark.losses import go_on_at
-from kohort.spark.offsets import Span
+from kohort.spark.losses import MADE_ANEW, go_on_at
+from kohort.spark.offsets import RecordsLostError, Span
 from kohort.spark.option_values import EARLIEST, LATEST
 from kohort.spark.options import SourceOptions
 from kohort.spark.workers import spare_collections
@@ -38,20 +38,23 @@ _idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
 class SpanToRead(InputPartition):
     """One task: a plain value, because Spark pickles it to whichever executor is free.
 
-    A `start` of `EARLIEST` and an `end` of `LATEST` are looked up when the task runs.
+    A `start` of `EARLIEST` and an `end` of `LATEST` are looked up when the task runs. `topic_id`: of the topic that was
+    planned; empty where that is not known.
     """
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: str = ""
 
 
 def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.RecordBatch]:
     """The records of one span, in order, as batches of the wanted columns.
 
     Raises:
-        RecordsLostError: the log does not have the span's start, and `failOnDataLoss` is true.
+        RecordsLostError: the log does not have the span's start, and `failOnDataLoss` is true; or the topic was made
+            anew while it was read.
         KohortTimeoutError: nothing came for `kafkaConsumer.pollTimeoutMs`.
     """
     spare_collections()
@@ -86,6 +89,10 @@ def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Itera
     # Where the span ends inside a batch, offsets tell.
     fetched = columns if "offset" in columns else [*columns, "offset"]
     patience_s = options.poll_timeout_ms / 1000
+    if not options.fails_on_data_loss and _is_renewed(consumer, task):
+        # The next plan reads the new one from its beginning.
+        go_on_at(partition, task.start, task.end, MADE_ANEW, fails=False)
+        return
     span = _bind(consumer, partition, task)
     consumer.assign([partition])
     consumer.seek(partition, span.start)
@@ -112,6 +119,17 @@ def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Itera
                 f"{partition} gave nothing at offset {position} for {patience_s:g} s (kafkaConsumer.pollTimeoutMs, by "
                 "default kafka.default.api.timeout.ms)"
             ) from trouble
+    if _is_renewed(consumer, task):
+        # Nobody knows which records were whose; the task has not ended, so that nothing of them counts.
+        raise RecordsLostError(partition, task.start, MADE_ANEW)
+
+
+def _is_renewed(consumer: Consumer, task: SpanToRead) -> bool:
+    """Whether there is another topic of that name by now."""
+    if not task.topic_id:
+        return False
+    found = consumer.describe_topics([task.topic]).get(task.topic)
+    return found is not None and found.topic_id not in ("", task.topic_id)
 
 
 def _bind(consumer: Consumer, partition: TopicPartition, task: SpanToRead) -> Span:

@@ -27,6 +27,7 @@ def plan_tasks(
     *,
     open_starts: frozenset[TopicPartition] = frozenset(),
     open_ends: frozenset[TopicPartition] = frozenset(),
+    topic_ids: Mapping[str, str] | None = None,
 ) -> list[SpanToRead]:
     """The tasks of a batch, by partition and offset; a partition without records gives none.
 
@@ -35,6 +36,7 @@ def plan_tasks(
         options: `minPartitions` and `maxRecordsPerPartition`.
         open_starts: partitions that are read from wherever their log begins when the task runs.
         open_ends: partitions that are read up to wherever their log ends when the task runs, be they empty now.
+        topic_ids: of topics; a task notices where its topic was made anew.
     """
     tasks: list[SpanToRead] = []
     for partition, pieces in split_spans(spans, options).items():
@@ -44,7 +46,8 @@ def plan_tasks(
         if partition in open_ends:
             edges[-1] = LATEST
         if pieces[-1].size or partition in open_ends:
-            tasks += [SpanToRead(*partition, low, high) for low, high in pairwise(edges)]
+            topic_id = (topic_ids or {}).get(partition.topic, "")
+            tasks += [SpanToRead(*partition, low, high, topic_id) for low, high in pairwise(edges)]
     return tasks
 
 

@@ -1,6 +1,6 @@
 """The processes in which Spark runs Python: what they keep from task to task.
 
-Source: PySpark's `worker.py`, which collects garbage after every task; measured in docs/performance.md.
+Source: PySpark's `daemon.py`, which collects garbage after every task; measured in docs/performance.md.
 """
 
 from __future__ import annotations

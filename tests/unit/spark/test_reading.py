@@ -158,6 +158,30 @@ def test_a_topic_that_is_gone_is_named(address: str) -> None:
         offsets(read_span(options(address), SpanToRead("gone", 0, 0, 1)))
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_made_anew_while_it_is_read_ends_the_task(
+    address: str, topic: Any, fill: Any, admin: kohort.Admin, fails: bool
+) -> None:
+    """Its offsets are those of other records. What is tried again is skipped where losses are."""
+    name = topic(1)
+    fill(name, {0: 2_000})
+    small = options(address, kafka__max__partition__fetch__bytes=700, failOnDataLoss=str(fails))
+    with kohort.Consumer(bootstrap_servers=address) as consumer:
+        task = SpanToRead(name, 0, 0, 2_000, consumer.describe_topics([name])[name].topic_id)
+    batches = read_span(small, task)
+    next(batches)
+    admin.delete_topics([name])
+    admin.create_topic(name, 1)
+    fill(name, {0: 2_000})
+    with pytest.raises(RecordsLostError, match=f"{name}-0 cannot be read at offset 0: its topic was deleted and made"):
+        offsets(batches)
+    if fails:
+        with pytest.raises(RecordsLostError):
+            offsets(read_span(small, task))
+    else:
+        assert offsets(read_span(small, task)) == []
+
+
 def test_a_broker_that_is_away_is_waited_for(tmp_path: Any) -> None:
     """Spark's local mode does not try a task again: one that begins while the broker restarts must not fail."""
     with kohort.Broker(data_dir=tmp_path) as broker:
