@@ -1,6 +1,8 @@
 # Each target does its own set-up; the first one takes a few minutes, later ones start within seconds.
 PY := .venv/bin/python
-.PHONY: demo test test-all matrix same-as-spark soak seed seed-clients soak-client bench clean
+# These take several virtual machines each: `make cluster`.
+CLUSTER := tests/spark/test_cluster.py tests/spark/test_connect.py
+.PHONY: demo test test-all matrix same-as-spark soak cluster seed seed-clients soak-client bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -10,7 +12,7 @@ test: setup  ## everything that must hold, under 15 minutes
 	$(PY) -m ruff format --check src tests bench examples tools
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests  # long files first, as they are named
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(foreach test,$(CLUSTER),--ignore $(test)) tests  # long files first, as they are named
 
 test-all: test  ## the tests on Python 3.11, 3.12 and 3.13, as far as they are installed; TESTS=tests/unit for a part
 	@tools/test_all.sh $(TESTS)
@@ -23,6 +25,10 @@ matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to ever
 
 same-as-spark: setup  ## every option of the Spark source beside Spark's own; two minutes, needs Maven
 	SAME_AS_SPARK=whole $(PY) -m pytest tests/spark/test_same_as_spark.py
+
+cluster: setup  ## Spark on a standalone cluster, an executor killed, both brokers; and by Spark Connect; ten minutes
+	$(PY) -m pip install -q --disable-pip-version-check 'pyspark[connect]'
+	$(PY) -m pytest -v $(CLUSTER)
 
 seed: setup  ## one seed again, with its story: make seed SEED=17
 	$(PY) -m kohort.testing.seed $(SEED) --verbose

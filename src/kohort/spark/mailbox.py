@@ -172,7 +172,8 @@ def _sweep(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         for path in folder.iterdir():
             try:
-                if time.time() - path.lstat().st_mtime > _STALE_S:
+                found = path.lstat()
+                if stat.S_ISSOCK(found.st_mode) and time.time() - found.st_mtime > _STALE_S:
                     probe.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)

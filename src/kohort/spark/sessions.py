@@ -1,7 +1,8 @@
 """A Spark session in which `format("kohort")` works, whatever Python and Java the shell would have taken.
 
-Laws: nothing is changed but the session itself and, where Java had to be looked for, JAVA_HOME of this process; what
-the caller, the environment or spark-submit has said stands.
+Laws: nothing is changed but the session itself and, in the environment of this process, JAVA_HOME where Java had to be
+looked for, and PYSPARK_PYTHON where a Spark Connect server is started here; what the caller, the environment or
+spark-submit has said stands.
 Source: Spark starts its workers by `PYSPARK_PYTHON`, or as `python3` of the path, which may not be the Python that has
 kohort; measured: a source that is registered runs on the Python that its session names.
 """
@@ -12,9 +13,10 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from kohort.errors import ConfigError, MissingDependencyError
-from kohort.spark.java import use_java
+from kohort.spark.java import use_java, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +25,8 @@ OLDEST_SPARK: Final = 4
 #: Words of the builder, and the settings that they stand for.
 _WORDS: Final = {"master": "spark.master", "appName": "spark.app.name", "remote": "spark.remote"}
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
+#: session -> the Python with which the source is registered there, `None` where that is a server's.
+_registered: WeakKeyDictionary[SparkSession, tuple[str | None]] = WeakKeyDictionary()
 
 
 def session(conf: Mapping[str, object] | None = None, /, **more: object) -> SparkSession:
@@ -51,6 +55,9 @@ def session(conf: Mapping[str, object] | None = None, /, **more: object) -> Spar
 
     if SparkSession.getActiveSession() is None and not is_remote(settings) and "PYSPARK_GATEWAY_PORT" not in os.environ:
         use_java()
+        if _address(settings).startswith("local"):
+            # A server that is started here asks the environment alone.
+            use_this_python()
     builder = SparkSession.builder
     for name, value in settings.items():
         # The builder takes the address of a server by a call of its own.
@@ -74,7 +81,11 @@ def register(spark: SparkSession) -> None:
     context = _context(spark)
     if context is not None and _is_local(context) and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
-    spark.dataSource.register(KohortDataSource)
+    python = None if context is None else context.pythonExec
+    # Spark warns of a source that is registered again.
+    if _registered.get(spark, ("",)) != (python,):
+        spark.dataSource.register(KohortDataSource)
+        _registered[spark] = (python,)
 
 
 def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
@@ -93,8 +104,7 @@ def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
 
 def is_remote(settings: Mapping[str, str]) -> bool:
     """Whether the session is on a server that is there already, which needs no Java here."""
-    address = settings.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
-    return address.startswith("sc://")
+    return _address(settings).startswith("sc://")
 
 
 def require_packages() -> None:
@@ -106,6 +116,11 @@ def require_packages() -> None:
         raise MissingDependencyError(why.name or "PySpark", "spark") from why
     if int(pyspark.__version__.partition(".")[0]) < OLDEST_SPARK:
         raise MissingDependencyError(f"PySpark {OLDEST_SPARK}.0 or newer (this is {pyspark.__version__})", "spark")
+
+
+def _address(settings: Mapping[str, str]) -> str:
+    """Of a Spark Connect server, or `local[2]` for one that is started here; empty without Spark Connect."""
+    return settings.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
 
 
 def _share_cores(spark: SparkSession) -> None:

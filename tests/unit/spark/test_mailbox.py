@@ -118,8 +118,11 @@ def test_mailbox_of_a_killed_reader_is_removed_once_it_is_old(folder: Path) -> N
     os.utime(left, (1, 1))
     (mine,) = set(folder.iterdir()) - {left}
     os.utime(mine, (1, 1))
+    note = folder / "a-note"
+    note.touch()
+    os.utime(note, (1, 1))
     Mailbox.open("third", folder=folder).close()
-    assert set(folder.iterdir()) == {mine}, "one that listens stays, however old"
+    assert set(folder.iterdir()) == {mine, note}, "one that listens stays, however old, and what is none"
     young.close()
 
 

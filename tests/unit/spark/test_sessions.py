@@ -13,7 +13,7 @@ import pytest
 import kohort.spark
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.spark import java
-from kohort.spark.java import JavaNotFoundError, find_java_home
+from kohort.spark.java import JavaNotFoundError, find_java_home, use_java
 from kohort.spark.sessions import check_settings, is_remote, require_packages
 
 Home = Callable[[str], str]
@@ -79,7 +79,7 @@ def test_server_needs_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("bare")
 def test_no_java_is_one_sentence() -> None:
     with pytest.raises(JavaNotFoundError) as caught:
-        kohort.spark.session(master="local[2]")
+        use_java()
     assert str(caught.value) == (
         "Spark needs Java 17 or newer; none was found: install one and set JAVA_HOME, or: pip install 'kohort[java]'"
     )
