@@ -96,10 +96,6 @@ def apache_server(properties: Mapping[str, object] | None = None) -> object:
     class ApacheServer(ApacheKafka):
         name = APACHE_KAFKA
 
-        def stop(self, *, kill: bool = False) -> None:
-            super().stop(kill=kill)
-            shutil.rmtree(self.directory, ignore_errors=True)
-
     return ApacheServer(properties)
 
 

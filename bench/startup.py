@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from kohort.wire.messages.metadata import MetadataRequest
@@ -15,22 +16,23 @@ from servers import KohortServer, apache_left_out, apache_server, resident_mb
 
 def seconds_to_metadata(server: Any) -> tuple[float, float]:
     """(seconds, resident megabytes two seconds later)."""
-    began = time.monotonic()
-    server.start()
-    deadline = began + 60
-    while True:
-        try:
-            connection = RawConnection(server.port)
-            connection.ask(ApiKey.METADATA, 9, MetadataRequest(topics=None))
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-    took = time.monotonic() - began
-    time.sleep(2)
-    memory = resident_mb(server.process.pid)
-    connection.close()
-    server.stop()
+    with ExitStack() as stack:
+        stack.push(server)
+        began = time.monotonic()
+        server.start()
+        deadline = began + 60
+        while True:
+            try:
+                connection = RawConnection(server.port)
+                connection.ask(ApiKey.METADATA, 9, MetadataRequest(topics=None))
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+        took = time.monotonic() - began
+        time.sleep(2)
+        memory = resident_mb(server.process.pid)
+        connection.close()
     return took, memory
 
 

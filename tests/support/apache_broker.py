@@ -92,11 +92,11 @@ class ApacheKafka:
             return self
         if not self._logs.exists():
             with in_cache():
-                self._prepare()
+                self.format()
         self._run(java_command("kafka.Kafka", str(self._config), heap=self._heap))
         return self
 
-    def _prepare(self) -> None:
+    def format(self) -> None:
         """Give it an empty data directory; the first of all brokers leaves what all of them begin with."""
         if not BLANK.exists():
             self.tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config))
