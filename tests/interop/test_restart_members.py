@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 TOPIC = "load"
 PARTITIONS = 4
-TURNS = 2
 CONFIG = {
     "offsets.topic.segment.bytes": 65_536,
     "log.cleaner.backoff.ms": 1,
@@ -47,7 +46,7 @@ CONFIG = {
 
 
 class Member(Protocol):
-    """One member of group g; `called` has each callback."""
+    """One member of a group; `called` has each callback."""
 
     called: list[str]
     values: list[bytes]
@@ -72,12 +71,12 @@ class Member(Protocol):
 class OurMember:
     """kohort.Consumer."""
 
-    def __init__(self, address: str, **options: Any) -> None:
+    def __init__(self, address: str, group: str, **options: Any) -> None:
         self.called: list[str] = []
         self.values: list[bytes] = []
         self._consumer = kohort.Consumer(
             bootstrap_servers=address,
-            group_id="g",
+            group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             reconnect_backoff_max_ms=200,
@@ -106,13 +105,13 @@ class OurMember:
 class ConfluentMember:
     """librdkafka."""
 
-    def __init__(self, address: str, **config: Any) -> None:
+    def __init__(self, address: str, group: str, **config: Any) -> None:
         self.called: list[str] = []
         self.values: list[bytes] = []
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": address,
-                "group.id": "g",
+                "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "reconnect.backoff.ms": 20,
@@ -147,12 +146,12 @@ class ConfluentMember:
 class KafkaPythonMember:
     """kafka-python, classic."""
 
-    def __init__(self, address: str, **config: Any) -> None:
+    def __init__(self, address: str, group: str, **config: Any) -> None:
         self.called: list[str] = []
         self.values: list[bytes] = []
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=address,
-            group_id="g",
+            group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             reconnect_backoff_ms=20,
@@ -192,7 +191,7 @@ class AioMember:
     Its loop has to turn while nobody polls: a member that joins would wait for another one that is silent.
     """
 
-    def __init__(self, address: str, **config: Any) -> None:
+    def __init__(self, address: str, group: str, **config: Any) -> None:
         self.called: list[str] = []
         self.values: list[bytes] = []
         self._runner = asyncio.Runner()
@@ -211,7 +210,7 @@ class AioMember:
         async def start() -> AIOKafkaConsumer:
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=address,
-                group_id="g",
+                group_id=group,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
                 heartbeat_interval_ms=200,
@@ -249,22 +248,24 @@ class AioMember:
 
 #: Sessions outlast any restart, on a busy machine too.
 CLASSIC = {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 200}
-CLIENTS: dict[str, Callable[[str, int], Member]] = {
-    "kohort, consumer": lambda address, _: OurMember(address),
-    "kohort, classic": lambda address, _: OurMember(address, group_protocol="classic", heartbeat_interval_ms=200),
-    "librdkafka, consumer": lambda address, _: ConfluentMember(address, **{"group.protocol": "consumer"}),
-    "librdkafka, consumer, static": lambda address, number: ConfluentMember(
-        address, **{"group.protocol": "consumer", "group.instance.id": f"static-{number}"}
+CLIENTS: dict[str, Callable[[str, str, int], Member]] = {
+    "kohort, consumer": lambda address, group, _: OurMember(address, group),
+    "kohort, classic": lambda address, group, _: OurMember(
+        address, group, group_protocol="classic", heartbeat_interval_ms=200
     ),
-    "librdkafka, classic": lambda address, _: ConfluentMember(address, **CLASSIC),
-    "librdkafka, cooperative": lambda address, _: ConfluentMember(
-        address, **CLASSIC, **{"partition.assignment.strategy": "cooperative-sticky"}
+    "librdkafka, consumer": lambda address, group, _: ConfluentMember(address, group, **{"group.protocol": "consumer"}),
+    "librdkafka, consumer, static": lambda address, group, number: ConfluentMember(
+        address, group, **{"group.protocol": "consumer", "group.instance.id": f"static-{number}"}
     ),
-    "librdkafka, classic, static": lambda address, number: ConfluentMember(
-        address, **CLASSIC, **{"group.instance.id": f"static-{number}"}
+    "librdkafka, classic": lambda address, group, _: ConfluentMember(address, group, **CLASSIC),
+    "librdkafka, cooperative": lambda address, group, _: ConfluentMember(
+        address, group, **CLASSIC, **{"partition.assignment.strategy": "cooperative-sticky"}
     ),
-    "kafka-python": lambda address, _: KafkaPythonMember(address),
-    "aiokafka": lambda address, _: AioMember(address),
+    "librdkafka, classic, static": lambda address, group, number: ConfluentMember(
+        address, group, **CLASSIC, **{"group.instance.id": f"static-{number}"}
+    ),
+    "kafka-python": lambda address, group, _: KafkaPythonMember(address, group),
+    "aiokafka": lambda address, group, _: AioMember(address, group),
 }
 
 
@@ -305,51 +306,86 @@ def broker(leftovers: None, tmp_path: Path) -> Iterator[MortalBroker]:
         yield broker
 
 
+class Pair:
+    """Two members of one client, in the group that is called like it, who share the topic."""
+
+    def __init__(self, address: str, client: str, stack: ExitStack) -> None:
+        self.client = client
+        self.members = [CLIENTS[client](address, client, number) for number in range(2)]
+        for member in self.members:
+            stack.callback(member.close)
+        wait_until(lambda: [len(owned) for owned in self.poll()] == [2, 2], f"{client}: they share the partitions")
+
+    def poll(self) -> list[set[int]]:
+        """Let both read for a moment; what each has."""
+        for member in self.members:
+            member.poll()
+        return [member.owned() for member in self.members]
+
+    def read_on(self, values: set[bytes]) -> None:
+        """Wait until they have read all of that, and commit."""
+
+        def have_read() -> bool:
+            self.poll()
+            return {value for member in self.members for value in member.values} >= values
+
+        wait_until(have_read, f"{self.client}: they read on")
+        for member in self.members:
+            member.commit()
+
+    def called(self) -> list[list[str]]:
+        """The callbacks of both."""
+        return [list(member.called) for member in self.members]
+
+
+def kill_and_revive(broker: MortalBroker, read_on: Callable[[str], None], turns: int) -> list[dict[str, object]]:
+    """What the log says of the groups after each kill."""
+    states = []
+    for turn in range(turns):
+        broker.kill()
+        states.append(stored(broker.data_dir))
+        broker.revive()
+        read_on(f"after {turn}")
+    return states
+
+
 #: It holds while the fixtures are torn down, too.
 MAY_LEAVE_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
 @pytest.mark.parametrize(
-    "client", [pytest.param(name, marks=MAY_LEAVE_SOCKETS if name == "kafka-python" else ()) for name in CLIENTS]
+    "clients",
+    [
+        pytest.param(sorted(CLIENTS.keys() - {"kafka-python"}), id="all"),
+        pytest.param(["kafka-python"], marks=MAY_LEAVE_SOCKETS, id="kafka-python"),
+    ],
 )
-def test_members_notice_nothing(broker: MortalBroker, client: str) -> None:
+def test_members_notice_nothing(broker: MortalBroker, clients: list[str]) -> None:
+    """A group of each client, at one broker."""
     with ExitStack() as stack:
-        members = [CLIENTS[client](broker.address, number) for number in range(2)]
-        for member in members:
-            stack.callback(member.close)
         producer = stack.enter_context(kohort.Producer(bootstrap_servers=broker.address, reconnect_backoff_max_ms=200))
         admin = stack.enter_context(kohort.Admin(bootstrap_servers=broker.address, reconnect_backoff_max_ms=200))
-
-        def poll_all() -> list[set[int]]:
-            for member in members:
-                member.poll()
-            return [member.owned() for member in members]
+        pairs = [Pair(broker.address, client, stack) for client in clients]
 
         def read_on(turn: str) -> None:
             values = [f"{turn} {partition}".encode() for partition in range(PARTITIONS)]
             for partition, value in enumerate(values):
                 producer.send(TOPIC, value, partition=partition).result(20)
-            wait_until(
-                lambda: poll_all() and {value for member in members for value in member.values} >= set(values),
-                f"the members read on, {turn}",
-            )
-            for member in members:
-                member.commit()
+            for pair in pairs:
+                pair.read_on(set(values))
 
-        wait_until(lambda: [len(owned) for owned in poll_all()] == [2, 2], "the members share the partitions")
         read_on("before")
-        wait_until(lambda: poll_all() and admin.describe_group("g").state == "Stable", "the group is stable")
-        called, owned = [list(member.called) for member in members], poll_all()
-        states: list[dict[str, object]] = []
-        for turn in range(TURNS + 1):
-            broker.kill()
-            states.append(stored(broker.data_dir))
-            broker.revive()
-            read_on(f"after {turn}")
-        assert len(states[0]) == 1, "the group is in the log"
-        assert all(state == states[0] for state in states), "a restart changed the group"
-        assert poll_all() == owned
-        assert [member.called for member in members] == called, "a member was called back"
+        for pair in pairs:
+            wait_until(
+                lambda pair=pair: pair.poll() and admin.describe_group(pair.client).state == "Stable",  # type: ignore[misc]
+                f"{pair.client}: the group is stable",
+            )
+        called, owned = {pair.client: pair.called() for pair in pairs}, {pair.client: pair.poll() for pair in pairs}
+        states = kill_and_revive(broker, read_on, turns=3)
+        assert len(states[0]) == len(clients), "the groups are in the log"
+        assert all(state == states[0] for state in states), "a restart changed a group"
+        assert {pair.client: pair.poll() for pair in pairs} == owned
+        assert {pair.client: pair.called() for pair in pairs} == called, "a member was called back"
 
 
 #: As it comes, a leader that reaches no broker forgets its topics and rejoins when it finds them again (KIP-899).
@@ -359,53 +395,51 @@ JAVA_CLASSIC = {
     "session_timeout_ms": "60000",
     "metadata_recovery_strategy": "none",
 }
+#: Group -> config and names of its members.
+JAVA_GROUPS: dict[str, tuple[dict[str, str], tuple[str | None, ...]]] = {
+    "consumer": ({}, (None, None)),
+    "consumer, static": ({}, ("one", "two")),
+    "classic": (JAVA_CLASSIC, (None, None)),
+}
 
 
 @pytest.mark.apache
-@pytest.mark.parametrize(
-    ("config", "names"),
-    [
-        pytest.param({}, (None, None), id="consumer"),
-        pytest.param({}, ("one", "two"), id="consumer, static"),
-        pytest.param(JAVA_CLASSIC, (None, None), id="classic"),
-    ],
-)
-def test_java_members_notice_nothing(
-    broker: MortalBroker, config: dict[str, str], names: tuple[str | None, ...]
-) -> None:
-    """Apache Kafka's own consumer; that it goes on shows in what it commits."""
+def test_java_members_notice_nothing(broker: MortalBroker) -> None:
+    """Apache Kafka's own consumer, in a group of each kind; that it goes on shows in what it commits."""
     often = {"auto_commit_interval_ms": "100", "reconnect_backoff_max_ms": "200"}
     with ExitStack() as stack:
         producer = stack.enter_context(kohort.Producer(bootstrap_servers=broker.address, reconnect_backoff_max_ms=200))
         admin = stack.enter_context(kohort.Admin(bootstrap_servers=broker.address, reconnect_backoff_max_ms=200))
         members = [
-            stack.enter_context(JavaMember(broker.address, topic=TOPIC, instance_id=name, **config, **often))
+            stack.enter_context(
+                JavaMember(broker.address, topic=TOPIC, group_id=group, instance_id=name, **config, **often)
+            )
+            for group, (config, names) in JAVA_GROUPS.items()
             for name in names
         ]
+        sent = 0
 
-        def read_on(turn: int) -> None:
+        def read_on(turn: str) -> None:
+            nonlocal sent
+            sent += 1
             for partition in range(PARTITIONS):
-                producer.send(TOPIC, b"value", partition=partition).result(20)
-            wait_until(
-                lambda: [row.committed for row in admin.group_offsets("g")] == [turn + 1] * PARTITIONS,
-                f"the members commit all of turn {turn}",
-            )
+                producer.send(TOPIC, turn, partition=partition).result(20)
+            for group in JAVA_GROUPS:
+                wait_until(
+                    lambda group=group: [row.committed for row in admin.group_offsets(group)] == [sent] * PARTITIONS,  # type: ignore[misc]
+                    f"{group}: the members commit all, {turn}",
+                )
 
-        held = ["", ""]
+        held = ["" for _ in members]
 
         def hear() -> list[str]:
             for number, member in enumerate(members):
                 held[number : number + 1] = member.said()[-1:] or [held[number]]
             return held
 
-        wait_until(lambda: [len(line.split()) for line in hear()] == [3, 3], "the members hold two partitions each")
-        read_on(0)
-        states: list[dict[str, object]] = []
-        for turn in (1, 2):
-            broker.kill()
-            states.append(stored(broker.data_dir))
-            broker.revive()
-            read_on(turn)
-        assert len(states[0]) == 1, "the group is in the log"
-        assert all(state == states[0] for state in states), "a restart changed the group"
-        assert [member.said() for member in members] == [[], []], "members went on with what they held"
+        wait_until(lambda: all(len(line.split()) == 3 for line in hear()), "the members hold two partitions each")
+        read_on("before")
+        states = kill_and_revive(broker, read_on, turns=2)
+        assert len(states[0]) == len(JAVA_GROUPS), "the groups are in the log"
+        assert all(state == states[0] for state in states), "a restart changed a group"
+        assert [member.said() for member in members] == [[] for _ in members], "members went on with what they held"

@@ -41,7 +41,7 @@ def test_untouched_messages_are_the_same(cls: type[Message], version: int) -> No
 
 
 @pytest.mark.parametrize(("cls", "version"), PAIRS)
-@settings(max_examples=20, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_arbitrary_messages_are_the_same(cls: type[Message], version: int, data: st.DataObject) -> None:
     """Same values, same bytes; each side understands the other's."""

@@ -32,7 +32,7 @@ def test_untouched_messages_are_the_same(cls: type[Message], version: int, kafka
 
 
 @pytest.mark.parametrize(("cls", "version"), PAIRS)
-@settings(max_examples=10, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_arbitrary_messages_are_the_same(
     cls: type[Message], version: int, kafka: KafkaMessages, data: st.DataObject
