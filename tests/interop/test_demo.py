@@ -106,18 +106,6 @@ def test_the_demo_tells_what_happened_and_everything_adds_up(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [MARK_NAME, "data", "flights.png"]
 
 
-def test_the_account_is_there_as_json_and_a_second_run_makes_the_folder_anew(
-    flights: list[dict[str, object]], tmp_path: Path
-) -> None:
-    for count in (300, 200):
-        done = run_demo("--flights", str(count), "--seconds", "1", "--no-spark", "--json", "--output", str(tmp_path))
-        assert (done.code, done.err) == (0, ""), done
-        account = json.loads(done.out)
-        assert (account["produced"], account["counted"], account["missing"]) == (count, count, 0)
-        assert account["complaints"] == []
-        assert [row["silent_seconds"] for row in account["rebalances"]].count(3.0) == 1
-
-
 def test_a_folder_of_somebody_elses_is_refused_before_anything_starts(tmp_path: Path) -> None:
     """The README's own broker keeps its log in ./data."""
     log = tmp_path / "data" / "orders-0" / "00000000000000000000.log"
@@ -160,7 +148,7 @@ def is_gone(process: int, *, within: float) -> bool:
 def test_a_demo_that_is_ended_leaves_nobody_behind(
     flights: list[dict[str, object]], tmp_path: Path, number_of_signal: signal.Signals, code: int
 ) -> None:
-    """Members and broker end with it, and the next run takes the folder."""
+    """Members and broker end with it, and the next run makes the folder anew; its account is there as JSON."""
     with started_kohort("demo", "--no-spark", "--seconds", "120", "--output", str(tmp_path)) as demo:
         demo.wait_for_lines(1, start="producing")
         started = [os.pidfd_open(pid) for pid in children_of(demo.process.pid)]
@@ -168,4 +156,9 @@ def test_a_demo_that_is_ended_leaves_nobody_behind(
         assert demo.end(number_of_signal) == code
     assert [is_gone(process, within=PATIENCE_SECONDS) for process in started] == [True] * 4
     assert demo.complaints == []
-    assert run_demo("--no-spark", "--json", "--flights", "50", "--seconds", "1", "--output", str(tmp_path)).code == 0
+    done = run_demo("--flights", "50", "--seconds", "1", "--no-spark", "--json", "--output", str(tmp_path))
+    assert (done.code, done.err) == (0, ""), done
+    account = json.loads(done.out)
+    assert (account["produced"], account["counted"], account["missing"]) == (50, 50, 0)
+    assert account["complaints"] == []
+    assert [row["silent_seconds"] for row in account["rebalances"]].count(3.0) == 1

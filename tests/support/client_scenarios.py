@@ -35,6 +35,8 @@ PROTOCOLS: Final = ("consumer", "classic")
 MODES: Final = (*PROTOCOLS, "cooperative")
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PATIENCE_SECONDS: Final = 30.0
+#: Longer than anything in a test takes.
+LONG_SESSION_MS: Final = 45_000
 _NUMBERS = count(1)
 
 
@@ -52,9 +54,19 @@ def group_options(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
     return options | ({"partition_assignment_strategy": "cooperative-sticky"} if protocol == "cooperative" else {})
 
 
+def patient_options(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
+    """The same for a group of which nobody shall be thrown out, however busy the machine is."""
+    options = group_options(bootstrap, group, protocol)
+    if protocol != "consumer":
+        return options | {"session_timeout_ms": LONG_SESSION_MS}
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.alter_group_configs(group, {"consumer.session.timeout.ms": str(LONG_SESSION_MS)})
+    return options
+
+
 def confluent_options(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
     """The same for confluent-kafka's consumer."""
-    options = group_options(bootstrap, group, protocol)
+    options = patient_options(bootstrap, group, protocol)
     return options | ({"partition_assignment_strategy": "range"} if protocol == "classic" else {})
 
 
@@ -181,7 +193,7 @@ def _others_have(ledger: Ledger, partitions: set[TopicPartition], load: Load) ->
 def mixed_members_share(bootstrap: str, ours: str, theirs: str) -> None:
     """Members of ours and of confluent-kafka share a topic, each with its protocol."""
     group, ledger = fresh("mixed"), Ledger()
-    own, foreign = group_options(bootstrap, group, ours), confluent_options(bootstrap, group, theirs)
+    own, foreign = patient_options(bootstrap, group, ours), confluent_options(bootstrap, group, theirs)
     with (
         new_topic(bootstrap, "mixed", 6) as topic,
         ExitStack() as stack,

@@ -24,7 +24,7 @@ from kohort.wire.registry import ApiKey
 from support.apache_broker import ApacheKafka
 from support.apache_cluster import ApacheCluster
 from support.broker_wire import RawClient
-from support.client_scenarios import BROKER_CONFIG, Load, fresh, group_options, is_listed, wait_until
+from support.client_scenarios import BROKER_CONFIG, Load, fresh, group_options, is_listed, patient_options, wait_until
 from support.group_members import KohortMember, Ledger
 from support.restarts import quiet_port
 
@@ -312,8 +312,9 @@ def members_go_on(place: Place, case: Case) -> None:
     """Whatever happens: each record is processed, both members read their share, and what they did is committed."""
     group, ledger = place.group(), Ledger()
     names = [f"{group}-{letter}" for letter in ("ab" if case.event == "deleted" else "a")]
+    is_orderly = case.event in ORDERLY
     options = {
-        **group_options(place.bootstrap_servers, group, case.protocol),
+        **(patient_options if is_orderly else group_options)(place.bootstrap_servers, group, case.protocol),
         "allow_auto_create_topics": False,
         "metadata_max_age_ms": 500,
         "group_remote_assignor" if case.protocol == "consumer" else "partition_assignment_strategy": case.assignor,
@@ -329,9 +330,7 @@ def members_go_on(place: Place, case: Case) -> None:
         for letter in "ab":
             own = {"group_instance_id": f"{group}-{letter}"} if case.is_static else {}
             topics = f"^{group}" if case.event == "pattern" else names
-            member = KohortMember(
-                ledger, letter, topic=topics, may_be_fenced=case.event not in ORDERLY, **options, **own
-            )
+            member = KohortMember(ledger, letter, topic=topics, may_be_fenced=not is_orderly, **options, **own)
             stack.enter_context(member)
         load = Load(producer, names[0], PARTITIONS)
         load.send(RECORDS)
@@ -347,7 +346,7 @@ def members_go_on(place: Place, case: Case) -> None:
         ends = {**load.ends, **({} if more is None else more.ends)}
         ledger.wait_for_records(ends)
         ledger.wait_for_shares("a", "b", partitions=len(ends))
-        if case.event in ORDERLY:
+        if is_orderly:
             assert ledger.repeated() == {}
     with Consumer(**options) as reader:
         assert reader.committed(ends) == ends

@@ -12,26 +12,25 @@ from typing import Final
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from kohort import Consumer, Producer
-from support.client_scenarios import Load, fresh, group_options, new_topic, wait_until
+from support.client_scenarios import LONG_SESSION_MS, Load, fresh, new_topic, patient_options, wait_until
 from support.group_members import KohortMember, Ledger, ThreadMember
 from support.java_member import JavaMember
 from support.matrix import is_whole
 from support.python_members import AiokafkaMember, KafkaPythonMember
 
 PARTITIONS = 6
+PATIENT: Final = {"session_timeout_ms": LONG_SESSION_MS}
 
 
 def kafka_python(ledger: Ledger, name: str, bootstrap: str, topic: str, group: str) -> ThreadMember:
     """kafka-python's consumer, with the assignor that aiokafka's has by default."""
-    strategy = [RoundRobinPartitionAssignor]
-    return KafkaPythonMember(
-        ledger, name, bootstrap, topic=topic, group_id=group, partition_assignment_strategy=strategy
-    )
+    options = {**PATIENT, "partition_assignment_strategy": [RoundRobinPartitionAssignor]}
+    return KafkaPythonMember(ledger, name, bootstrap, topic=topic, group_id=group, **options)
 
 
 def aiokafka(ledger: Ledger, name: str, bootstrap: str, topic: str, group: str) -> ThreadMember:
     """aiokafka's consumer."""
-    return AiokafkaMember(ledger, name, bootstrap, topic=topic, group_id=group)
+    return AiokafkaMember(ledger, name, bootstrap, topic=topic, group_id=group, **PATIENT)
 
 
 #: Names of clients that know the classic protocol only -> a member.
@@ -65,7 +64,7 @@ def neighbours(language: str, kind: str) -> Sequence[str]:
 def python_member_shares(bootstrap: str, client: str) -> None:
     """kafka-python's or aiokafka's, classic: it comes, it stays while ours goes and comes back, it goes."""
     group, ledger = fresh("mixed"), Ledger()
-    options = group_options(bootstrap, group, "classic") | {"partition_assignment_strategy": "roundrobin"}
+    options = patient_options(bootstrap, group, "classic") | {"partition_assignment_strategy": "roundrobin"}
     with (
         new_topic(bootstrap, "mixed", PARTITIONS) as topic,
         ExitStack() as stack,
@@ -98,12 +97,12 @@ def java_member_shares(bootstrap: str, assignor: str) -> None:
     group, ledger = fresh("mixed"), Ledger()
     name = JAVA_ASSIGNORS[assignor]
     protocol = "consumer" if name is None else "classic"
-    options, theirs = group_options(bootstrap, group, protocol), {"group_protocol": protocol}
+    options, theirs = patient_options(bootstrap, group, protocol), {"group_protocol": protocol}
     if name is not None:
         options |= {"partition_assignment_strategy": assignor}
         theirs |= {
             "partition_assignment_strategy": name,
-            "session_timeout_ms": "6000",
+            "session_timeout_ms": str(LONG_SESSION_MS),
             "heartbeat_interval_ms": "200",
         }
     with (

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from kohort import Admin, Consumer, TopicPartition
+from kohort import Consumer, TopicPartition
 from kohort.errors import ErrorCode, FencedError
-from support.client_scenarios import fresh, group_options, new_topic, send_values, wait_until
-
-#: Longer than any restart in a test takes.
-SESSION_MS = 45_000
-
-
-def static_options(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
-    """Options of a member whose session outlasts its restart."""
-    options = group_options(bootstrap, group, protocol) | {"auto_offset_reset": "earliest"}
-    if protocol == "classic":
-        return options | {"session_timeout_ms": SESSION_MS}
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        admin.alter_group_configs(group, {"consumer.session.timeout.ms": str(SESSION_MS)})
-    return options
+from support.client_scenarios import fresh, new_topic, patient_options, send_values, wait_until
 
 
 def static_member_returns_unnoticed(bootstrap: str, protocol: str) -> None:
     """S2, KIP-345: it closes and comes back within its session, finds its partitions, and nobody else notices."""
-    options = static_options(bootstrap, fresh("static"), protocol)
+    options = patient_options(bootstrap, fresh("static"), protocol) | {"auto_offset_reset": "earliest"}
     told: list[str] = []
     with new_topic(bootstrap, "static", 4) as topic, Consumer(**options, group_instance_id="two") as other:
         other.subscribe(
@@ -59,7 +44,7 @@ def static_member_returns_unnoticed(bootstrap: str, protocol: str) -> None:
 
 def younger_holder_of_a_name_fences_the_older(bootstrap: str) -> None:
     """KIP-345, classic: the older one hears of it, in `poll` and in `commit`."""
-    options = static_options(bootstrap, fresh("fenced"), "classic")
+    options = patient_options(bootstrap, fresh("fenced"), "classic") | {"auto_offset_reset": "earliest"}
     with (
         new_topic(bootstrap, "fenced", 1) as topic,
         Consumer(**options, group_instance_id="one") as older,
