@@ -118,6 +118,8 @@ class ApacheKafka:
         self.stop()
         assert self.process is not None
         if self.process.returncode == 128 + signal.SIGTERM:
+            # A Java that has written none goes without an empty one.
+            draft.touch()
             draft.rename(archive)
 
     def _copy_blank(self) -> None:
