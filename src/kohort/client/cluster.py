@@ -181,6 +181,15 @@ class Cluster:
         """Follow these topics too."""
         self.want(self._wanted.union(topics), now_ms)
 
+    def want_no_more(self, topics: Set[str], now_ms: int) -> None:
+        """Follow these topics no more."""
+        self.want(self._wanted - topics, now_ms)
+
+    @property
+    def next_generation(self) -> int:
+        """The number of the first answer that is asked for from now on."""
+        return self.generation + (2 if self._in_flight else 1)
+
     def refresh(self, now_ms: int) -> None:
         """Ask as soon as may be: at once, or when the pause after a failure is over."""
         if self._in_flight:

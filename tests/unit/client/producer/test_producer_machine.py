@@ -10,16 +10,23 @@ from kohort.client.actions import Action, Complete, Endpoint, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.losses import Losses
-from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, RecordsSubmitted
+from kohort.client.producer.core.producer_events import (
+    FlushAsked,
+    PartitionsAsked,
+    ProducerCloseAsked,
+    RecordsSubmitted,
+)
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import SenderSettings
 from kohort.client.producer.core.submissions import Submissions
+from kohort.client.producer.many import Bulk, ListColumns, ManyFuture
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.records import RecordMetadata
 from kohort.errors import (
     AdvertisedAddressError,
     BrokerError,
     BrokersUnreachableError,
+    ConfigError,
     ErrorCode,
     KohortTimeoutError,
     UnknownTopicError,
@@ -281,9 +288,9 @@ def test_retry_keeps_order_and_sequence() -> None:
     dialogue.answer_metadata(partitions=3)
     dialogue.advance(400)
     again = dialogue.next(ProduceRequest)
+    dialogue.answer_produce(again, offset=10)
     then = dialogue.next(ProduceRequest)
     assert [(values_of(send), sequence_of(send)) for send in (again, then)] == [([b"1"], 1), ([b"2"], 2)]
-    dialogue.answer_produce(again, offset=10)
     dialogue.answer_produce(then, offset=11)
     assert (first.result(0).offset, second.result(0).offset) == (10, 11)
 
@@ -385,6 +392,27 @@ def test_leader_that_moved_is_looked_up_again() -> None:
     dialogue.advance(300)
     dialogue.answer_produce(dialogue.next(ProduceRequest), offset=3)
     assert future.result(0).offset == 3
+
+
+def test_nothing_new_is_sent_while_the_broker_may_have_what_was_not_answered() -> None:
+    """It knows only its last five batches again: an older one would be stored twice, or refused for good. KIP-98."""
+    dialogue = Dialogue().ready()
+    for number in range(5):
+        dialogue.submit(b"%d" % number)
+    dialogue.submit(b"new")
+    for _ in range(5):
+        dialogue.fail(dialogue.next(ProduceRequest), Failure.DISCONNECTED)
+    order: list[bytes | None] = []
+    for _ in range(6):
+        dialogue.advance(500)
+        dialogue.answer_pending_metadata()
+        again = [send for send in dialogue.sent if isinstance(send.request, ProduceRequest)]
+        # Pauses differ: whichever is answered first, the new one waits for all.
+        dialogue.sent.remove(again[-1])
+        order += values_of(again[-1])
+        dialogue.answer_produce(again[-1], offset=1)
+    assert sorted(order[:5]) == [b"0", b"1", b"2", b"3", b"4"]
+    assert order[5] == b"new"
 
 
 def test_nothing_in_flight_beyond_the_limit() -> None:
@@ -647,3 +675,120 @@ class TestLossesAtTheEnd:
             "25000 records were not stored, and nobody has asked what send returned for them: late"
         )
         assert len(losses._futures) <= 10_000
+
+
+class TestPartitionThatIsNotKnown:
+    """The topic may have grown since it was looked at: Kafka's producer asks for fresh metadata, too (KIP-195)."""
+
+    def test_record_goes_there_when_the_topic_has_grown(self) -> None:
+        """In the order in which they came; other partitions do not wait for it."""
+        dialogue = Dialogue().ready()
+        grown = [dialogue.submit(b"one", partition=4), dialogue.submit(b"two", partition=4)]
+        dialogue.submit(b"else", partition=1)
+        assert values_of(dialogue.next(ProduceRequest)) == [b"else"]
+        dialogue.take(FlushAsked(ticket="flush"))
+        dialogue.advance(200)
+        dialogue.answer_metadata(partitions=5)
+        produce = dialogue.next(ProduceRequest)
+        assert values_of(produce) == [b"one", b"two"]
+        assert not any(isinstance(action, Complete) for action in dialogue.actions), "the flush waits for them"
+        dialogue.answer_produce(produce, offset=7)
+        assert [(future.result(0).partition, future.result(0).offset) for future in grown] == [(4, 7), (4, 8)]
+
+    def test_record_is_refused_when_it_has_not(self) -> None:
+        """By one answer: nobody waits for a partition that is only mistyped."""
+        dialogue = Dialogue().ready()
+        future = dialogue.submit(b"one", partition=4)
+        assert not future.done()
+        dialogue.advance(200)
+        dialogue.answer_metadata(partitions=3)
+        with pytest.raises(ConfigError, match="orders has partitions 0 to 2, there is no 4"):
+            future.result(0)
+        assert dialogue.released == len(b"first") + len(b"one") + 48
+
+    def test_answer_that_was_asked_for_before_the_record_came_refuses_nothing(self) -> None:
+        """It may be older than the partition."""
+        dialogue = Dialogue().ready()
+        first = dialogue.submit(b"one", partition=3)
+        dialogue.advance(200)
+        second = dialogue.submit(b"two", partition=4)
+        dialogue.answer_metadata(partitions=4)
+        assert not first.done() and not second.done()
+        assert values_of(dialogue.next(ProduceRequest)) == [b"one"]
+        dialogue.advance(200)
+        dialogue.answer_metadata(partitions=5)
+        assert values_of(dialogue.next(ProduceRequest)) == [b"two"]
+
+    def test_row_of_many_waits_too(self) -> None:
+        dialogue = Dialogue().ready()
+        columns = ListColumns(None, [b"one", b"two"], times=None, time_ms=5, partitions=[0, 4])
+        many = ManyFuture("orders", 2)
+        dialogue.submissions.append(Bulk("orders", None, columns, 50, many))
+        dialogue.take(RecordsSubmitted())
+        assert not many.done() and not dialogue.unanswered(ProduceRequest)
+        dialogue.advance(200)
+        dialogue.answer_metadata(partitions=5)
+        request = dialogue.next(ProduceRequest).request
+        assert isinstance(request, ProduceRequest)
+        assert [data.index for data in request.topic_data[0].partition_data] == [0, 4]
+
+    def test_record_is_late_when_nobody_answers(self) -> None:
+        """With the cause."""
+        dialogue = Dialogue().ready()
+        future = dialogue.submit(b"one", partition=4)
+        for _ in range(600):
+            dialogue.advance(250)
+            while dialogue.unanswered(MetadataRequest):
+                dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+        with pytest.raises(
+            KohortTimeoutError,
+            match=r"partitions of orders could not be looked up within 120000 ms: .* said the system",
+        ):
+            future.result(0)
+
+    def test_close_waits_no_longer_than_it_may(self) -> None:
+        dialogue = Dialogue().ready()
+        future = dialogue.submit(b"one", partition=4)
+        dialogue.take(ProducerCloseAsked(ticket="bye", deadline_ms=dialogue.now_ms + 50))
+        dialogue.advance(50)
+        assert isinstance(future.exception(0), KohortTimeoutError)
+        assert dialogue.actions[-1] == Stop()
+
+
+class TestTopicThatIsMissing:
+    """A producer that lives for years has sent to many topics."""
+
+    def asked_for(self, dialogue: Dialogue) -> list[list[str | None]]:
+        """The topics of the requests of an hour, each answered with what is known by now."""
+        asked = []
+        for _ in range(60 * 60):
+            dialogue.advance(1_000)
+            while dialogue.unanswered(MetadataRequest):
+                request = next(send.request for send in dialogue.sent if isinstance(send.request, MetadataRequest))
+                asked.append([topic.name for topic in request.topics or []])
+                dialogue.answer_metadata(topic="ordres", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return asked
+
+    def test_is_asked_for_no_longer_than_somebody_waits(self) -> None:
+        dialogue = Dialogue()
+        future = dialogue.submit(b"1", topic="ordres")
+        asked = self.asked_for(dialogue)
+        assert isinstance(future.exception(0), UnknownTopicError)
+        assert 1 < sum("ordres" in topics for topics in asked) < 10
+        assert len(asked) < 60, "not every second"
+
+    def test_is_asked_for_again_with_the_next_record(self) -> None:
+        dialogue = Dialogue()
+        dialogue.submit(b"1", topic="ordres")
+        self.asked_for(dialogue)
+        again = dialogue.submit(b"2", topic="ordres")
+        dialogue.answer_metadata(topic="ordres", partitions=1)
+        dialogue.answer_identity()
+        assert values_of(dialogue.next(ProduceRequest)) == [b"2"] and not again.done()
+
+    def test_question_for_its_partitions_is_answered_once(self) -> None:
+        dialogue = Dialogue()
+        dialogue.take(PartitionsAsked(topic="ordres", ticket="how many", deadline_ms=dialogue.now_ms + 60_000))
+        asked = self.asked_for(dialogue)
+        assert Complete(ticket="how many", value=[]) in dialogue.actions
+        assert sum("ordres" in topics for topics in asked) < 4

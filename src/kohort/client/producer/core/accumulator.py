@@ -166,7 +166,8 @@ class Accumulator:
         """Make batches of rows, behind all that is there.
 
         Raises:
-            ConfigError: a row names a partition that is not there, or the application's own partitioner has failed.
+            PartitionMissingError: a row names a partition that is not there; nothing was added.
+            ConfigError: the application's own partitioner has failed.
         """
         limit_bytes = self._limit_of(bulk.name) - BATCH_OVERHEAD_BYTES
         filling = self._filling_of(bulk.name, partition_count)

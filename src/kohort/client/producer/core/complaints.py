@@ -30,7 +30,7 @@ class Complaints:
 
     def __init__(self, requests: Requests, *, delivery_timeout_ms: int) -> None:
         self._requests = requests
-        self._seconds: Final = delivery_timeout_ms / 1000
+        self.delivery_timeout_ms: Final = delivery_timeout_ms
         #: What was being done -> the code that it was refused with.
         self._open: dict[str, ErrorCode] = {}
         #: Each of these codes -> what a line was written about.
@@ -42,7 +42,7 @@ class Complaints:
             if code not in self._said:
                 self._said[code] = doing
                 reason = f"{message} ({code.name})" if message else code.name
-                self._requests.warn(f"{doing}: {reason}, retrying for {self._seconds:g} s")
+                self._requests.warn(f"{doing}: {reason}, retrying for {self.delivery_timeout_ms / 1000:g} s")
             self._open[doing] = code
 
     def on_done(self, doing: str) -> None:

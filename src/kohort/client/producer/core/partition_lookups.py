@@ -25,6 +25,10 @@ class PartitionLookups:
         self._open.append(asked)
         self._cluster.also_want([asked.topic], now_ms)
 
+    def topics(self) -> set[str]:
+        """What is asked about."""
+        return {asked.topic for asked in self._open}
+
     def deadlines(self) -> list[int]:
         """When they are too late."""
         return [asked.deadline_ms for asked in self._open]

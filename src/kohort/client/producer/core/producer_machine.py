@@ -15,8 +15,9 @@ from kohort.client.cluster import Cluster
 from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.options import ClientSettings
 from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
+from kohort.client.producer.core.homeless import Homeless, name_of
 from kohort.client.producer.core.idempotence import Identity
-from kohort.client.producer.core.partition_lookups import PartitionLookups, lateness
+from kohort.client.producer.core.partition_lookups import PartitionLookups
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, Partitioner, PartitionerCall
 from kohort.client.producer.core.producer_events import (
     FlushAsked,
@@ -26,6 +27,7 @@ from kohort.client.producer.core.producer_events import (
     RecordsSubmitted,
 )
 from kohort.client.producer.core.sender import Sender, SenderSettings
+from kohort.client.producer.core.shares import PartitionMissingError
 from kohort.client.producer.core.submissions import Outgoing, Submissions, is_about
 from kohort.client.producer.core.tally import Tally
 from kohort.client.producer.record_future import RecordFuture
@@ -37,16 +39,11 @@ from kohort.errors import (
     ErrorCode,
     KohortError,
     KohortTimeoutError,
-    UnknownTopicError,
 )
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 #: So many times `batch.size` wakes the machine that waits for answers.
 _HASTE: Final = 16
-#: How long a topic that is asked for may take to appear: the broker may be creating it.
-_TOPIC_PATIENCE_MS: Final = 3_000
-#: What is said of a topic that is not there, or was made a moment ago.
-_MISSING: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class ProducerMachine:
@@ -77,7 +74,6 @@ class ProducerMachine:
         self._submissions = submissions
         self._linger_ms = linger_ms
         self._batch_bytes = batch_bytes
-        self._delivery_timeout_ms = settings.delivery_timeout_ms
         self._on_release = on_release
         self._is_room_wanted = is_room_wanted
         self._requests = Requests(request_timeout_ms=client.request_timeout_ms)
@@ -108,10 +104,9 @@ class ProducerMachine:
         )
         #: Records on their way from the submissions to where they belong; none between two events.
         self._placing: list[Outgoing] = []
-        #: topic -> (since when, records) while its partitions are not known.
-        self._homeless: dict[str, tuple[int, list[Outgoing]]] = {}
-        #: Topics among these that the cluster has said it lacks: the next look at it creates them, if it does that.
-        self._missing: set[str] = set()
+        self._homeless = Homeless(
+            self._requests, self._cluster, self._sender.complaints, place=self._place, end=self._end_record
+        )
         #: (ticket, batches that it waits for).
         self._flushes: list[tuple[object, set[Batch]]] = []
         self._closing: ProducerCloseAsked | None = None
@@ -144,8 +139,7 @@ class ProducerMachine:
     def next_deadline(self) -> int | None:
         """When something is to be done without being asked."""
         deadlines = [self._cluster.next_deadline(), self._accumulator.next_linger(), self._sender.next_deadline()]
-        patience_ms = self._delivery_timeout_ms if self._is_cut_off else _TOPIC_PATIENCE_MS
-        deadlines += [since + patience_ms for since, _ in self._homeless.values()]
+        deadlines.append(self._homeless.next_deadline())
         if self._accumulator.queues and not self._identity.is_ready and self._identity_due_ms:
             deadlines.append(self._identity_due_ms)
         deadlines += self._lookups.deadlines()
@@ -171,22 +165,16 @@ class ProducerMachine:
 
     def _pending(self) -> Iterator[Member]:
         yield from self._placing
-        for _, records in self._homeless.values():
-            yield from records
+        yield from self._homeless
         for batch in self._accumulator.batches():
             yield from batch.members
-
-    @property
-    def _is_cut_off(self) -> bool:
-        """Whether a topic that is not known says nothing: nobody answers."""
-        return self._cluster.generation == 0 or self._cluster.trouble is not None
 
     def _on_tick(self, now_ms: int) -> None:
         self._take_records(now_ms)
         self._accumulator.close_lingered(now_ms)
         if self._flushes or self._closing is not None or self._is_room_wanted():
             self._accumulator.close_all()
-        self._give_up_missing_topics(now_ms)
+        self._homeless.on_tick(now_ms)
         self._lookups.on_tick(now_ms)
         self._sender.expire(now_ms)
         self._renew_identity(now_ms)
@@ -206,14 +194,13 @@ class ProducerMachine:
             self._place(self._submissions.take(), now_ms)
             self._submissions.is_watched = True
 
-    def _place(self, records: list[Outgoing], now_ms: int) -> None:
+    def _place(self, records: list[Outgoing], now_ms: int, is_last_look: bool = False) -> None:
         self._placing = records
         topics = self._cluster.topics
         position = 0
         while position < len(records):
             record = records[position]
-            name = record.name if record.is_bulk else record.topic
-            topic = topics.get(name)
+            topic = topics.get(name_of(record))
             if topic is not None and topic.partitions:
                 # Most go where others have gone; the first of a batch goes alone, and so does one that is refused.
                 count = len(topic.partitions)
@@ -221,92 +208,50 @@ class ProducerMachine:
                 if run > position:
                     position = run
                     continue
-                self._add(record, count, now_ms)
+                self._add(record, count, now_ms, is_last_look)
             else:
-                self._homeless.setdefault(name, (now_ms, []))[1].append(record)
-                self._cluster.also_want([name], now_ms)
+                self._homeless.add(record, now_ms)
             position += 1
         self._placing = []
 
-    def _add(self, record: Outgoing, partition_count: int, now_ms: int) -> None:
+    def _add(self, record: Outgoing, partition_count: int, now_ms: int, is_last_look: bool) -> None:
         try:
             if record.is_bulk:
                 self._accumulator.add_bulk(record, partition_count, now_ms)
             elif record.partition is not None and record.partition >= partition_count:
                 text = f"{record.topic} has partitions 0 to {partition_count - 1}, there is no {record.partition}"
-                raise ConfigError(text)
+                raise PartitionMissingError(text)
             else:
                 self._accumulator.add(record, partition_count, now_ms)
+        except PartitionMissingError as missing:
+            if is_last_look:
+                self._end_record(record, ConfigError(str(missing)))
+            else:
+                self._homeless.add_beyond(record, now_ms)
         except ConfigError as error:
             self._end_record(record, error)
 
     def _on_metadata(self, now_ms: int) -> None:
-        for name in list(self._homeless):
-            topic = self._cluster.topics.get(name)
-            if topic is None:
-                continue
-            if topic.partitions:
-                self._note_existence(name, len(topic.partitions))
-                self._place(self._homeless.pop(name)[1], now_ms)
-                # A flush that was asked for meanwhile waits for these too.
-                for _, waiting in self._flushes:
-                    waiting.update(batch for batch in self._accumulator.batches() if batch.partition.topic == name)
-            elif topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._note_absence(name, now_ms)
-            elif topic.error is not ErrorCode.NONE:
-                self._note_error(name, topic.error)
+        placed = self._homeless.on_metadata(now_ms)
+        # A flush that was asked for meanwhile waits for these too.
+        for _, waiting in self._flushes if placed else ():
+            waiting.update(batch for batch in self._accumulator.batches() if batch.partition.topic in placed)
+        missing = {name for name, topic in self._cluster.topics.items() if not topic.partitions}
+        if missing:
+            self._follow_no_more(missing, now_ms)
 
-    def _note_absence(self, name: str, now_ms: int) -> None:
-        """Only a topic that was seen to be missing is created, so that it can be said that it was."""
-        if name not in self._missing:
-            self._missing.add(name)
-            self._cluster.may_create = True
-            self._cluster.refresh_now(now_ms)
-
-    def _note_existence(self, name: str, partition_count: int) -> None:
-        if name in self._missing:
-            self._forget_missing(name)
-            plural = "" if partition_count == 1 else "s"
-            self._requests.warn(f"created topic {name} ({partition_count} partition{plural})")
-        self._sender.complaints.on_done(f"looking up topic {name}")
-
-    def _note_error(self, name: str, code: ErrorCode) -> None:
-        doing = f"looking up topic {name}"
-        self._sender.complaints.on_refused(doing, code, None)
-        if not code.retriable:
-            self._drop_topic(name, BrokerError(code, during=doing))
-
-    def _forget_missing(self, name: str) -> None:
-        self._missing.discard(name)
-        self._cluster.may_create = bool(self._missing)
-
-    def _give_up_missing_topics(self, now_ms: int) -> None:
-        for name, (since_ms, _) in list(self._homeless.items()):
-            if self._is_cut_off:
-                if now_ms - since_ms >= self._delivery_timeout_ms:
-                    text = f"topic {name} could not be looked up within {now_ms - since_ms} ms"
-                    self._drop_topic(name, lateness(text, self._cluster))
-            elif now_ms - since_ms >= _TOPIC_PATIENCE_MS:
-                topic = self._cluster.topics.get(name)
-                code = ErrorCode.NONE if topic is None else topic.error
-                during = f"looking up topic {name}"
-                self._drop_topic(
-                    name, UnknownTopicError(name) if code in _MISSING else BrokerError(code, during=during)
-                )
-
-    def _drop_topic(self, name: str, error: KohortError) -> None:
-        for record in self._homeless.pop(name)[1]:
-            self._end_record(record, error)
-        self._forget_missing(name)
-        self._cluster.topics.pop(name, None)
+    def _follow_no_more(self, missing: set[str], now_ms: int) -> None:
+        """Topics that are not there are asked for as long as somebody waits for them."""
+        awaited = {name_of(record) for record in self._homeless} | self._lookups.topics()
+        awaited.update(partition.topic for partition in self._accumulator.queues)
+        self._cluster.want_no_more(missing - awaited, now_ms)
 
     def _end_record(self, record: Outgoing, error: KohortError) -> None:
         self._sender.fail_record(record, error)
         self._on_release(record.size_bytes)
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
-        for name in list(self._homeless):
-            self._drop_topic(name, error)
+        self._homeless.drop_all(error)
         for batch in self._accumulator.batches():
             # What is in flight hears of its own end.
             if batch.state is not BatchState.IN_FLIGHT:
@@ -381,8 +326,7 @@ class ProducerMachine:
             return
         if now_ms >= self._closing.deadline_ms:
             error = KohortTimeoutError("the producer was closed before this record was acknowledged")
-            for name in list(self._homeless):
-                self._drop_topic(name, error)
+            self._homeless.drop_all(error)
             for batch in self._accumulator.batches():
                 self._sender.fail(batch, error)
         if not self._accumulator.queues and not self._homeless:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from kohort.client.actions import Endpoint, Lane
@@ -152,7 +153,17 @@ class Sender:
         if self._identity.is_spoilt:
             # Under the identity that ends it is only asked for what the broker may have already.
             return is_first and batch.is_unsure
-        return is_first or self._identity.may_pipeline(batch.partition)
+        return is_first or (self._identity.may_pipeline(batch.partition) and not self._would_bury(batch))
+
+    def _would_bury(self, batch: Batch) -> bool:
+        """Whether the broker might forget by it an earlier batch that it may have: it knows again the last five only.
+
+        No more were on their way when they became unsure; so only these are asked for until all are settled.
+        """
+        if batch.is_unsure or not self._identity.is_wanted:
+            return False
+        queue = self._accumulator.queues[batch.partition]
+        return any(earlier.is_unsure for earlier in takewhile(lambda each: each is not batch, queue))
 
     def _send(self, leader: Endpoint, batches: Sequence[Batch]) -> None:
         topics: dict[str, TopicProduceData] = {}

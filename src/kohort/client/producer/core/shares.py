@@ -11,7 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from kohort.client.producer.core.partitioner import Partitioner
 from kohort.client.producer.many import Bulk
-from kohort.errors import ConfigError
+
+
+class PartitionMissingError(Exception):
+    """A record names a partition that its topic does not have, as far as is known."""
 
 
 def shares(
@@ -20,7 +23,8 @@ def shares(
     """Partition, rows (`None` means a range of all), and the beginning and end among these, in order.
 
     Raises:
-        ConfigError: a partition that is not there, or the application's own partitioner has failed.
+        PartitionMissingError: a row names a partition that is not there.
+        ConfigError: the application's own partitioner has failed.
     """
     columns = bulk.columns
     if bulk.partition is not None:
@@ -54,4 +58,4 @@ def shares(
 
 def _check(is_there: bool, topic: str, partition_count: int) -> None:
     if not is_there:
-        raise ConfigError(f"{topic} has partitions 0 to {partition_count - 1}, a record names another one")
+        raise PartitionMissingError(f"{topic} has partitions 0 to {partition_count - 1}, a record names another one")
