@@ -68,11 +68,11 @@ class ClassicDialogue(ConsumerDialogue):
         self.settle()
         return request
 
-    def beaten(self, error: ErrorCode = ErrorCode.NONE) -> HeartbeatRequest:
+    def beaten(self, error: ErrorCode = ErrorCode.NONE, *, reason: str | None = None) -> HeartbeatRequest:
         """Answer the open Heartbeat; returns the request."""
         self.settle()
         request = self.expect(HeartbeatRequest)
-        self.answer(request, HeartbeatResponse(error_code=error), version=4)
+        self.answer(request, HeartbeatResponse(error_code=error, rebalance_reason=reason), version=4)
         self.settle()
         return request
 

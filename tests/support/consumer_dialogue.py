@@ -269,6 +269,7 @@ class ConsumerDialogue:
         error: ErrorCode = ErrorCode.NONE,
         message: str | None = None,
         interval_ms: int = 5_000,
+        reason: str | None = None,
     ) -> ConsumerGroupHeartbeatRequest:
         """Answer the open heartbeat; returns the request."""
         request = self.heartbeat()
@@ -288,6 +289,7 @@ class ConsumerDialogue:
             member_epoch=epoch,
             heartbeat_interval_ms=interval_ms,
             assignment=assignment,
+            rebalance_reason=reason,
         )
         self.answer(request, response, version=1)
         return request

@@ -55,7 +55,9 @@ class Journal:
         self._counted_groups: Final = counted_groups
         self._rows: Final[deque[Row]] = deque(maxlen=limit)
         self._next = 1
+        #: Group -> the input that began its latest rebalance, and why there is one.
         self._origins: Final[dict[str, int]] = {}
+        self._reasons: Final[dict[str, str]] = {}
         #: What was counted -> group -> how often; by groups within, since they are many and the names are few.
         self._counts: Final[dict[str, dict[str, int]]] = {}
         #: (group, member) -> its latest row that may be repeated.
@@ -74,6 +76,7 @@ class Journal:
             is_apart = is_apart or entry.event in APART
             if entry.event in BEGINNINGS:
                 self._origins[entry.group_id] = cause
+                self._reasons[entry.group_id] = _reason(entry, entries)
         for entry in entries:
             group_id = entry.group_id
             row = Row(
@@ -93,6 +96,7 @@ class Journal:
             self._rows.append(row)
             if entry.event == END:
                 self._origins.pop(group_id, None)
+                self._reasons.pop(group_id, None)
                 for counts in self._counts.values():
                     counts.pop(group_id, None)
 
@@ -105,6 +109,10 @@ class Journal:
         counts[group_id] = times + 1
         if not times and len(counts) > self._counted_groups:
             del counts[next(iter(counts))]
+
+    def reason(self, group_id: str) -> str | None:
+        """Why the group's latest rebalance began; `None` if none has since the broker started."""
+        return self._reasons.get(group_id)
 
     def history(self, group_id: str, *, after: int = 0, limit: int = 10_000) -> History:
         """The rows of one group with a sequence above `after`; at most `limit`, the oldest of them."""
@@ -136,6 +144,14 @@ class Journal:
             self._repeatable.clear()
         self._repeatable[key] = row
         return False
+
+
+def _reason(beginning: Entry, entries: Iterable[Entry]) -> str:
+    """In the coordinator's words; where these do not say it, the member that is in the same rows stands behind them."""
+    details = dict(beginning.details)
+    trigger = details.get("trigger", "")
+    why = details.get("why") or next((entry.member_id for entry in entries if entry.member_id), "")
+    return ": ".join(filter(None, (trigger, why)))[:TEXT_LIMIT]
 
 
 def _shorten(entry: Entry) -> Entry:

@@ -32,6 +32,8 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {PrivateApiKey.GROUP_HISTORY: 
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",
+    ("ConsumerGroupHeartbeatResponse", 10_000): "rebalance_reason",
+    ("HeartbeatResponse", 10_000): "rebalance_reason",
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs"}

@@ -116,3 +116,18 @@ def test_groups_that_are_only_counted_do_not_pile_up() -> None:
         journal.count(f"g{number}", "commits")
 
     assert [bool(journal.history(f"g{number}").counts) for number in range(5)] == [False, False, True, True, True]
+
+
+def test_reason_of_the_latest_rebalance_is_kept_while_the_group_is() -> None:
+    """For members who are told of it; also when its row has gone."""
+    journal = Journal(limit=1)
+    assert journal.reason("g") is None
+    journal.record([entry("rebalance_began", trigger="member left", why="m-1 left"), entry("e")], cause=1, now_ms=1)
+    assert journal.reason("g") == "member left: m-1 left"
+    rows = [entry("member_joined", member="m-2"), entry("epoch_bumped", epoch="2", trigger="member joined")]
+    journal.record(rows, cause=2, now_ms=2)
+    assert journal.reason("g") == "member joined: m-2"
+    journal.record([entry("epoch_bumped", trigger="x" * 10_000)], cause=3, now_ms=3)
+    assert len(journal.reason("g") or "") == TEXT_LIMIT
+    journal.record([entry("group_forgotten")], cause=4, now_ms=4)
+    assert journal.reason("g") is None

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 from kohort.broker.context import BrokerContext
-from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.memberids import new_member_id
 from kohort.broker.request import Request
 from kohort.coordinator import commands
@@ -54,7 +53,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
     )
     if owned is None and message.member_epoch > 0:
         request.renew = _Standing(context, request, command).renew
-    runtime.answer(request, command, partial(_translate, connections, message.group_id))
+    runtime.answer(request, command, partial(_translate, context, message.group_id))
 
 
 class _Standing:
@@ -95,13 +94,14 @@ def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
 
 
 def _translate(
-    connections: MemberConnections,
+    context: BrokerContext,
     group_id: str,
     request: Request,
     body: commands.ConsumerGroupHeartbeatReply | commands.Refusal,
 ) -> ConsumerGroupHeartbeatResponse:
     if isinstance(body, commands.Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=body.code, error_message=body.message or body.code.name)
+    connections = context.member_connections
     if body.member_epoch < 0:
         connections.left(group_id, body.member_id)
     else:
@@ -120,4 +120,5 @@ def _translate(
                 for topic_id, partitions in assignment.items()
             ]
         ),
+        rebalance_reason=None if assignment is None else context.runtime.journal.reason(group_id),
     )

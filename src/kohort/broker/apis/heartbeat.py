@@ -35,6 +35,9 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         code = body.code if isinstance(body, commands.Refusal) else ErrorCode.NONE
         if code in _ALIVE:
             connections.heartbeat(request.connection, message.group_id, message.member_id)
-        return HeartbeatResponse(error_code=code)
+        is_moving = code is ErrorCode.REBALANCE_IN_PROGRESS
+        return HeartbeatResponse(
+            error_code=code, rebalance_reason=runtime.journal.reason(message.group_id) if is_moving else None
+        )
 
     runtime.answer(request, command, translate)

@@ -32,6 +32,8 @@ from kohort.wire.schema import Message
 PROTOCOL_TYPE = "consumer"
 #: JoinGroup is answered when the rebalance ends; so much later at the most.
 _JOIN_MARGIN_MS = 5_000
+#: Where the broker does not say it more precisely, as Apache Kafka's.
+_ANY_REASON = "a member came, went, fell silent or changed its subscription"
 #: Characters of a reason that brokers take (KIP-800).
 _LONGEST_REASON = 255
 #: The first version of JoinGroup that knows static members.
@@ -355,8 +357,8 @@ class ClassicMember(Member):
             self._attempts = 0
             self._lookup.works()
             self._heard_ms = now_ms
-            if code is ErrorCode.REBALANCE_IN_PROGRESS:
-                self._want_rejoin("the group rebalances: a member came, went, fell silent or changed its subscription")
+            if code is ErrorCode.REBALANCE_IN_PROGRESS and response is not None:
+                self._want_rejoin(f"the group rebalances: {response.rebalance_reason or _ANY_REASON}")
         elif code in _UNKNOWN:
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""

@@ -190,7 +190,8 @@ class ConsumerMember(Member):
             self._due_ms = now_ms + self._interval_ms
         if response.assignment is not None:
             if self._after_leave is None:
-                self._why = f"the coordinator's assignment at member epoch {self.epoch}"
+                why = f" ({response.rebalance_reason})" if response.rebalance_reason else ""
+                self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
             self._target = {
                 TopicId(topic.topic_id): tuple(topic.partitions) for topic in response.assignment.topic_partitions
             }

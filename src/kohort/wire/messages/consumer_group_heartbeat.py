@@ -56,3 +56,5 @@ class ConsumerGroupHeartbeatResponse(Message):
     member_epoch: int = field(INT32)
     heartbeat_interval_ms: int = field(INT32)
     assignment: Assignment | None = field(Assignment, nullable=0, default=None)
+    #: Ours (wire.private): why there is a new assignment, for people.
+    rebalance_reason: str | None = field(STRING, nullable=0, tag=10_000, default=None)

@@ -25,3 +25,5 @@ class HeartbeatResponse(Message):
 
     throttle_time_ms: int = field(INT32, since=1)
     error_code: int = field(INT16)
+    #: Ours (wire.private): why the group rebalances, for people.
+    rebalance_reason: str | None = field(STRING, since=4, nullable=4, tag=10_000, default=None)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from kohort import aio
 from kohort.client.exchange import CallbackKind, RebalanceEnforced, Subscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
@@ -9,6 +14,7 @@ from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from support.classic_dialogue import ClassicDialogue
 from support.consumer_dialogue import ConsumerDialogue
 from support.protocol_dialogue import at_rest, build
+from support.virtual_broker import beside_a_broker
 
 ASSIGNED, REVOKED = CallbackKind.ASSIGNED, CallbackKind.REVOKED
 
@@ -99,3 +105,52 @@ def test_loss_says_what_was_refused() -> None:
     member.reply(error=ErrorCode.FENCED_MEMBER_EPOCH, message="too late")
 
     assert member.questions[0].reason == "FENCED_MEMBER_EPOCH: too late"
+
+
+def test_reason_that_the_broker_tells_is_passed_on() -> None:
+    """Ours does (docs/private-protocol.md); Apache Kafka's knows that the group rebalances, and no more."""
+    member = classic()
+    at_rest(member, 0)
+    member.advance(5_000)
+    member.beaten(ErrorCode.REBALANCE_IN_PROGRESS, reason="member joined: m-2")
+    assert member.questions[0].reason == "the group rebalances: member joined: m-2"
+
+    other: ConsumerDialogue = build("consumer")
+    at_rest(other, 0)
+    other.advance(5_000)
+    other.reply(epoch=2, assigned=[], reason="member joined: m-2")
+    assert other.questions[0].reason == "the coordinator's assignment at member epoch 2 (member joined: m-2)"
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_member_of_our_broker_hears_who_came_and_went(protocol: str) -> None:
+    """From the group's journal over the wire to the application."""
+
+    def member(address: str) -> aio.Consumer:
+        return aio.Consumer(
+            "orders", bootstrap_servers=address, group_id="billing", group_protocol=protocol, heartbeat_interval_ms=500
+        )
+
+    async def read(address: str) -> tuple[str, list[str]]:
+        reasons: list[str] = []
+
+        async def poll_until(first: aio.Consumer, count: int) -> None:
+            while len(first.assignment()) != count:
+                await first.poll(0.1)
+            assert first.last_rebalance is not None
+            reasons.append(first.last_rebalance.reason)
+
+        async with member(address) as first:
+            await poll_until(first, 2)
+            async with member(address) as second:
+                both = asyncio.gather(poll_until(first, 1), poll_until(second, 1))
+                await both
+                newcomer = second.member_id
+                leaving = asyncio.create_task(second.close())
+                await poll_until(first, 2)
+                await leaving
+        return newcomer, reasons
+
+    newcomer, reasons = beside_a_broker(read, topics={"orders": 2})
+    assert any("member joined" in reason and newcomer in reason for reason in reasons), reasons
+    assert "member left" in reasons[-1], reasons
