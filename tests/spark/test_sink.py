@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,22 +73,9 @@ def test_wrong_write_is_refused_with_a_sentence(spark: SparkSession, broker: koh
             save(frame, broker, mode, **options)
 
 
-def test_stream_goes_from_topic_to_topic(
-    spark: SparkSession,
-    broker: kohort.Broker,
-    fill: Callable[..., None],
-    checkpoint: str,
-    read: Callable[[str], list[Any]],
+def test_readers_drop_what_a_repeated_batch_has_doubled(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Source and sink in one query: what Spark hands on of its own options is no obstacle."""
-    fill("sink-from", partitions=2, records=300)
-    source = spark.readStream.format("kohort").option("kafka.bootstrap.servers", broker.bootstrap_servers)
-    frame = source.option("subscribe", "sink-from").option("startingOffsets", "earliest").load()
-
-    sink = frame.select("key", "value").writeStream.format("kohort").option("topic", "sink-to").queryName("copy")
-    sink = sink.option("kafka.bootstrap.servers", broker.bootstrap_servers).option("checkpointLocation", checkpoint)
-    sink.trigger(availableNow=True).start().awaitTermination()
-
-    rows = read("sink-to")
-    assert sorted(int(row.value) for row in rows) == list(range(300))
-    assert all(bytes(row.key) == b"k" + bytes(row.value) for row in rows)
+    """By query, batch and origin in headers: the example as it is, in this session."""
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "spark_write.py"))
+    assert capsys.readouterr().out.splitlines()[-1] == "2000 rows, 1000 of them different"

@@ -16,6 +16,7 @@ from kohort.errors import ConfigError
 from kohort.spark.kafka_settings import split_options
 
 EXACTLY_ONCE: Final = "kohort.exactlyOnce"
+BATCH_HEADERS: Final = "kohort.batchHeaders"
 
 SINK_OPTIONS: Final = OptionSet(
     "kohort sink option",
@@ -27,6 +28,12 @@ SINK_OPTIONS: Final = OptionSet(
             default=False,
             doc="Whether headers are written.",
             idle=Idle(words="as by Spark's sink, a column headers is written where there is one", unless=(True,)),
+        ),
+        Option(
+            name=BATCH_HEADERS,
+            parse=parse_bool,
+            default=False,
+            doc="Adds the headers kohort.query and kohort.batch, by which readers drop doubles; for streaming queries.",
         ),
         Option(
             name=EXACTLY_ONCE,
@@ -58,6 +65,7 @@ class SinkOptions:
     """
 
     topic: str | None
+    adds_batch_headers: bool
     client: dict[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
@@ -78,12 +86,14 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if values[EXACTLY_ONCE]:
         raise ConfigError(
             f"{EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the producer has "
-            "yet; leave it out, and let readers drop doubles (docs/spark.md, Writing)"
+            "yet; leave it out, and let readers drop doubles (kohort.batchHeaders, docs/spark.md)"
         )
     if values["topic"] is not None and not values["topic"].strip():
         raise ConfigError("option topic cannot be empty: name a topic, or leave it out and give a column topic")
     topic = values["topic"].strip() if values["topic"] else None
-    return SinkOptions(topic=topic, client=client, remarks=tuple(found.remarks))
+    return SinkOptions(
+        topic=topic, adds_batch_headers=values[BATCH_HEADERS], client=client, remarks=tuple(found.remarks)
+    )
 
 
 def _without_those_of_queries(given: Mapping[str, str]) -> dict[str, str]:

@@ -116,6 +116,8 @@ class WriteOptions(SharedOptions, total=False):
 
     includeHeaders: bool
     """Whether headers are written."""
+    kohort_batchHeaders: bool
+    """Adds the headers kohort.query and kohort.batch, by which readers drop doubles; for streaming queries."""
     kohort_exactlyOnce: bool
     """Refused until there are transactions: the sink writes at least once."""
     acks: Literal["all", "-1", "0", "1", -1, 0, 1]

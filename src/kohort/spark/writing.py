@@ -8,18 +8,21 @@ Source: the columns, options and sentences of Spark's Kafka sink (KafkaWriter, K
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from kohort.client.options import PRODUCER_OPTIONS
 from kohort.client.producer.producer import Producer
 from kohort.client.records import SentMany
 from kohort.errors import ConfigError, KohortError, PartlySentError
 from kohort.ids import TopicPartition
 from kohort.spark.sinkoptions import SinkOptions
+from kohort.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,6 +36,9 @@ _TYPES: Final = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "partition": ("int",),
 }
+
+#: Header -> where Spark tells it to a task.
+_BATCH_HEADERS: Final = {"kohort.query": "sql.streaming.queryId", "kohort.batch": "streaming.sql.batchId"}
 
 #: Idle producers of this worker process by their settings: workers are reused, connections with them.
 _idle: Final[dict[tuple[tuple[str, str], ...], Producer]] = {}
@@ -83,7 +89,7 @@ class RowsNotAcknowledgedError(KohortError):
 
     def __str__(self) -> str:
         rows = "1 row was" if self.failed_count == 1 else f"{self.failed_count} rows were"
-        return f"{rows} not acknowledged: {self.reason}; stored are {as_text(self.stored)}"
+        return f"{rows} not acknowledged: {self.reason}; stored: {as_text(self.stored)}"
 
 
 class NullTopicError(KohortError):
@@ -156,6 +162,21 @@ def as_text(stored: Sequence[Stored]) -> str:
     return ", ".join(map(str, stored)) or "nothing"
 
 
+def batch_headers() -> dict[str, str]:
+    """Query and micro-batch of this task, which are the same when Spark repeats the batch.
+
+    Raises:
+        ConfigError: it is a task of no streaming query.
+    """
+    context = TaskContext.get()
+    found = {name: context and context.getLocalProperty(place) for name, place in _BATCH_HEADERS.items()}
+    if None in found.values():
+        raise ConfigError(
+            "kohort.batchHeaders=true is for streaming queries, foreachBatch included: a batch has no query and number"
+        )
+    return cast("dict[str, str]", found)
+
+
 def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[pyarrow.RecordBatch]) -> Written:
     """Send the rows of one task, and wait until the last is acknowledged; runs in an executor.
 
@@ -166,9 +187,11 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
         NullTopicError: a row names no topic.
         RowsNotAcknowledgedError: not all could be stored; nothing of this task is on its way any more.
     """
+    spare_collections()
+    headers = batch_headers() if options.adds_batch_headers else {}
     settings = tuple(sorted(options.client.items()))
-    producer = _idle.pop(settings, None) or Producer.from_config(options.client)
-    task = _Task(producer, options.topic, columns)
+    producer = _idle.pop(settings, None) or Producer.from_config(writing_config(options))
+    task = _Task(producer, options.topic, columns, headers)
     try:
         task.send(batches)
     except BaseException as error:
@@ -185,14 +208,26 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
     return Written(task.ledger.stored())
 
 
+def writing_config(options: SinkOptions) -> dict[str, object]:
+    """Settings of an executor's producer.
+
+    It waits for room as long as records may take: whatever keeps these from being stored is what the task fails with.
+    """
+    timeout_ms = PRODUCER_OPTIONS.parse(options.client)["delivery.timeout.ms"]
+    return {"max.block.ms": timeout_ms, **options.client}
+
+
 class _Task:
     """What is sent for one task, and what became of it."""
 
-    def __init__(self, producer: Producer, topic: str | None, columns: Sequence[int]) -> None:
+    def __init__(
+        self, producer: Producer, topic: str | None, columns: Sequence[int], headers: Mapping[str, str]
+    ) -> None:
         self.ledger = Ledger()
         self._producer = producer
         self._topic = topic
         self._columns = list(columns)
+        self._headers = headers
         #: What was sent and is not in the ledger, in order.
         self._waiting: deque[Future[tuple[SentMany, ...]]] = deque()
         #: Rows that could not even be handed over.
@@ -205,7 +240,7 @@ class _Task:
             rows = batch.select(self._columns)
             if self._topic is None and rows.column("topic").null_count:
                 raise NullTopicError
-            self._waiting.append(self._producer.send_arrow(rows, self._topic))
+            self._waiting.append(self._producer.send_arrow(rows, self._topic, headers=self._headers))
             self._refused = 0
             while self._waiting and self._waiting[0].done():
                 self._settle_next()

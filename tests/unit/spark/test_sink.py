@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType
 
 import kohort
@@ -146,6 +147,19 @@ def test_missing_topic_is_created_where_the_broker_allows_it(address: str) -> No
     assert [each.record_count for each in written.stored] == [1]
 
 
+def test_batch_headers_name_query_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark tells them to the task; one of no query has none, and is refused."""
+    with pytest.raises(ConfigError, match=r"kohort\.batchHeaders=true is for streaming queries"):
+        write(
+            KohortStreamWriter(options("127.0.0.1:1", topic="orders", kohort__batchHeaders=True), VALUE), values(b"v")
+        )
+
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    task = TaskContext._getOrCreate()
+    monkeypatch.setattr(task, "_localProperties", {"sql.streaming.queryId": "q-1", "streaming.sql.batchId": "42"})
+    assert writing.batch_headers() == {"kohort.query": "q-1", "kohort.batch": "42"}
+
+
 # -- producers --------------------------------------------------------------------------------------------------------
 
 
@@ -245,7 +259,7 @@ def test_stream_sink_says_which_pyspark_it_needs(monkeypatch: pytest.MonkeyPatch
         (
             3_000_000,
             1,
-            r"MESSAGE_TOO_LARGE while producing to topic-\d+-0: .*; stored are 1 to topic-\d+-0 in \[0, 1\)",
+            r"MESSAGE_TOO_LARGE while producing to topic-\d+-0: .*; stored: 1 to topic-\d+-0 in \[0, 1\)",
         ),
     ],
     ids=["for the producer", "for the broker"],
@@ -278,12 +292,16 @@ def test_partition_that_is_not_there_fails_its_task(address: str, topic: Topic) 
 
 
 def test_broker_that_is_away_ends_the_task_in_its_time() -> None:
-    """`kafka.delivery.timeout.ms` bounds it; the sentence names the address."""
+    """`kafka.delivery.timeout.ms` bounds it, whether or not the producer can hold the rows; it names the address."""
     given = {"kafka__delivery__timeout__ms": 300, "kafka__request__timeout__ms": 200, "kafka__linger__ms": 0}
-    writer = KohortBatchWriter(options("127.0.0.1:1", topic="orders", **given), VALUE, False)
+    few = options("127.0.0.1:1", topic="orders", **given)
     with pytest.raises(RowsNotAcknowledgedError, match=r"2 rows were not acknowledged: .*127\.0\.0\.1:1") as failure:
-        writer.write(iter([values(b"a"), values(b"b")]))
+        KohortBatchWriter(few, VALUE, False).write(iter([values(b"a", b"b")]))
     assert (failure.value.stored, failure.value.retriable) == ((), True)
+
+    many = options("127.0.0.1:1", topic="orders", kafka__buffer__memory=100_000, **given)
+    with pytest.raises(RowsNotAcknowledgedError, match=r"no broker can be reached: 127\.0\.0\.1:1"):
+        KohortBatchWriter(many, VALUE, False).write(values(bytes(1_000)) for _ in range(1_000))
 
 
 # -- what the driver is told ------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ def test_broker_is_enough() -> None:
     """Rows name their topics then."""
     options = parse()
     assert (options.topic, options.client) == (None, {"bootstrap.servers": "127.0.0.1:9092"})
+    assert not options.adds_batch_headers
     assert pickle.loads(pickle.dumps(options)) == options
 
 
@@ -33,13 +34,14 @@ def test_names_come_in_any_case_and_with_what_spark_adds() -> None:
             "kafka.compression.type": "zstd",
             "kafka.Linger.Ms": "5",
             "kohort.exactlyonce": "false",
+            "kohort.batchheaders": "true",
             "checkpointlocation": "/tmp/c",
             "queryname": "q",
             "asyncProgressTrackingEnabled": "false",
             "path": "",
         }
     )
-    assert options.topic == "orders"
+    assert (options.topic, options.adds_batch_headers) == ("orders", True)
     assert options.client == {"bootstrap.servers": "a:1", "compression.type": "zstd", "linger.ms": "5"}
 
 

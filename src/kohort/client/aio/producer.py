@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
@@ -22,7 +23,7 @@ from kohort.client.producer.many import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.producer.room import AnyRoom
 from kohort.client.producer.side import HeadersArgument, ProducerSide
-from kohort.client.records import RecordMetadata
+from kohort.client.records import RecordMetadata, SentMany
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 
 if TYPE_CHECKING:
@@ -192,9 +193,12 @@ class Producer(ProducerSide):
         """Queue the rows of a table; await what it returns for where they are. See `kohort.Producer.send_arrow`."""
         tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
         self._check_open()
-        return TablesFuture([await self._send_pieces(pieces[0].name, pieces) for pieces in tables if pieces])
+        parts: list[Future[SentMany]] = []
+        for pieces in filter(None, tables):
+            parts.append(await self._send_pieces(pieces[0].name, pieces, is_begun=bool(parts)))
+        return TablesFuture(parts)
 
-    async def _send_pieces(self, topic: str, pieces: list[Bulk]) -> ManyFuture:
+    async def _send_pieces(self, topic: str, pieces: list[Bulk], *, is_begun: bool = False) -> ManyFuture:
         if not pieces:
             return ManyFuture(topic, 0)
         for place, piece in enumerate(pieces):
@@ -203,7 +207,7 @@ class Producer(ProducerSide):
                     await self._room.reserve(piece.size_bytes, self._wake)
                 self._check_open()
             except (KohortError, asyncio.CancelledError) as error:
-                if place == 0 or isinstance(error, asyncio.CancelledError):
+                if (place == 0 and not is_begun) or isinstance(error, asyncio.CancelledError):
                     raise
                 piece.future.give_up(sum(each.count for each in pieces[place:]), error)
                 break

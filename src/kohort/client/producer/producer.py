@@ -193,9 +193,12 @@ class Producer(ProducerSide):
         tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
         if self._room.is_shut:
             raise self._refusal()
-        return TablesFuture([self._send_pieces(pieces[0].name, pieces) for pieces in tables if pieces])
+        parts: list[Future[SentMany]] = []
+        for pieces in filter(None, tables):
+            parts.append(self._send_pieces(pieces[0].name, pieces, is_begun=bool(parts)))
+        return TablesFuture(parts)
 
-    def _send_pieces(self, topic: str, pieces: list[Bulk]) -> ManyFuture:
+    def _send_pieces(self, topic: str, pieces: list[Bulk], *, is_begun: bool = False) -> ManyFuture:
         if not pieces:
             return ManyFuture(topic, 0)
         for place, piece in enumerate(pieces):
@@ -204,7 +207,7 @@ class Producer(ProducerSide):
                 if self._room.is_shut:
                     raise self._refusal()
             except KohortError as error:
-                if place == 0:
+                if place == 0 and not is_begun:
                     raise
                 piece.future.give_up(sum(each.columns.count for each in pieces[place:]), error)
                 break

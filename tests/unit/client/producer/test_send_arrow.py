@@ -11,7 +11,7 @@ import pytest
 
 import kohort
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
-from kohort.errors import BrokerError, ConfigError, PartlySentError, StateError
+from kohort.errors import BrokerError, BufferFullError, ConfigError, PartlySentError, StateError
 
 WAIT_S = 20.0
 
@@ -178,6 +178,18 @@ def test_partition_that_is_not_there_fails_its_topic_alone(address: str) -> None
             future.result(WAIT_S)
         assert isinstance(failure.value.stored, tuple)
         assert [each.record_count for each in failure.value.stored] == [0, 2]
+
+
+def test_table_that_is_half_handed_over_is_told_by_its_future() -> None:
+    """Only where nothing of it was taken the call itself raises: it may be made again."""
+    table = pa.table({"value": [bytes(60_000)] * 2, "topic": ["a", "b"]})
+    given = {"buffer_memory": 100_000, "max_block_ms": 50, "delivery_timeout_ms": 400, "request_timeout_ms": 200}
+    with Producer(bootstrap_servers="127.0.0.1:1", linger_ms=0, **given) as producer:  # type: ignore[arg-type]
+        future = producer.send_arrow(table)
+        with pytest.raises(BufferFullError):
+            producer.send_arrow(table)
+        with pytest.raises(PartlySentError, match="2 records were not stored"):
+            future.result(WAIT_S)
 
 
 def test_nothing_is_nothing(address: str) -> None:
