@@ -1,6 +1,6 @@
-"""Spark batch read of 10 M records of 100 B, seven columns, into `noop`, `local[2]`.
+"""Spark batch read of 10 M records of 100 B, seven columns, into `noop`, and writing (`sparkwrite.py`); `local[2]`.
 
-Peer: Spark's own source `spark-sql-kafka-0-10`, same broker, both in one session.
+Peer: Spark's own source and sink `spark-sql-kafka-0-10`, same broker, both in one session.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from report import Row, Table, alternate, compare, warmed
 from servers import KohortServer, apache_server
+from sparkwrite import writing_rates
 from support.spark_kafka import JARS, SparkKafkaUnavailableError, fetch_jars
 from topics import fill
 
@@ -61,18 +62,23 @@ def measure(runs: int) -> list[Table]:
                 lambda a=address: rate(session, "kohort", a),
                 None if left_out else lambda a=address: rate(session, "kafka", a),
             )
-            what = f"batch, from {running.name}"
-            rows.append(
+            measured = [(f"batch, from {running.name}", ">= 1.5x", ours, peers)]
+            measured += [
+                (f"{what}, to {running.name}", ">= 1x", ours, peers)
+                for what, ours, peers in writing_rates(session, running, runs, has_peer=not left_out)
+            ]
+            rows += [
                 compare(
                     what,
                     ours,
                     peers,
                     unit="rows/s",
-                    reach=">= 1.5x",
+                    reach=reach,
                     peer_name=PEER,
                     how=warmed(runs),
                     settings=SETTINGS,
                 )
-            )
+                for what, reach, ours, peers in measured
+            ]
     session.stop()
     return [Table("sparkbatch", "Spark batch", rows, left_out)]
