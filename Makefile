@@ -1,5 +1,7 @@
 # Each target does its own set-up; the first one takes a few minutes, later ones start within seconds.
 PY := .venv/bin/python
+# Byte code is kept, whatever the shell says: to compile the sources anew is half of what a process takes to start.
+export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := tests/spark/test_cluster.py tests/spark/test_connect.py
 .PHONY: demo test test-all matrix same-as-spark soak cluster seed seed-clients soak-client bench clean

@@ -167,6 +167,38 @@ def send_with_aiokafka(bootstrap: str, size: int) -> float:
     return asyncio.run(eventloop.send_with_aiokafka(bootstrap, "send", size))
 
 
+def processor_us(send: Callable[[str, int, int], float], bootstrap: str, size: int, records: int) -> float:
+    """What this process uses of processors for a record, microseconds; the client is made and closed within it."""
+    began = time.process_time()
+    send(bootstrap, size, records)
+    return (time.process_time() - began) / records * 1e6
+
+
+def rows_of_processor(address: str, name: str, runs: int, *, what: str, size: int, records: int) -> list[Row]:
+    """What is left of a rate when the broker and its disk set the pace."""
+    found = []
+    for call, ours, theirs, peer in (
+        ("send", send_with_kohort, send_with_confluent, "confluent-kafka produce(on_delivery)"),
+        ("send_arrow", send_arrow_with_kohort, produce_with_confluent, "confluent-kafka produce()"),
+    ):
+        measured = alternate(
+            runs,
+            partial(processor_us, ours, address, size, records),
+            partial(processor_us, theirs, address, size, records),
+        )
+        row = compare(
+            f"processor for a record, {call}, {what}, to {name}",
+            *measured,
+            unit="us",
+            reach="report",
+            peer_name=peer,
+            how=warmed(runs),
+            less_is_better=True,
+        )
+        found.append(row)
+    return found
+
+
 def rows_of_many(address: str, name: str, runs: int, *, what: str, size: int, records: int) -> list[Row]:
     """By one call, beside what the peer has for that; and keys that never repeat, beside none."""
     found = []
@@ -257,6 +289,7 @@ def _waited(writing: Callable[[], AbstractContextManager[object]], take: Callabl
 def measure(runs: int) -> list[Table]:
     sent: list[Row] = []
     many: list[Row] = []
+    used: list[Row] = []
     waited: list[Row] = []
     with ExitStack() as stack:
         servers, left_out = start_both(stack)
@@ -269,10 +302,13 @@ def measure(runs: int) -> list[Table]:
             for what, size, records, reaches in SIZES:
                 sent += rows_of_send(address, server.name, runs, what=what, size=size, records=records, reaches=reaches)
                 many += rows_of_many(address, server.name, runs, what=what, size=size, records=records)
+                if server is servers[0]:
+                    used += rows_of_processor(address, server.name, runs, what=what, size=size, records=records)
             waited += rows_of_latency(address, server.name, runs)
     return [
         Table("send", "Producer.send", sent, left_out),
         Table("many", "Many records by one call, and keys", many, left_out),
+        Table("processor", "What a record takes of the sender's processors", used, left_out),
         Table("latency", "From send to poll", waited, left_out),
     ]
 
