@@ -49,7 +49,9 @@ def asked_for(text: str) -> list[str]:
 def run_of(published: Document) -> list[str]:
     """When and on what it was measured; more than one of a kind only where benches were measured apart."""
     entries = list(published.values())
-    dates, commits = (sorted({entry[what] for entry in entries}) for what in ("date", "commit"))
+    dates = sorted({entry["date"] for entry in entries})
+    # Tables of one bench may have been measured one after the other.
+    commits = sorted({commit for entry in entries for commit in entry["commit"].split(" and ")})
     machines = sorted({", ".join(described(entry["machine"])) for entry in entries})
     minutes = sum(entry["seconds"] for entry in entries) / 60
     return [
