@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+import kohort
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.spark.java import use_java, use_this_python
 
@@ -25,8 +27,8 @@ OLDEST_SPARK: Final = 4
 #: Words of the builder, and the settings that they stand for.
 _WORDS: Final = {"master": "spark.master", "appName": "spark.app.name", "remote": "spark.remote"}
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
-#: session -> the Python with which the source is registered there, `None` where that is a server's.
-_registered: WeakKeyDictionary[SparkSession, tuple[str | None]] = WeakKeyDictionary()
+#: session -> the Python and the path with which the source is registered there, `None` where they are a server's.
+_registered: WeakKeyDictionary[SparkSession, tuple[str, str | None] | None] = WeakKeyDictionary()
 
 
 def session(conf: Mapping[str, object] | None = None, /, **more: object) -> SparkSession:
@@ -81,11 +83,13 @@ def register(spark: SparkSession) -> None:
     context = _context(spark)
     if context is not None and _is_local(context) and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
-    python = None if context is None else context.pythonExec
+    if context is not None:
+        _hand_on_archive(context)
+    runs_on = None if context is None else (context.pythonExec, context.environment.get("PYTHONPATH"))
     # Spark warns of a source that is registered again.
-    if _registered.get(spark, ("",)) != (python,):
+    if spark not in _registered or _registered[spark] != runs_on:
         spark.dataSource.register(KohortDataSource)
-        _registered[spark] = (python,)
+        _registered[spark] = runs_on
 
 
 def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
@@ -127,6 +131,14 @@ def _share_cores(spark: SparkSession) -> None:
     context = _context(spark)
     if context is not None and _is_local(context) and context.getConf().get(_SHUFFLES) is None:
         spark.conf.set(_SHUFFLES, str(context.defaultParallelism))
+
+
+def _hand_on_archive(context: Any) -> None:
+    """A stream's reader gets no `--py-files`, as other workers do: it is told of the archive that kohort came in."""
+    archive = Path(kohort.__file__).parents[1]
+    paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+    if archive.is_file() and str(archive) not in paths:
+        context.environment["PYTHONPATH"] = os.pathsep.join([str(archive), *filter(None, paths)])
 
 
 def _context(spark: SparkSession) -> Any:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import kohort
 import kohort.spark
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.spark import java
@@ -108,6 +110,39 @@ def test_java_of_the_path_is_taken_where_java_home_is_old(
     monkeypatch.setenv("JAVA_HOME", home("1.8.0_392"))
     monkeypatch.setenv("PATH", f"{new}/bin:/bin")
     assert find_java_home() == new
+
+
+class Context:
+    """Spark's context, and its session, as far as `register` asks them."""
+
+    master = "spark://h:7077"
+    pythonExec = "python3"
+
+    def __init__(self) -> None:
+        self.environment: dict[str, str] = {}
+        self.registered = 0
+        self.sparkContext = self.dataSource = self
+
+    def register(self, source: type) -> None:
+        self.registered += 1
+
+
+def test_reader_of_a_stream_is_told_of_the_archive_that_kohort_came_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--py-files kohort.zip`: PySpark hands it to every worker but that one."""
+    session: Any = Context()
+    kohort.spark.register(session)
+    assert session.environment == {}
+    archive = tmp_path / "kohort.zip"
+    archive.touch()
+    monkeypatch.setattr(kohort, "__file__", str(archive / "kohort" / "__init__.py"))
+    session.environment["PYTHONPATH"] = "/mine"
+    for _ in range(2):
+        kohort.spark.register(session)
+    assert session.environment["PYTHONPATH"] == f"{archive}:/mine"
+    assert session.registered == 2, "what is there already is not registered again, of which Spark would warn"
+    assert session.pythonExec == "python3", "on a cluster the Python is the cluster's"
 
 
 def test_old_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
