@@ -69,7 +69,7 @@ class Bystanders:
         stack.callback(self._theirs.close)
         self._theirs.subscribe(["work"])
         self._sent = 0
-        self._wait(lambda: bool(self._poll_ours() or self._ours.has_assignment))
+        self._wait(lambda: bool(self._poll_ours() or self._ours.assignment()))
         self._wait(lambda: bool(self._poll_theirs() or self._theirs.assignment()))
         self._epoch = self._ours.group_epoch
 
