@@ -155,7 +155,8 @@ def test_a_demo_that_is_ended_leaves_nobody_behind(
         assert len(started) == 4, "a broker and three members"
         assert demo.end(number_of_signal) == code
     assert [is_gone(process, within=PATIENCE_SECONDS) for process in started] == [True] * 4
-    assert demo.complaints == []
+    # On a busy machine the broker says that it was kept waiting.
+    assert [line for line in demo.complaints if not line.startswith("event=clock_gap")] == []
     done = run_demo("--flights", "50", "--seconds", "1", "--no-spark", "--json", "--output", str(tmp_path))
     assert (done.code, done.err) == (0, ""), done
     account = json.loads(done.out)
