@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kohort.cli.historysentences import MemberNames, sentence
-from kohort.cli.output import complain, print_json, print_table
+from kohort.cli.output import complain, plain, print_json, print_table
 from kohort.errors import BrokerError, ErrorCode, KohortError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run_history(options: argparse.Namespace) -> int:
         found = admin.group_history(options.group)
         if options.follow:
             _follow(admin, found, options)
-        _check_is_there(admin, found, is_end_welcome=options.deleted)
+        check_is_there(admin, found, is_end_welcome=options.deleted)
         if options.json:
             print_json(found)
             return 0
@@ -78,7 +78,7 @@ def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> N
         if found.events:
             if options.json:
                 for event in found.events:
-                    print_json(event)
+                    print_json({"group_id": found.group_id, **plain(event)})
             else:
                 _print_rows(found.events, names, empty="", has_heading=last == 0)
             last = found.events[-1].sequence
@@ -86,7 +86,7 @@ def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> N
         found = admin.group_history(options.group, after=last)
 
 
-def _check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -> None:
+def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -> None:
     """Raise if there is no such group. What was only asked of one that never was is no history."""
     group = found.group_id
     if any(row.group_id == group for row in admin.list_groups()):

@@ -20,7 +20,7 @@ from kohort.cli.parser import Parser
 from kohort.cli.streams import OutputError, abandon_output, prepare_streams
 from kohort.errors import ConfigError, KohortError
 
-VERBS = ("up", "topic", "send", "tail", "group", "demo", "completion")
+VERBS = ("up", "topic", "send", "tail", "group", "report", "demo", "completion")
 #: What `kohort` alone says.
 WELCOME: Final = """\
 kohort: Kafka consumer groups for Python and PySpark. Start here:

@@ -27,6 +27,7 @@ EXAMPLES: Final = {
     "kohort group config": "kohort group config billing consumer.session.timeout.ms=10000",
     "kohort group history": "kohort group history billing --follow",
     "kohort group delete": "kohort group delete billing",
+    "kohort report": "kohort report billing --since 2h --out report.html",
     "kohort demo": "kohort demo --no-spark",
     "kohort completion": 'eval "$(kohort completion bash)"',
 }

@@ -17,6 +17,7 @@ from kohort.coordinator.consumer.volatile import ComputationNoted
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
 from kohort.ids import TopicId, format_topic_id
+from kohort.journal.ring import TEXT_LIMIT
 from kohort.journal.rows import Entry, RowKind
 
 #: What leads to a decision: a command, or a deadline that has passed.
@@ -24,6 +25,8 @@ Stimulus = asked.Command | TimerKey
 
 #: Partitions that one entry names; the rest is a number.
 PARTITIONS_SHOWN: Final = 32
+#: Characters of their names; what follows is short.
+_NAMES_LIMIT: Final = TEXT_LIMIT - len(" and 1000000 more")
 
 #: Kinds of deadlines, in words.
 TIMERS: Final = {
@@ -283,9 +286,12 @@ class Teller:
             (by_id[topic_id].name if topic_id in by_id else format_topic_id(topic_id), number)
             for topic_id, number in partitions
         )
-        names = " ".join(f"{topic}-{number}" for topic, number in shown[:PARTITIONS_SHOWN])
-        more = len(shown) - PARTITIONS_SHOWN
-        return f"{names} and {more} more" if more > 0 else names
+        names = [f"{topic}-{number}" for topic, number in shown[:PARTITIONS_SHOWN]]
+        # The journal would cut a longer text in the middle of a name, which would then be that of another partition.
+        while names and sum(map(len, names)) + len(names) > _NAMES_LIMIT:
+            names.pop()
+        more = len(shown) - len(names)
+        return " ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 def _flat(grants: Grants) -> set[tuple[TopicId, int]]:

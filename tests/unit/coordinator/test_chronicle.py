@@ -8,6 +8,7 @@ from kohort.coordinator.commands import LeaveGroup as Leave
 from kohort.coordinator.teller import PARTITIONS_SHOWN
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken
+from kohort.journal.ring import TEXT_LIMIT
 from kohort.journal.rows import Entry, RowKind
 from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import MixedDialogue
@@ -139,6 +140,18 @@ def test_many_partitions_are_a_few_names_and_a_number() -> None:
     group.heartbeat("a", epoch=0)
 
     assert find(new(group), "assignment_changed")["gained"].endswith("t-31 and 8 more")
+
+
+def test_a_long_list_of_partitions_ends_with_a_whole_name_and_the_number_of_the_rest() -> None:
+    """The journal keeps 256 characters: cut there, orders-of-a-region-12 would read as orders-of-a-region-1."""
+    name = "orders-of-a-region"
+    group = GroupDialogue({name: 30})
+    group.heartbeat("a", epoch=0, topics=[name])
+    gained = find(new(group), "assignment_changed")["gained"]
+    shown, _, more = gained.partition(" and ")
+    assert len(gained) <= TEXT_LIMIT
+    assert shown.split() == [f"{name}-{number}" for number in range(len(shown.split()))]
+    assert more == f"{30 - len(shown.split())} more"
 
 
 def test_offsets_that_are_deleted_are_one_entry(group: GroupDialogue) -> None:

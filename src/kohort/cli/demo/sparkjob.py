@@ -51,12 +51,12 @@ class SparkFailedError(KohortError):
 
 
 @contextmanager
-def open_session(folder: Path) -> Iterator[SparkSession]:
+def open_session(folder: Path, *, name: str = "kohort demo") -> Iterator[SparkSession]:
     """A local session that says nothing but errors; two threads, no web page. `folder` takes what it needs for that."""
     use_java(quiet_in=folder)
     # Whatever this shell is set to for another Spark: the demo runs the one beside it, on its own Python.
-    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
-        os.environ.pop(name, None)
+    for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
+        os.environ.pop(variable, None)
     use_this_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from py4j.protocol import Py4JError
@@ -68,7 +68,7 @@ def open_session(folder: Path) -> Iterator[SparkSession]:
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = (
         SparkSession.builder.master("local[2]")
-        .appName("kohort demo")
+        .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.showConsoleProgress", "false")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from kohort.cli.demo.rebalances import Rebalance, rebalances_of
 from kohort.client.admin.results import HistoryEvent
+
+SEQUENCE = count(1)
 
 
 def row(time_ms: int, event: str, member_id: str = "", **details: str) -> HistoryEvent:
     return HistoryEvent(
-        sequence=time_ms,
+        sequence=next(SEQUENCE),
         time_ms=time_ms,
         last_time_ms=time_ms,
         times=1,

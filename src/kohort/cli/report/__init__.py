@@ -1,0 +1,136 @@
+"""`kohort report GROUP|--all`: what happened to groups, as one page of tables and plots that Spark makes.
+
+Laws: a page that is no report is not written over; nothing else is touched but, with `--follow`, the folder of the
+tables. Of rows and records only sums, counts and the few lines that a page shows come to this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from kohort.cli.bootstrap import add_bootstrap
+from kohort.cli.main import add_json
+from kohort.cli.output import complain, print_json
+from kohort.errors import ConfigError, KohortError, MissingDependencyError
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    report = subparsers.add_parser(
+        "report",
+        help="a page about groups: rebalances, partitions that were nobody's, stuck members, lag",
+        description="One page without scripts or network: each rebalance with its cause, duration and cost, partitions "
+        "that were nobody's, stuck and flapping members, lag over time, and what another assignor would have moved. "
+        "Spark makes it, out of the history that the broker keeps or that --input has.",
+        allow_abbrev=False,
+    )
+    report.add_argument("group", metavar="GROUP", nargs="?")
+    report.add_argument("--all", action="store_true", help="all groups")
+    report.add_argument(
+        "--since",
+        metavar="WHEN",
+        help="only what ended after that: 90s, 30m, 2h, 7d, or 2026-01-31[T12:00] (default: all that is known)",
+    )
+    report.add_argument("--out", default="report.html", metavar="FILE", help="the page (default report.html)")
+    report.add_argument("--force", action="store_true", help="write over a FILE that is no report")
+    report.add_argument(
+        "--input",
+        action="append",
+        metavar="PATH",
+        help="rows that kohort group history --json has written, instead of a broker's; repeatable",
+    )
+    report.add_argument("--no-lag", action="store_true", help="without lag, for which the groups' topics are read")
+    report.add_argument(
+        "--follow", action="store_true", help="stay, keep the tables in --tables and the page up to date, until Ctrl-C"
+    )
+    report.add_argument(
+        "--tables", metavar="DIR", help="with --follow: Parquet, a folder a table (default: FILE with -tables)"
+    )
+    add_json(report)
+    add_bootstrap(report)
+    report.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make the page, or with `--json` print what would be in it."""
+    if bool(options.group) == options.all:
+        raise ConfigError("kohort report takes a GROUP or --all")
+    if options.follow and options.input:
+        raise ConfigError("--follow follows a broker: --input cannot be with it")
+    if options.tables and not options.follow:
+        raise ConfigError("--tables is for --follow")
+    if options.follow and (options.since or options.json):
+        raise ConfigError("--follow keeps all that comes, in tables: --since and --json are for a single report")
+    since_ms = parse_since(options.since, now_s=time.time())
+    out = Path(options.out)
+    if not options.json:
+        check_place(out, is_forced=options.force)
+    for package, extra in (("pyspark", "spark"), ("matplotlib", "demo")):
+        if find_spec(package) is None and not (options.json and extra == "demo"):
+            raise MissingDependencyError(package, extra)
+    from kohort.cli.report.gather import gather_files, gather_groups
+
+    with TemporaryDirectory(prefix="kohort-report-") as scratch:
+        folder = Path(scratch)
+        if options.follow:
+            from kohort.cli.report.follow import follow
+
+            follow(options, out, folder)
+            return 0
+        gathered = gather_files(options.input, options.group) if options.input else gather_groups(options, folder)
+        _make(options, gathered, out, folder=folder, since_ms=since_ms)
+    return 0
+
+
+def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path, since_ms: int | None) -> None:
+    from kohort.cli.demo.sparkjob import open_session
+    from kohort.cli.report.aggregates import aggregate, tables_of
+    from kohort.cli.report.page import write_page
+
+    if not options.json:
+        complain("Spark makes the report")
+    with open_session(folder, name="kohort report") as spark:
+        report = aggregate(tables_of(spark, gathered, since_ms=since_ms), gathered)
+    if options.json:
+        print_json(report)
+        return
+    write_page(report, out)
+    rebalances, groups = report["summary"]["rebalances"], len(report["groups"])
+    sys.stdout.write(f"{out}: {rebalances} rebalance{'s' * (rebalances != 1)} of {groups} group{'s' * (groups != 1)}\n")
+
+
+def parse_since(text: str | None, *, now_s: float) -> int | None:
+    """Milliseconds since 1970; `None` without a word. `now_s`: seconds since 1970."""
+    if text is None:
+        return None
+    span = re.fullmatch(r"(\d+)([smhd])", text)
+    if span:
+        return int((now_s - int(span[1]) * _UNITS[span[2]]) * 1000)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ConfigError(f"--since {text!r}: a span like 30m, 2h or 7d, or a time like 2026-01-31T12:00") from None
+
+
+def check_place(out: Path, *, is_forced: bool) -> None:
+    """Raise if the page cannot be written there, or would replace what is no report."""
+    from kohort.cli.report.page import MARK
+
+    if not out.parent.is_dir():
+        raise KohortError(f"--out {out}: there is no folder {out.parent}")
+    if out.is_dir():
+        raise KohortError(f"--out {out} is a folder: a file is expected, such as {out / 'report.html'}")
+    if out.exists() and not is_forced:
+        with out.open("rb") as page:
+            if MARK.encode() not in page.read(1_000):
+                raise KohortError(f"{out} is there and is no report: it is left alone; --force writes over it")

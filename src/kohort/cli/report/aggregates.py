@@ -1,0 +1,252 @@
+"""The few lines that a page shows, made by Spark out of the tables of `kohort.pipelines`.
+
+Laws: each line comes by a query that sorts and cuts, or sums, where the rows are; what comes here is bounded by the
+limits below, however long the history.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.assign.registry import BUILT_IN
+from kohort.cli.report.gather import Gathered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Lines of a table on the page.
+LINES: Final = 30
+#: Points of a plot.
+POINTS: Final = 400
+#: Groups whose lag is drawn.
+CURVES: Final = 8
+#: Part of a second that a wait takes at least to be told; what is shorter is how groups work.
+SHORTEST_WAIT_S: Final = 1.0
+#: What every classic rebalance has.
+_ROUTINE: Final = ("REBALANCE_IN_PROGRESS", "MEMBER_ID_REQUIRED")
+#: Spans of lag: the shortest with which there are no more than so many.
+_SPANS: Final = {"second": 1, "10 seconds": 10, "minute": 60, "10 minutes": 600, "hour": 3600, "6 hours": 21_600}
+_SPANS_SHOWN: Final = 200
+
+Lines = list[dict[str, Any]]
+
+
+def tables_of(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> dict[str, DataFrame]:
+    """The tables, by the names of their functions: what was over before `since_ms` is left out."""
+    from kohort import pipelines
+
+    tables = tables_from(pipelines.read_journal(spark, list(gathered.paths)), gathered, since_ms=since_ms)
+    if gathered.bootstrap and gathered.ends:
+        tables["lag"] = _lag(spark, gathered, since_ms=since_ms)
+    return tables
+
+
+def tables_from(rows: DataFrame, gathered: Gathered, *, since_ms: int | None) -> dict[str, DataFrame]:
+    """The same out of rows that are a frame already, without lag."""
+    from pyspark.sql import functions as f
+
+    from kohort import pipelines
+
+    if gathered.groups:
+        rows = rows.where(f.col("group_id").isin(list(gathered.groups)))
+    facts = pipelines.facts(rows).persist()
+    moved = pipelines.what_if(rows, partitions=gathered.partitions)
+    if since_ms is not None:
+        facts = facts.where(f.coalesce("ended_ms", f.lit(since_ms)) >= since_ms)
+        moved = moved.where(f.col("began") >= f.timestamp_millis(f.lit(since_ms)))
+    return {
+        "rebalances": pipelines.rebalances(facts),
+        "unowned": pipelines.unowned(facts, session_timeout_ms=gathered.session_timeouts_ms),
+        "waits": pipelines.waits(facts, longer_than_s=SHORTEST_WAIT_S),
+        "flapping": pipelines.flapping(facts),
+        "skew": pipelines.skew(facts),
+        "refusals": pipelines.refusals(facts),
+        "what_if": moved,
+    }
+
+
+def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, Any]:
+    """What the page shows: sections by name, each a list of lines; `summary` and `groups` beside them."""
+    from pyspark.sql import functions as f
+
+    rebalances = tables["rebalances"].persist()
+    unowned = tables["unowned"].where("not is_empty")
+    (total,) = _lines(
+        rebalances.agg(
+            f.count("*").alias("rebalances"),
+            f.round(f.coalesce(f.sum("seconds"), f.lit(0)), 3).alias("seconds"),
+            f.round(f.max("seconds"), 3).alias("longest_seconds"),
+            f.sum("moved").alias("moved"),
+            f.min("began").alias("first"),
+            f.max("began").alias("last"),
+        )
+    )
+    report: dict[str, Any] = {
+        "groups": list(gathered.groups) or [row["group_id"] for row in _lines(_groups(rebalances))],
+        "made": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        "notes": list(gathered.notes),
+        "summary": total,
+        "causes": _lines(_causes(rebalances)),
+        "rebalances": _lines(_rounded(rebalances.orderBy(f.desc("began")).limit(LINES))),
+        "points": _lines(
+            rebalances.orderBy(f.desc_nulls_last("seconds")).limit(POINTS).select("began", "seconds", "why")
+        ),
+        "unowned": _lines(_owners(unowned)),
+        "waits": _lines(_rounded(tables["waits"].orderBy(f.desc_nulls_first("seconds"), "began").limit(LINES))),
+        "flapping": _lines(_flapping(tables["flapping"])),
+        "skew": _lines(_latest_skew(tables["skew"])),
+        "refusals": _lines(_refusals(tables["refusals"])),
+        "what_if": _lines(_moved(tables["what_if"], rebalances)) if "what_if" in tables else [],
+    }
+    if "lag" in tables:
+        report |= _lag_lines(tables["lag"])
+    # Spark would take a table that is read anew from the same files for the one that is kept.
+    rebalances.unpersist()
+    return report
+
+
+def _groups(rebalances: DataFrame) -> DataFrame:
+    return rebalances.select("group_id").distinct().orderBy("group_id").limit(POINTS)
+
+
+def _causes(rebalances: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    by_cause = rebalances.groupBy("why").agg(
+        f.count("*").alias("rebalances"),
+        f.median("seconds").alias("median_seconds"),
+        f.percentile_approx("seconds", 0.95).alias("p95_seconds"),
+        f.max("seconds").alias("longest_seconds"),
+        f.sum("moved").alias("moved"),
+        f.sum("unowned_seconds").alias("unowned_seconds"),
+    )
+    return _rounded(by_cause.orderBy(f.desc("rebalances")).limit(LINES))
+
+
+def _owners(unowned: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    by_partition = unowned.groupBy("group_id", "topic", "partition").agg(
+        f.count("*").alias("times"),
+        f.sum("seconds").alias("seconds"),
+        f.max("seconds").alias("longest_seconds"),
+        f.max_by("why", "seconds").alias("longest_because"),
+        f.count_if(f.col("ended").isNull()).alias("still"),
+    )
+    return _rounded(by_partition.orderBy(f.desc_nulls_last("seconds")).limit(LINES))
+
+
+def _flapping(flapping: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return _rounded(flapping.where("is_flapping").orderBy(f.desc("ends")).limit(LINES)).drop("is_flapping")
+
+
+def _latest_skew(skew: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    columns = ("epoch", "members", "partitions", "fewest", "most", "ratio")
+    latest = (
+        skew.where("members > 0")
+        .groupBy("group_id")
+        .agg(*(f.max_by(name, "ended").alias(name) for name in columns), f.max("ratio").alias("worst_ratio"))
+    )
+    return _rounded(latest.orderBy(f.desc("ratio")).limit(LINES))
+
+
+def _refusals(refusals: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    told = (
+        refusals.where(~f.col("error").isin(*_ROUTINE))
+        .groupBy("group_id", "api", "error")
+        .agg(f.sum("times").alias("times"), f.max("ended").alias("last"), f.max_by("cause", "ended").alias("because"))
+    )
+    return told.orderBy(f.desc("times")).limit(LINES)
+
+
+def _moved(moved: DataFrame, rebalances: DataFrame) -> DataFrame:
+    """By group what was and what each assignor would have moved, side by side."""
+    from pyspark.sql import functions as f
+
+    was = (
+        rebalances.where("protocol = 'consumer'")
+        .groupBy("group_id")
+        .agg(f.count("*").alias("rebalances"), f.sum("moved").alias("as_it_was"))
+    )
+    would = moved.groupBy("group_id").pivot("assignor", list(BUILT_IN)).sum("moved")
+    return was.join(would, "group_id").orderBy(f.desc("as_it_was")).limit(LINES)
+
+
+def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    from kohort import pipelines
+    from kohort.pipelines.lags import OFFSETS_TOPIC
+
+    now_ms = int(time.time() * 1000)
+    source = spark.read.format("kohort").option("kafka.bootstrap.servers", str(gathered.bootstrap))
+    groups = sorted({group for group, _, _ in gathered.ends})
+    topics = sorted({topic for _, topic, _ in gathered.ends})
+    offsets = source.option("subscribe", OFFSETS_TOPIC).option("columns", "key,value,timestamp").load()
+    commits = pipelines.parse_commits(offsets).where(f.col("group_id").isin(groups)).persist()
+    first_ms = commits.agg(f.unix_millis(f.min("time"))).first()[0]  # type: ignore[index]
+    from_ms = max(since_ms or 0, now_ms if first_ms is None else first_ms)
+    every = next((span for span, s in _SPANS.items() if (now_ms - from_ms) / 1000 / s <= _SPANS_SHOWN), "1 day")
+    every = every if every[0].isdecimal() else f"1 {every}"
+    # Of what was committed before, the last counts, as if it had been committed then.
+    begin = f.timestamp_millis(f.lit(from_ms))
+    keys = ("group_id", "topic", "partition")
+    before = commits.where(f.col("time") < begin).groupBy(*keys).agg(f.max_by("offset", "time").alias("offset"))
+    since = commits.where(f.col("time") >= begin).unionByName(before.withColumn("time", begin))
+    records = (
+        source.option("subscribe", ",".join(topics))
+        .option("columns", "topic,partition,offset,timestamp")
+        .option("startingTimestamp", from_ms)
+        .option("startingOffsetsByTimestampStrategy", "latest")
+        .load()
+    )
+    # The ends as they are now: of partitions to which nothing was written since.
+    now = spark.createDataFrame(
+        [(topic, partition, end) for topic, partition, end in {(t, p, e) for (_, t, p), e in gathered.ends.items()}],
+        "topic string, partition int, end_offset bigint",
+    )
+    newest = now.select(
+        "topic", "partition", f.window(f.timestamp_millis(f.lit(now_ms)), every).start.alias("time"), "end_offset"
+    )
+    ends = pipelines.parse_ends(records, every=every).unionByName(newest)
+    ends = ends.groupBy("topic", "partition", "time").agg(f.max("end_offset").alias("end_offset")).persist()
+    return pipelines.lag(since.persist(), ends, every=every)
+
+
+def _lag_lines(lag: DataFrame) -> dict[str, Lines]:
+    from pyspark.sql import functions as f
+
+    by_group = lag.groupBy("group_id", "time").agg(f.sum("lag").alias("lag"), f.max("lag").alias("worst")).persist()
+    latest = by_group.groupBy("group_id").agg(
+        f.max_by("lag", "time").alias("lag_now"), f.max("lag").alias("most"), f.avg("lag").alias("mean")
+    )
+    lines = _lines(_rounded(latest.orderBy(f.desc("most")).limit(LINES)))
+    shown = [line["group_id"] for line in lines[:CURVES]]
+    points = (
+        by_group.where(f.col("group_id").isin(shown)).orderBy("group_id", "time").limit(CURVES * (_SPANS_SHOWN + 2))
+    )
+    return {"lag": lines, "lag_points": _lines(points.select("group_id", "time", "lag"))}
+
+
+def _rounded(table: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return table.select(*(f.round(name, 3).alias(name) if kind == "double" else name for name, kind in table.dtypes))
+
+
+def _lines(table: DataFrame) -> Lines:
+    return [
+        {
+            name: value.isoformat(" ", "milliseconds") if hasattr(value, "isoformat") else value
+            for name, value in row.asDict().items()
+        }
+        for row in table.collect()
+    ]

@@ -1,0 +1,121 @@
+"""What a report is made of: rows of histories on disk, and what groups and topics are set to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kohort.cli.output import plain
+from kohort.errors import BrokerError, ErrorCode, KohortError
+
+if TYPE_CHECKING:
+    from kohort import Admin
+    from kohort.client.admin.results import GroupHistory
+
+_SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """`paths`: rows as JSON. `groups`: their ids, none: all that are in the rows. `notes`: what a reader should know.
+
+    `session_timeouts_ms`: by group. `partitions`: topic -> how many. `ends`: (group, topic, partition) -> (end of the
+    log, milliseconds when that was); of partitions that the groups have committed. `bootstrap` `None`: no broker.
+    """
+
+    paths: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    session_timeouts_ms: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    ends: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    bootstrap: str | None = None
+
+
+def gather_files(paths: Sequence[str], group: str | None) -> Gathered:
+    """Rows that were written down before."""
+    missing = next((path for path in paths if "*" not in path and "://" not in path and not Path(path).exists()), None)
+    if missing is not None:
+        raise KohortError(
+            f"--input {missing}: there is no such file; kohort group history GROUP --json > FILE makes one"
+        )
+    return Gathered(paths=tuple(paths), groups=(group,) if group else ())
+
+
+def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
+    """The histories of a broker's groups, written to `folder`, and how the groups are set.
+
+    Raises:
+        BrokerError: GROUP_ID_NOT_FOUND.
+        KohortError: nothing is known of the group.
+    """
+    from kohort import Admin
+
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        groups = [options.group] if options.group else [row.group_id for row in admin.list_groups()]
+        path = folder / "history.json"
+        notes: list[str] = []
+        rows = 0
+        with path.open("w") as file:
+            for found in _histories(admin, groups, notes):
+                rows += len(found.events)
+                for event in found.events:
+                    file.write(json.dumps({"group_id": found.group_id, **plain(event)}) + "\n")
+                if not found.is_complete:
+                    notes.append("Older rows are gone: the broker keeps the latest journal.ring.rows of all groups.")
+        if not rows and (options.no_lag or not groups):
+            raise KohortError(_nothing(options.group))
+        return Gathered(
+            paths=(str(path),),
+            groups=tuple(groups),
+            notes=tuple(dict.fromkeys(notes)),
+            session_timeouts_ms=dict(_session_timeouts(admin, groups)),
+            partitions={topic.name: topic.partition_count for topic in admin.list_topics()},
+            ends={} if options.no_lag else dict(_ends(admin, groups)),
+            bootstrap=None if options.no_lag else options.bootstrap,
+        )
+
+
+def _histories(admin: Admin, groups: Sequence[str], notes: list[str]) -> Iterator[GroupHistory]:
+    from kohort.cli.grouphistory import check_is_there
+
+    for group in groups:
+        try:
+            found = admin.group_history(group)
+        except BrokerError as why:
+            if why.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            notes.append(
+                "This broker keeps no history of groups, only kohort's does: of what happened, lag alone is known."
+            )
+            return
+        check_is_there(admin, found, is_end_welcome=True)
+        yield found
+
+
+def _nothing(group: str | None) -> str:
+    who = f"group {group}" if group else "any group"
+    return f"nothing is known of {who}: a broker keeps the history since its start, in its memory"
+
+
+def _session_timeouts(admin: Admin, groups: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for group in groups:
+        try:
+            configs = {row.name: row.value for row in admin.describe_group_configs(group)}
+        except BrokerError:
+            # An older broker has no configs of groups; then the default is as good a guess.
+            return
+        value = configs.get(_SESSION_TIMEOUT)
+        if value is not None:
+            yield group, int(value)
+
+
+def _ends(admin: Admin, groups: Sequence[str]) -> Iterator[tuple[tuple[str, str, int], int]]:
+    for group in groups:
+        for row in admin.group_offsets(group):
+            if row.committed is not None and row.end_offset >= 0:
+                yield (group, row.topic, row.partition), row.end_offset

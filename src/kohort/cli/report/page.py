@@ -1,0 +1,143 @@
+"""The page: one HTML file with its tables, pictures and style inside, read without scripts and without a network.
+
+Laws: every text that comes from a group is escaped; the file is replaced at once, so that whoever looks at it sees the
+old page or the new one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from kohort.cli.report import plots
+
+#: What every report has near its beginning, and no other page.
+MARK: Final = '<meta name="generator" content="kohort report">'
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; } p { max-width: 60rem; }
+.sums { display: flex; flex-wrap: wrap; gap: 1rem; padding: 0; list-style: none; }
+.sums li { background: var(--soft); border-radius: .5rem; padding: .6rem 1rem; }
+.sums b { display: block; font-size: 1.5rem; }
+.wide { overflow-x: auto; } svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.n, th.n { text-align: right; } th { font-weight: 600; } .none { opacity: .7; }
+"""
+
+
+class Section(NamedTuple):
+    """One part of the page: its lines by name in the report, and what a reader has to know of them."""
+
+    name: str
+    title: str
+    explains: str
+    empty: str
+
+
+SECTIONS: Final = (
+    Section("causes", "Why groups rebalanced",
+            "From the row that began a rebalance to the one after which the group was at rest.", "No rebalance."),
+    Section("rebalances", "The latest rebalances",
+            "moved: partitions that went from one living member to another; given back by: members that had to stop "
+            "for that; unowned seconds: the time that partitions were nobody's until then, together. A classic group's "
+            "rows name no partitions.", "No rebalance."),
+    Section("unowned", "Partitions that were nobody's",
+            "From the row that took a partition from its owner to the one that gave it to the next; after a silence "
+            "the session timeout counts too. Groups without any member are left out.", "Every partition had an owner."),
+    Section("waits", "Members that kept others waiting, or waited",
+            "More than a second, or still; the longest first. asked back: it had to give up partitions; away: a static "
+            "member that left for a while.", "Nobody waited for more than a second."),
+    Section("flapping", "Members that come and go", "Three ends or more in an hour.", "None."),
+    Section("lag", "Lag", "Offsets that were there and not committed, out of the commits that the brokers keep.",
+            "No commits are known, or lag was not asked for."),
+    Section("skew", "How even the partitions are", "ratio: the most that one member has, to the mean; 1 is even. "
+            "worst: of all rebalances.", "No groups of the consumer protocol."),
+    Section("what_if", "What another assignor would have moved",
+            "The same members with each assignor from the beginning; partitions taken from living members.",
+            "No groups of the consumer protocol."),
+    Section("refusals", "What was refused", "Without what every classic rebalance has.", "Nothing."),
+)  # fmt: skip
+
+
+def write_page(report: dict[str, Any], out: Path) -> None:
+    """Write the page beside `out`, then in its place."""
+    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        draft.write_text(render(report), encoding="utf-8")
+        draft.replace(out)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def render(report: dict[str, Any]) -> str:
+    """The page as text; `report` as `aggregate` makes it."""
+    groups = report["groups"]
+    title = f"Group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups"
+    pictures = {
+        "causes": plots.draw_rebalances(report["points"]),
+        "unowned": plots.draw_unowned(report["unowned"]),
+        "lag": plots.draw_lag(report.get("lag_points", [])),
+        "what_if": plots.draw_moved(report["what_if"]),
+    }
+    parts = [
+        f"<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n{MARK}",
+        f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>',
+        f"<style>{_STYLE}</style>\n</head>\n<body>",
+        f"<h1>{escape(title)}</h1>\n<p>Made {escape(report['made'])}{_span(report['summary'])}.</p>",
+        *(f"<p>{escape(note)}</p>" for note in report["notes"]),
+        _sums(report),
+    ]
+    for section in SECTIONS:
+        parts.append(f"<h2>{section.title}</h2>\n<p>{section.explains}</p>")
+        if pictures.get(section.name):
+            parts.append(f'<div class="wide">{pictures[section.name]}</div>')
+        parts.append(_table(report.get(section.name, []), empty=section.empty))
+    return "\n".join([*parts, "</body>\n</html>\n"])
+
+
+def _span(summary: dict[str, Any]) -> str:
+    return f"; rebalances from {summary['first']} to {summary['last']}" if summary["first"] else ""
+
+
+def _sums(report: dict[str, Any]) -> str:
+    summary = report["summary"]
+    sums = {
+        "rebalances": summary["rebalances"],
+        "seconds in rebalances": summary["seconds"],
+        "seconds, the longest": summary["longest_seconds"],
+        "partitions moved": summary["moved"],
+        "members that come and go": len(report["flapping"]),
+        "waits without an end": sum(line["ended"] is None for line in report["waits"]),
+    }
+    return (
+        "<ul class=sums>" + "".join(f"<li><b>{_show(value)}</b>{name}</li>" for name, value in sums.items()) + "</ul>"
+    )
+
+
+def _table(lines: Sequence[dict[str, Any]], *, empty: str) -> str:
+    if not lines:
+        return f"<p class=none>{empty}</p>"
+    names = [name for name in lines[0] if name != "member_id"]
+    numeric = {name for name in names if all(isinstance(line[name], (int, float, type(None))) for line in lines)}
+    kinds = {name: " class=n" if name in numeric else "" for name in names}
+    head = "".join(f"<th{kinds[name]}>{escape(name.replace('_', ' '))}</th>" for name in names)
+    rows = (
+        "<tr>" + "".join(f"<td{kinds[name]}>{_show(line[name])}</td>" for name in names) + "</tr>" for line in lines
+    )
+    return (
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
+        + "\n".join(rows)
+        + "\n</tbody></table></div>"
+    )
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, (int, float)) and not isinstance(value, bool) else escape(str(value))

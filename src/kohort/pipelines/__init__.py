@@ -1,0 +1,44 @@
+"""What happened to groups, as Spark's data frames: rebalances, gaps between owners, stuck and flapping members.
+
+Every function takes a data frame and gives one, batch or stream; docs/pipelines.md has them with their columns. To
+import this loads no PySpark; the names are loaded on first use.
+
+>>> import kohort.pipelines
+>>> kohort.pipelines.rebalances.__name__
+'rebalances'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.pipelines.journal import FACTS_SCHEMA, JOURNAL_SCHEMA, facts, parse_journal, read_journal
+    from kohort.pipelines.lags import lag, parse_commits, parse_ends
+    from kohort.pipelines.tables import flapping, rebalances, refusals, skew, stays, unowned, waits
+    from kohort.pipelines.whatif import what_if
+
+__all__ = [
+    "JOURNAL_SCHEMA", "read_journal", "parse_journal", "FACTS_SCHEMA", "facts",
+    "rebalances", "unowned", "waits", "stays", "flapping", "skew", "refusals", "what_if",
+    "parse_commits", "parse_ends", "lag",
+]  # fmt: skip
+
+_HOMES = {
+    "journal": ("JOURNAL_SCHEMA", "read_journal", "parse_journal", "FACTS_SCHEMA", "facts"),
+    "tables": ("rebalances", "unowned", "waits", "stays", "flapping", "skew", "refusals"),
+    "whatif": ("what_if",),
+    "lags": ("parse_commits", "parse_ends", "lag"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'kohort.pipelines' has no attribute {name!r}")
+    return getattr(import_module(f"kohort.pipelines.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,78 @@
+"""What is known of a group once its rows have been followed: facts of a few kinds, all of one shape.
+
+Laws: a fact is told when it is over; one that is not over when the rows end is told then, without an end.
+Source: requirement P5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """What a fact is about."""
+
+    #: From the row that raised the epoch to the one after which the group was at rest.
+    REBALANCE = "rebalance"
+    #: A partition that had an owner and that nobody reads.
+    GAP = "gap"
+    #: A member, from its first row to its last.
+    STAY = "stay"
+    #: A member that keeps others waiting, or waits for others.
+    WAIT = "wait"
+    #: What the coordinator refused.
+    REFUSAL = "refusal"
+
+
+@dataclass(slots=True, kw_only=True)
+class Fact:
+    """One fact; what its kind does not speak of is `None`. Times in milliseconds since 1970.
+
+    `ended_ms` `None`: it went on when the rows ended. `why`: what set it off, a word of the coordinator; `cause`: the
+    same as a sentence. `member`: its instance id, client id or member id. `next_member`: who got the partition.
+    `moved`: partitions that went from one member to another while both were there; `given_back_by`: members that had to
+    give up partitions; `unowned`, `unowned_ms`: gaps that ended in the rebalance, and their times together. `fewest`,
+    `most`: partitions of the members that have the fewest and the most. `is_empty`: the group had no members meanwhile;
+    `is_noticed`: the gap begins where the owner's connection was seen to break.
+    """
+
+    kind: str
+    group_id: str
+    began_ms: int
+    ended_ms: int | None = None
+    why: str | None = None
+    cause: str | None = None
+    epoch: int | None = None
+    protocol: str | None = None
+    member_id: str | None = None
+    member: str | None = None
+    host: str | None = None
+    next_member: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    members: int | None = None
+    partitions: int | None = None
+    moved: int | None = None
+    given_back_by: int | None = None
+    unowned: int | None = None
+    unowned_ms: int | None = None
+    fewest: int | None = None
+    most: int | None = None
+    times: int | None = None
+    is_empty: bool | None = None
+    is_noticed: bool | None = None
+
+
+#: Name -> type, in Spark's words.
+COLUMNS: Final[dict[str, str]] = {
+    field.name: "boolean"
+    if field.name.startswith("is_")
+    else "string"
+    if "str" in str(field.type)
+    else "bigint"
+    if field.name.endswith("_ms")
+    else "int"
+    for field in fields(Fact)
+}

@@ -1,0 +1,375 @@
+"""Follows the rows of one group and tells what they come to: rebalances, gaps, stays, waits, refusals.
+
+Laws: nothing is measured here: every cause and every time is of a row that the coordinator wrote. Each new epoch of a
+group is a rebalance; it ends when every member is at the newest epoch and waits for no partition. A classic rebalance
+ends when the group is at rest. A partition is nobody's from the row that took it from a member, or from the time its
+owner's connection was lost or the owner went away for a while, to the row that gives it to the next one.
+What rows do not name is only counted: of many partitions they name some, of classic groups none. Rows that come twice
+count once. Pure: rows in, facts out; what is remembered grows with members and partitions of the group alone.
+Source: docs/groups.md, "Why did that happen?"; `coordinator/teller.py`, which words the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from kohort.pipelines.fact import Fact, Kind
+from kohort.pipelines.groupstate import KnownMember, OpenGap, OpenRebalance, Partition, parse_partitions
+
+#: The reason of a removal after which nothing was heard of a member.
+SILENT: Final = "session timeout"
+RETURNED: Final = "static member returned"
+ASKED_BACK: Final = "asked back"
+AWAY: Final = "away"
+#: Rebalances without an end that are remembered; a group that never comes to rest has more.
+OPEN_LIMIT: Final = 1_000
+
+
+class JournalRow(Protocol):
+    """What is read of a row; `kohort.client.admin.results.HistoryEvent` is one."""
+
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def time_ms(self) -> int: ...
+    @property
+    def last_time_ms(self) -> int: ...
+    @property
+    def times(self) -> int: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def details(self) -> Mapping[str, str]: ...
+
+
+class Follower:
+    """Reads the rows of one group in order.
+
+    >>> from kohort.client.admin.results import HistoryEvent
+    >>> def row(time_ms, event, member_id="", **details):
+    ...     return HistoryEvent(sequence=time_ms, time_ms=time_ms, last_time_ms=time_ms, times=1, cause=1, origin=1,
+    ...                         kind="transition", event=event, member_id=member_id, details=details)
+    >>> follower = Follower("billing")
+    >>> follower.read(row(1000, "member_joined", "m1", client="ada"))
+    >>> follower.read(row(1001, "epoch_bumped", epoch="2", trigger="member joined"))
+    >>> follower.read(row(1100, "assignment_changed", "m1", epoch="2", state="STABLE", gained="orders-0"))
+    >>> [(fact.kind, fact.cause, fact.ended_ms - fact.began_ms) for fact in follower.take()]
+    [('rebalance', 'ada joined', 99)]
+    """
+
+    def __init__(self, group_id: str, *, silent: str = "silent") -> None:
+        """`silent`: what a cause says of a member that was not heard of."""
+        self._group_id: Final = group_id
+        self._silent: Final = silent
+        self._members: dict[str, KnownMember] = {}
+        self._gaps: dict[Partition, OpenGap] = {}
+        #: Partition -> the member that got it last.
+        self._owners: dict[Partition, str] = {}
+        self._epoch = 0
+        self._is_classic = False
+        self._open: list[OpenRebalance] = []
+        #: What the next rebalance comes from.
+        self._causes: list[str] = []
+        #: The static member whose next process comes with the next row.
+        self._returned = ""
+        self._last = (-1, -1)
+        self._told: list[Fact] = []
+
+    def read(self, row: JournalRow) -> None:
+        """Take the next row in."""
+        tell = _READERS.get(row.event)
+        if tell is None:
+            return
+        # A broker that started anew counts from 1 again, at a later time; a clock that is set back goes on counting.
+        if row.sequence <= self._last[0] and row.time_ms <= self._last[1]:
+            return
+        self._last = (row.sequence, row.time_ms)
+        tell(self, row)
+        if not self._is_classic:
+            self._close_if_at_rest(row.time_ms)
+
+    def take(self) -> list[Fact]:
+        """What has come to its end since the last call."""
+        told, self._told = self._told, []
+        return told
+
+    def finish(self) -> list[Fact]:
+        """What is left, and what has not come to its end, without one. Nothing is read after this."""
+        for rebalance in self._open:
+            self._tell_rebalance(rebalance, None)
+        for partition, gap in self._gaps.items():
+            self._tell_gap(partition, gap, None, None)
+        for member in list(self._members.values()):
+            self._tell_waits(member, None, None)
+            self._tell_stay(member, None, None)
+        return self.take()
+
+    # Members.
+
+    def _joined(self, row: JournalRow) -> None:
+        known = row.member_id in self._members
+        member = self._member(row)
+        member.settled = -1
+        if row.event == "member_joined" and not known and member.name != self._returned:
+            self._causes.append(f"{member.name} joined")
+        self._returned = ""
+
+    def _member(self, row: JournalRow) -> KnownMember:
+        details = row.details
+        member = self._members.get(row.member_id)
+        if member is None:
+            name = details.get("instance") or details.get("client") or row.member_id
+            member = KnownMember(member_id=row.member_id, name=name, began_ms=row.time_ms)
+            member.host = details.get("host", "").removeprefix("/")
+            self._members[row.member_id] = member
+        return member
+
+    def _removed(self, row: JournalRow) -> None:
+        reason = row.details.get("reason", "")
+        member = self._members.pop(row.member_id, None)
+        name = row.member_id if member is None else member.name
+        if reason == RETURNED:
+            # Its next process is told with the next row: nobody else notices.
+            self._returned = name
+        else:
+            self._causes.append(self._farewell(name, reason))
+        if member is not None:
+            self._let_go(member, member.owned, row.time_ms, reason)
+            self._explain(member, reason)
+            self._end(member, row.time_ms, reason)
+
+    def _replaced(self, row: JournalRow) -> None:
+        former = self._members.pop(row.details.get("former", ""), None)
+        if former is not None:
+            self._end(former, row.time_ms, "replaced")
+        self._member(row)
+
+    def _farewell(self, name: str, reason: str) -> str:
+        if reason == SILENT:
+            return f"{name} {self._silent}"
+        return f"{name} left" if reason == "member left" else f"{name} removed: {reason}"
+
+    def _end(self, member: KnownMember, now_ms: int, reason: str) -> None:
+        self._tell_waits(member, now_ms, reason)
+        self._tell_stay(member, now_ms, reason)
+        if not self._members:
+            for gap in self._gaps.values():
+                gap.is_empty = True
+
+    def _went_away(self, row: JournalRow) -> None:
+        member = self._member(row)
+        self._released(member, row)
+        member.away_since_ms, member.away = row.time_ms, len(member.owned) + member.unnamed
+        for partition in parse_partitions(row.details.get("held", ""))[0]:
+            self._gaps[partition] = OpenGap(began_ms=row.time_ms, member=member.name, reason=AWAY)
+
+    def _connection_lost(self, row: JournalRow) -> None:
+        self._member(row).lost_since_ms = row.time_ms
+
+    def _connection_back(self, row: JournalRow) -> None:
+        self._member(row).lost_since_ms = None
+
+    # Partitions.
+
+    def _assigned(self, row: JournalRow) -> None:
+        member, details, now_ms = self._member(row), row.details, row.time_ms
+        if member.away_since_ms is not None:
+            self._tell_wait(member, AWAY, member.away_since_ms, until_ms=now_ms, end="returned", count=member.away)
+            member.away_since_ms = None
+        self._released(member, row)
+        for name in ("gained", "held"):
+            self._gained(member, details.get(name, ""), row.time_ms)
+        asked, more = parse_partitions(details.get("asked_back", ""))
+        if asked or more:
+            member.asked_ms = row.time_ms if member.asked_ms is None else member.asked_ms
+            member.asked += len(asked) + more
+            for rebalance in self._open[-1:]:
+                rebalance.givers.add(member.member_id)
+        is_waiting = details["state"] != "STABLE"
+        member.settled = -1 if is_waiting else int(details["epoch"])
+        if details["state"] == "UNRELEASED_PARTITIONS":
+            member.waits_since_ms = row.time_ms if member.waits_since_ms is None else member.waits_since_ms
+        elif member.waits_since_ms is not None:
+            self._tell_wait(
+                member, "waits for others", member.waits_since_ms, until_ms=now_ms, end="got them", count=None
+            )
+            member.waits_since_ms = None
+
+    def _gained(self, member: KnownMember, text: str, now_ms: int) -> None:
+        named, more = parse_partitions(text)
+        member.unnamed += more
+        member.owned.update(named)
+        for partition in named:
+            owner = self._owners.get(partition)
+            gap = self._gaps.pop(partition, None)
+            newest = self._open[-1] if self._open else None
+            if newest is not None and owner in self._members and owner != member.member_id:
+                newest.moved += 1
+            if gap is not None:
+                self._tell_gap(partition, gap, now_ms, member.name)
+                if newest is not None:
+                    newest.unowned += 1
+                    newest.unowned_ms += now_ms - gap.began_ms
+            self._owners[partition] = member.member_id
+
+    def _released(self, member: KnownMember, row: JournalRow) -> None:
+        named, more = parse_partitions(row.details.get("released", ""))
+        if not named and not more:
+            return
+        now_ms = row.time_ms
+        member.unnamed = max(0, member.unnamed - more)
+        if row.event == "assignment_released":
+            member.just_released = tuple(named)
+        self._let_go(member, named, now_ms, "" if member.just_released else ASKED_BACK)
+        member.owned.difference_update(named)
+        if member.asked_ms is not None and row.event == "assignment_changed":
+            self._tell_wait(member, ASKED_BACK, member.asked_ms, until_ms=now_ms, end="given back", count=member.asked)
+            member.asked_ms, member.asked = None, 0
+
+    def _gave_up(self, row: JournalRow) -> None:
+        self._released(self._member(row), row)
+
+    def _let_go(self, member: KnownMember, partitions: Iterable[Partition], now_ms: int, reason: str) -> None:
+        lost_ms = None if reason == ASKED_BACK else member.lost_since_ms
+        for partition in partitions:
+            # Who was away, or is already without it, has let it go before.
+            if partition not in self._gaps and self._owners.get(partition, member.member_id) == member.member_id:
+                gap = OpenGap(began_ms=now_ms, member=member.name, reason=reason)
+                if lost_ms is not None:
+                    gap.began_ms, gap.is_noticed = lost_ms, True
+                self._gaps[partition] = gap
+
+    def _explain(self, member: KnownMember, reason: str) -> None:
+        for partition in member.just_released:
+            gap = self._gaps.get(partition)
+            if gap is not None and not gap.reason:
+                gap.reason = reason
+
+    # Rebalances.
+
+    def _bumped(self, row: JournalRow) -> None:
+        self._is_classic = False
+        self._epoch = int(row.details["epoch"])
+        self._begin(row, self._epoch)
+
+    def _began(self, row: JournalRow) -> None:
+        self._is_classic = True
+        self._begin(row, None)
+
+    def _begin(self, row: JournalRow, epoch: int | None) -> None:
+        why = row.details.get("trigger", "")
+        cause = ", ".join(self._causes) or row.details.get("why") or why
+        self._open.append(OpenRebalance(began_ms=row.time_ms, epoch=epoch, why=why, cause=cause))
+        self._causes = []
+        if len(self._open) > OPEN_LIMIT:
+            self._tell_rebalance(self._open.pop(0), None)
+
+    def _generation(self, row: JournalRow) -> None:
+        self._is_classic = True
+        for rebalance in self._open:
+            rebalance.epoch = int(row.details["generation"])
+
+    def _at_rest(self, row: JournalRow) -> None:
+        self._close(row.time_ms)
+
+    def _close_if_at_rest(self, now_ms: int) -> None:
+        if self._open and all(member.settled == self._epoch for member in self._members.values()):
+            self._close(now_ms)
+
+    def _close(self, now_ms: int) -> None:
+        if self._is_classic and self._open and self._causes:
+            # Who comes or goes while a classic group rebalances begins no other rebalance.
+            self._open[-1].cause = ", ".join([self._open[-1].cause, *self._causes])
+            self._causes = []
+        for rebalance in self._open:
+            self._tell_rebalance(rebalance, now_ms)
+        self._open = []
+
+    def _forgotten(self, row: JournalRow) -> None:
+        self._close(row.time_ms)
+        for partition, gap in self._gaps.items():
+            self._tell_gap(partition, gap, row.time_ms, None)
+        members = list(self._members.values())
+        self._members, self._gaps, self._owners, self._causes = {}, {}, {}, []
+        for member in members:
+            self._end(member, row.time_ms, "the group is gone")
+
+    # Facts.
+
+    def _tell_rebalance(self, rebalance: OpenRebalance, ended_ms: int | None) -> None:
+        fact = self._fact(Kind.REBALANCE, rebalance.began_ms, ended_ms)
+        fact.why, fact.cause, fact.epoch = rebalance.why, rebalance.cause, rebalance.epoch
+        fact.protocol = "classic" if self._is_classic else "consumer"
+        fact.members = len(self._members)
+        if not self._is_classic:
+            loads = [len(member.owned) + member.unnamed for member in self._members.values()]
+            fact.partitions, fact.fewest, fact.most = sum(loads), min(loads, default=0), max(loads, default=0)
+            fact.moved, fact.given_back_by = rebalance.moved, len(rebalance.givers)
+            fact.unowned, fact.unowned_ms = rebalance.unowned, rebalance.unowned_ms
+        self._told.append(fact)
+
+    def _tell_gap(self, partition: Partition, gap: OpenGap, ended_ms: int | None, next_member: str | None) -> None:
+        fact = self._fact(Kind.GAP, gap.began_ms, ended_ms)
+        fact.topic, fact.partition = partition
+        fact.member, fact.next_member, fact.why, fact.is_empty = gap.member, next_member, gap.reason, gap.is_empty
+        fact.is_noticed = gap.is_noticed
+        self._told.append(fact)
+
+    def _tell_waits(self, member: KnownMember, ended_ms: int | None, end: str | None) -> None:
+        for what, since_ms, partitions in (
+            (ASKED_BACK, member.asked_ms, member.asked),
+            ("waits for others", member.waits_since_ms, None),
+            (AWAY, member.away_since_ms, member.away),
+        ):
+            if since_ms is not None:
+                self._tell_wait(member, what, since_ms, until_ms=ended_ms, end=end, count=partitions)
+
+    def _tell_wait(
+        self, member: KnownMember, what: str, since_ms: int, *, until_ms: int | None, end: str | None, count: int | None
+    ) -> None:
+        fact = self._fact(Kind.WAIT, since_ms, until_ms)
+        fact.why, fact.cause, fact.partitions = what, end, count
+        fact.member_id, fact.member = member.member_id, member.name
+        self._told.append(fact)
+
+    def _tell_stay(self, member: KnownMember, ended_ms: int | None, reason: str | None) -> None:
+        fact = self._fact(Kind.STAY, member.began_ms, ended_ms)
+        fact.why, fact.host = reason, member.host
+        fact.member_id, fact.member = member.member_id, member.name
+        namesakes = sum(other.name == member.name for other in self._members.values() if other is not member)
+        fact.members = namesakes + 1
+        self._told.append(fact)
+
+    def _refused(self, row: JournalRow) -> None:
+        fact = self._fact(Kind.REFUSAL, row.time_ms, row.last_time_ms)
+        member = self._members.get(row.member_id)
+        fact.member_id, fact.member = row.member_id, row.member_id if member is None else member.name
+        fact.why, fact.cause, fact.times = row.details.get("error"), row.details.get("why"), row.times
+        fact.protocol = row.details.get("api")
+        self._told.append(fact)
+
+    def _fact(self, kind: Kind, began_ms: int, ended_ms: int | None) -> Fact:
+        return Fact(kind=kind.value, group_id=self._group_id, began_ms=began_ms, ended_ms=ended_ms)
+
+
+#: Event -> what it does; other rows change nothing that is told here.
+_READERS: Final = {
+    "member_joined": Follower._joined,
+    "member_kept": Follower._joined,
+    "member_removed": Follower._removed,
+    "member_replaced": Follower._replaced,
+    "member_away": Follower._went_away,
+    "connection_lost": Follower._connection_lost,
+    "connection_back": Follower._connection_back,
+    "assignment_changed": Follower._assigned,
+    "assignment_released": Follower._gave_up,
+    "epoch_bumped": Follower._bumped,
+    "rebalance_began": Follower._began,
+    "generation_began": Follower._generation,
+    "group_at_rest": Follower._at_rest,
+    "group_forgotten": Follower._forgotten,
+    "refused": Follower._refused,
+}

@@ -1,0 +1,75 @@
+"""What is remembered of a group while its rows are followed: members, open gaps, open rebalances.
+
+Source: `coordinator/teller.py`, which words the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Partition = tuple[str, int]
+
+
+def parse_partitions(text: str) -> tuple[list[Partition], int]:
+    """The partitions that a row names, and how many it does not name.
+
+    >>> parse_partitions("orders-0 my-topic-11 and 3 more")
+    ([('orders', 0), ('my-topic', 11)], 3)
+    """
+    named, _, more = text.partition(" and ")
+    found = []
+    for name in named.split():
+        topic, _, number = name.rpartition("-")
+        if topic and number.isdecimal():
+            found.append((topic, int(number)))
+    count = more.partition(" ")[0]
+    return found, int(count) if count.isdecimal() else 0
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenGap:
+    """A partition that nobody reads; `reason` empty: the row that says it has not come yet."""
+
+    began_ms: int
+    member: str
+    reason: str
+    is_empty: bool = False
+    is_noticed: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class KnownMember:
+    """One member; `settled`: the epoch at which it waits for nothing, -1 while it does.
+
+    `owned` names partitions, `unnamed` counts those that no row named; `asked` and `away` count them at those times.
+    """
+
+    member_id: str
+    name: str
+    began_ms: int
+    host: str = ""
+    settled: int = -1
+    owned: set[Partition] = field(default_factory=set)
+    unnamed: int = 0
+    asked_ms: int | None = None
+    asked: int = 0
+    waits_since_ms: int | None = None
+    away_since_ms: int | None = None
+    away: int = 0
+    lost_since_ms: int | None = None
+    #: Partitions that it gave up with its last row, before the row that says why.
+    just_released: tuple[Partition, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenRebalance:
+    """A rebalance that has not come to its end; `epoch` `None`: a classic one, before its generation has begun."""
+
+    began_ms: int
+    epoch: int | None
+    why: str
+    cause: str
+    moved: int = 0
+    unowned: int = 0
+    unowned_ms: int = 0
+    givers: set[str] = field(default_factory=set)

@@ -1,0 +1,179 @@
+"""Rows of the coordinator's journal as a data frame, and the facts that come of them.
+
+Laws: the rows of a group are followed in their order, one at a time: a worker holds the state of one group and a batch
+of rows, however many there are; the driver holds none. Batch and stream follow by the same code; a stream tells a fact
+when it is over, a batch also what is not.
+Source: requirement P5; the JSON of `kohort group history --json`, one document or a row per line.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kohort.pipelines.fact import COLUMNS
+from kohort.pipelines.following import Follower, JournalRow
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Columns of rows: as `kohort group history --json` has them, and the group.
+JOURNAL_SCHEMA: Final = (
+    "group_id string, sequence bigint, time_ms bigint, last_time_ms bigint, times int, cause bigint, origin bigint, "
+    "kind string, event string, member_id string, details map<string,string>"
+)
+#: Columns of facts, see `Fact`.
+FACTS_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+_EVENT: Final = JOURNAL_SCHEMA.replace(" ", ":", 1).replace(", ", ",").replace(" ", ":")
+_LINE: Final = f"{JOURNAL_SCHEMA}, events array<struct<{_EVENT.partition(',')[2]}>>"
+#: What a follower looks at.
+_READ: Final = ("sequence", "time_ms", "last_time_ms", "times", "event", "member_id", "details")
+_STATE: Final = "follower binary"
+
+
+class _Row(NamedTuple):
+    """As a follower reads it."""
+
+    sequence: int
+    time_ms: int
+    last_time_ms: int
+    times: int
+    event: str
+    member_id: str
+    details: Mapping[str, str]
+
+
+class Reader(Protocol):
+    """Reads the rows of one group in order and tells what they come to; it can be pickled."""
+
+    def read(self, row: JournalRow) -> None:
+        """Take the next row in."""
+
+    def take(self) -> list[Any]:
+        """What has come to its end since the last call."""
+
+    def finish(self) -> list[Any]:
+        """What is left when there are no more rows."""
+
+
+def read_journal(spark: SparkSession, path: str | list[str]) -> DataFrame:
+    """Rows out of files of `kohort group history GROUP --json` or `--json --follow`: columns of `JOURNAL_SCHEMA`.
+
+    Args:
+        spark: any session.
+        path: files, folders or patterns, of any file system that Spark reads.
+
+    Lines that are no such JSON are left out.
+
+    >>> rows = read_journal(spark, "history/*.json")  # doctest: +SKIP
+    """
+    return parse_journal(spark.read.text(path))
+
+
+def parse_journal(lines: DataFrame) -> DataFrame:
+    """Rows out of a column `value` with such JSON, text or bytes, batch or stream: columns of `JOURNAL_SCHEMA`.
+
+    So the history of a group can be followed through a topic: `kohort group history billing --json --follow | kohort
+    send history`, and here what `format("kohort")` reads of it.
+
+    >>> rows = parse_journal(spark.readStream.format("kohort").options(**where).load())  # doctest: +SKIP
+    """
+    from pyspark.sql import functions as f
+
+    parsed = lines.select(f.from_json(f.col("value").cast("string"), _LINE).alias("line")).select("line.*")
+    # A row of a document is in its list; a line that is a row itself becomes a list of one.
+    own = [f.col(name) for name in _names_of(JOURNAL_SCHEMA) if name != "group_id"]
+    events = f.coalesce(f.col("events"), f.array(f.struct(*own)))
+    rows = parsed.select("group_id", f.explode(events).alias("row")).select("group_id", "row.*")
+    return rows.where("group_id is not null and event is not null and time_ms is not null")
+
+
+def facts(rows: DataFrame) -> DataFrame:
+    """What the rows come to: columns of `FACTS_SCHEMA`, one row a fact, in no order.
+
+    The tables of this package are made of it. Each of them takes rows or facts; whoever makes several keeps the facts
+    (`facts(rows).persist()`), so that the rows are followed once.
+
+    In a stream, give it a watermark or none: it keeps the state of each group for ever, some kilobytes. Rows of one
+    group have to come in their order, as those of one partition of a topic do; facts that are not over are not told.
+
+    >>> kept = facts(rows).persist()  # doctest: +SKIP
+    """
+    if "event" not in rows.columns:
+        return rows
+    return follow_groups(rows, Follower, COLUMNS)
+
+
+def follow_groups(rows: DataFrame, make: Callable[[str], Reader], columns: Mapping[str, str]) -> DataFrame:
+    """What readers tell of the rows of their groups.
+
+    Args:
+        rows: batch or stream.
+        make: a reader for a group; it can be pickled.
+        columns: name -> Spark's type, of what readers tell.
+    """
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    needed = rows.select("group_id", *_READ)
+    if rows.isStreaming:
+        follow_on = partial(_follow_on, make, columns)
+        return needed.groupBy("group_id").applyInPandasWithState(follow_on, schema, _STATE, "append", "NoTimeout")
+    ordered = needed.repartition("group_id").sortWithinPartitions("group_id", "time_ms", "sequence")
+    return ordered.mapInArrow(partial(_follow_all, make, columns), schema)
+
+
+def _names_of(schema: str) -> list[str]:
+    return [column.partition(" ")[0] for column in schema.split(", ")]
+
+
+def _follow_all(
+    make: Callable[[str], Reader], names: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Groups one after the other, each whole and in order."""
+    reader = make("")
+    group: str | None = None
+    for batch in batches:
+        told: list[Any] = []
+        columns = [batch.column(name).to_pylist() for name in ("group_id", *_READ)]
+        for group_id, *values in zip(*columns, strict=True):
+            if group_id != group:
+                told += reader.finish()
+                reader, group = make(group_id), group_id
+            reader.read(_row(values))
+        yield _to_arrow(told + reader.take(), names)
+    yield _to_arrow(reader.finish(), names)
+
+
+def _follow_on(
+    make: Callable[[str], Reader], names: Mapping[str, str], key: tuple[str], frames: Iterator[pd.DataFrame], state: Any
+) -> Iterator[pd.DataFrame]:
+    """The rows of one group that came with one batch of a stream."""
+    reader: Reader = pickle.loads(state.get[0]) if state.exists else make(key[0])
+    rows = [_row(values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
+    for row in sorted(rows, key=lambda row: (row.time_ms, row.sequence)):
+        reader.read(row)
+    told = _to_arrow(reader.take(), names)
+    state.update((pickle.dumps(reader),))
+    yield told.to_pandas()
+
+
+def _row(values: Iterable[Any]) -> _Row:
+    row = _Row(*values)
+    # Arrow has a map as pairs; pandas as a dictionary.
+    return row._replace(details=dict(row.details or ()))
+
+
+def _to_arrow(told: Sequence[Any], names: Mapping[str, str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
+    schema = pa.schema([(name, types[kind]) for name, kind in names.items()])
+    columns = zip(*map(attrgetter(*names), told), strict=True) if told else [()] * len(schema)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, column.type) for values, column in zip(columns, schema, strict=True)], schema=schema
+    )

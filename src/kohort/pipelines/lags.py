@@ -1,0 +1,115 @@
+"""Lag over time: commits out of `__consumer_offsets`, ends of logs out of the topics themselves, by Spark.
+
+Laws: read with `format("kohort")` and no group, so nobody is disturbed; of the topics only offsets and times are
+fetched into columns, of commits nothing but offset and time. What compaction or retention has taken is not there.
+Source: Kafka's group-coordinator `OffsetCommitKey.json` and `OffsetCommitValue.json`, versions 0 to 4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: The topic in which groups keep their offsets.
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+def parse_commits(records: DataFrame) -> DataFrame:
+    """The offsets that groups committed, out of the records of `__consumer_offsets`, batch or stream.
+
+    Args:
+        records: columns `key`, `value` and `timestamp`, as the source gives them.
+
+    Returns:
+        `group_id`, `topic`, `partition`, `offset` (the next one that the group reads), `time` of the commit.
+
+    >>> offsets = spark.read.format("kohort").option("subscribe", OFFSETS_TOPIC)  # doctest: +SKIP
+    >>> commits = parse_commits(offsets.options(**servers).load())  # doctest: +SKIP
+    """
+    from pyspark.sql import functions as f
+
+    # A key is: type 0 or 1, the group, the topic, the partition; texts with their length in two bytes before them.
+    group_bytes, topic_bytes = _number("key", "3", 2), _number("key", "5 + group_bytes", 2)
+    found = (
+        records.where(f.col("value").isNotNull())
+        .withColumn("type", _number("key", "1", 2))
+        .where("type in (0, 1)")
+        .withColumn("group_bytes", group_bytes)
+        .withColumn("topic_bytes", topic_bytes)
+    )
+    return found.select(
+        f.expr("decode(substring(key, 5, group_bytes), 'UTF-8')").alias("group_id"),
+        f.expr("decode(substring(key, 7 + group_bytes, topic_bytes), 'UTF-8')").alias("topic"),
+        _number("key", "7 + group_bytes + topic_bytes", 4).alias("partition"),
+        _number("value", "3", 8).cast("bigint").alias("offset"),
+        f.col("timestamp").alias("time"),
+    )
+
+
+def parse_ends(records: DataFrame, *, every: str) -> DataFrame:
+    """Where logs ended at the end of each span, out of the records of topics: batch, and stream with update mode.
+
+    Args:
+        records: columns `topic`, `partition`, `offset` and `timestamp`; others need not be read (option `columns`).
+        every: the span, as Spark writes it, such as "1 minute".
+
+    Returns:
+        `topic`, `partition`, `time` (the span's beginning), `end_offset`: the next record's offset, by the times of
+        records.
+    """
+    from pyspark.sql import functions as f
+
+    spans = records.groupBy("topic", "partition", f.window("timestamp", every).alias("span"))
+    return spans.agg((f.max("offset") + 1).alias("end_offset")).select(
+        "topic", "partition", f.col("span.start").alias("time"), "end_offset"
+    )
+
+
+def lag(commits: DataFrame, ends: DataFrame, *, every: str) -> DataFrame:
+    """How far each group was behind, span by span; batch only, since it carries values on from span to span.
+
+    Args:
+        commits: of `parse_commits`; read three times, so `persist` it, and the ends.
+        ends: of `parse_ends` with the same `every`.
+        every: the span, as Spark writes it.
+
+    Returns:
+        `group_id`, `topic`, `partition`, `time` (a span's beginning), `committed`, `end_offset`, `lag`: offsets that
+        were there and not committed at the span's end; from the span of the group's first commit to the last of all.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    keys = ("group_id", "topic", "partition")
+    spans = commits.groupBy(*keys, f.window("time", every).alias("span")).agg(
+        f.max_by("offset", "time").alias("committed")
+    )
+    committed = spans.select(*keys, f.col("span.start").alias("time"), "committed")
+    first = committed.groupBy(*keys).agg(f.min("time").alias("first"), f.max("time").alias("latest"))
+    last = ends.agg(f.max("time").alias("end")).crossJoin(committed.agg(f.max("time").alias("commit")))
+    to = f.greatest("end", "commit")
+    grid = first.crossJoin(last).select(
+        *keys, f.explode(f.sequence("first", to, f.expr(f"interval {every}"))).alias("time")
+    )
+    # What was there before the first commit counts too: the last end before it is carried on.
+    known = grid.join(committed, [*keys, "time"], "left")
+    before = first.join(ends, ["topic", "partition"]).where(f.col("time") <= f.col("first"))
+    start = before.groupBy(*keys).agg(f.max("end_offset").alias("start"))
+    known = known.join(ends, ["topic", "partition", "time"], "left").join(start, list(keys), "left")
+    so_far = Window.partitionBy(*keys).orderBy("time")
+    carried = known.select(
+        *keys,
+        "time",
+        f.last("committed", ignorenulls=True).over(so_far).alias("committed"),
+        f.coalesce(f.max("end_offset").over(so_far), f.col("start")).alias("end_offset"),
+    )
+    return carried.withColumn("lag", f.greatest(f.col("end_offset") - f.col("committed"), f.lit(0)))
+
+
+def _number(column: str, start: str, length: int) -> Column:
+    """A big-endian number out of bytes, which Kafka's formats have; `start` counts from 1."""
+    from pyspark.sql import functions as f
+
+    return f.expr(f"cast(conv(hex(substring({column}, {start}, {length})), 16, 10) as bigint)")

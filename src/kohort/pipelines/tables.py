@@ -1,0 +1,206 @@
+"""Tables of what happened to groups: each a function from journal rows (or their facts) to a data frame.
+
+Laws: a table says what its columns are, in which units; `group_id` is the first. Batch and stream alike: without
+`every` nothing here aggregates, so that a stream appends. Durations are seconds, times Spark's timestamps.
+Source: requirement P5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from kohort.pipelines.fact import Kind
+from kohort.pipelines.following import SILENT
+from kohort.pipelines.journal import facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: How long a member may be silent where nobody sets it, milliseconds.
+USUAL_SILENCE_MS: Final = 45_000
+#: What a window of `flapping` is cut to.
+EVERY: Final = "1 hour"
+#: Times that a member comes and goes in one window before it is said to flap.
+FLAPS: Final = 3
+
+
+def rebalances(rows: DataFrame) -> DataFrame:
+    """Each rebalance: from the row that raised the epoch to the one after which the group was at rest.
+
+    Returns:
+        `group_id`; `protocol` (consumer, classic); `epoch` (the generation of a classic group); `began`, `ended`
+        (null: it went on when the rows ended), `seconds`; `why`, a word of the coordinator, and `cause`, who came or
+        went; `members` at its end; `moved`, partitions that went from one living member to another, and
+        `given_back_by`, members that had to stop for that; `unowned`, partitions that were nobody's until it gave them
+        to somebody, and `unowned_seconds`, how long they had been that, together. Of classic groups rows tell no
+        partitions: the last four are null there, and an eager group stands still for `seconds`.
+    """
+    return _of(rows, Kind.REBALANCE).select(
+        "group_id", "protocol", "epoch", *_span(), "why", "cause", "members", "moved", "given_back_by", "unowned",
+        _seconds_of("unowned_ms").alias("unowned_seconds"),
+    )  # fmt: skip
+
+
+def unowned(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USUAL_SILENCE_MS) -> DataFrame:
+    """Each time that a partition was nobody's, between two owners.
+
+    Args:
+        rows: journal rows or facts.
+        session_timeout_ms: how long a member may be silent, for all groups or by group. A member that was given up
+            for its silence has read nothing for at least so long; rows tell that only of lost connections.
+
+    Returns:
+        `group_id`, `topic`, `partition`; `began`, `ended` (null: it still was when the rows ended), `seconds`; `member`
+        that had it and `next_member` that got it; `why`: asked back, away, or the reason for which the member was
+        removed; `is_empty`: there was no member at all meanwhile, the group was stopped. Groups of the consumer
+        protocol, partitions that rows name.
+    """
+    from pyspark.sql import functions as f
+
+    gaps = _of(rows, Kind.GAP)
+    silence = f.when(f.col("why") == SILENT, _by_group(session_timeout_ms)).otherwise(f.lit(0))
+    # Where the connection was seen to break, the gap begins there.
+    began = f.when(f.col("is_noticed"), f.col("began_ms")).otherwise(f.col("began_ms") - silence)
+    return gaps.withColumn("began_ms", began).select(
+        "group_id", "topic", "partition", *_span(), "member", "next_member", "why", "is_empty"
+    )
+
+
+def waits(rows: DataFrame, *, longer_than_s: float = 0.0) -> DataFrame:
+    """Members that kept others waiting, or waited: those that are stuck stand on top of this table when it is sorted.
+
+    Args:
+        rows: journal rows or facts.
+        longer_than_s: only waits of more than so many seconds, and those without an end.
+
+    Returns:
+        `group_id`, `member`, `member_id`; `began`, `ended` (null: it still did when the rows ended), `seconds`; `why`:
+        `asked back` (it had to give up partitions and had not yet), `waits for others` (somebody else still has them),
+        `away` (a static member that left for a while); `end`: given back, got them, returned, or the reason for which
+        it was removed; `partitions` that are meant, null if not known.
+    """
+    from pyspark.sql import functions as f
+
+    found = _of(rows, Kind.WAIT).select(
+        "group_id", "member", "member_id", *_span(), "why", f.col("cause").alias("end"), "partitions"
+    )
+    return found.where(f.col("ended").isNull() | (f.col("seconds") > longer_than_s)) if longer_than_s else found
+
+
+def stays(rows: DataFrame) -> DataFrame:
+    """Each member from its coming to its end.
+
+    Returns:
+        `group_id`, `member` (instance id, client id or member id), `member_id`, `host`; `began`, `ended` (null: it is
+        still there), `seconds`; `why` it ended; `namesakes`: members of this name at its end, itself included.
+    """
+    from pyspark.sql import functions as f
+
+    return _of(rows, Kind.STAY).select(
+        "group_id", "member", "member_id", "host", *_span(), "why", f.col("members").alias("namesakes")
+    )
+
+
+def flapping(rows: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> DataFrame:
+    """Members that come and go again and again, by name and span of time.
+
+    A stream of this needs output mode update or complete; it keeps its windows for ever.
+
+    Args:
+        rows: journal rows or facts.
+        every: the span in which ends are counted, as Spark writes it.
+        flaps: from so many ends on, for each member of that name at once, it is said to flap.
+
+    Returns:
+        `group_id`, `member`, `host`, `began` of the span; `ends` in it, `silent` of them without a word;
+        `shortest_seconds`, `mean_seconds` of those stays; `is_flapping`.
+    """
+    return flapping_of(stays(rows), every=every, flaps=flaps)
+
+
+def flapping_of(members: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> DataFrame:
+    """As `flapping`, out of a table of `stays` that was kept."""
+    from pyspark.sql import functions as f
+
+    ended = members.where("ended is not null")
+    counted = ended.groupBy("group_id", "member", "host", f.window("ended", every).alias("span")).agg(
+        f.count("*").alias("ends"),
+        f.count_if(f.col("why") == SILENT).alias("silent"),
+        f.min("seconds").alias("shortest_seconds"),
+        f.avg("seconds").alias("mean_seconds"),
+        f.max("namesakes").alias("namesakes"),
+    )
+    return counted.select(
+        "group_id", "member", "host", f.col("span.start").alias("began"), "ends", "silent", "shortest_seconds",
+        "mean_seconds", (f.col("ends") >= flaps * f.col("namesakes")).alias("is_flapping"),
+    )  # fmt: skip
+
+
+def skew(rows: DataFrame) -> DataFrame:
+    """How evenly each rebalance has left the partitions.
+
+    Returns:
+        `group_id`, `epoch`, `ended`; `members`, `partitions`; `fewest` and `most` partitions of one member; `ratio` of
+        `most` to the mean, 1 is even; null without members. Groups of the consumer protocol.
+    """
+    from pyspark.sql import functions as f
+
+    left = _of(rows, Kind.REBALANCE).where("protocol = 'consumer' and ended_ms is not null")
+    ratio = f.when(f.col("partitions") > 0, f.col("most") * f.col("members") / f.col("partitions"))
+    ended = _time_of("ended_ms").alias("ended")
+    return left.select("group_id", "epoch", ended, "members", "partitions", "fewest", "most", ratio.alias("ratio"))
+
+
+def refusals(rows: DataFrame) -> DataFrame:
+    """What the coordinator refused.
+
+    Returns:
+        `group_id`, `member`, `member_id` who asked; `api`, `error` (the code), `cause` (a sentence, null without);
+        `began`, `ended`: the first and the last of `times` in a row, `seconds` between them.
+    """
+    from pyspark.sql import functions as f
+
+    found = _of(rows, Kind.REFUSAL)
+    return found.select(
+        "group_id", "member", "member_id", f.col("protocol").alias("api"), f.col("why").alias("error"), "cause",
+        *_span(), "times",
+    )  # fmt: skip
+
+
+def _of(rows: DataFrame, kind: Kind) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return facts(rows).where(f.col("kind") == kind.value)
+
+
+def _span() -> tuple[Column, Column, Column]:
+    from pyspark.sql import functions as f
+
+    seconds = _seconds_of(f.col("ended_ms") - f.col("began_ms")).alias("seconds")
+    return _time_of("began_ms").alias("began"), _time_of("ended_ms").alias("ended"), seconds
+
+
+def _time_of(name: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.timestamp_millis(f.col(name))
+
+
+def _seconds_of(milliseconds: Column | str) -> Column:
+    from pyspark.sql import functions as f
+
+    return (f.col(milliseconds) if isinstance(milliseconds, str) else milliseconds) / 1000.0
+
+
+def _by_group(milliseconds: int | Mapping[str, int]) -> Column:
+    from pyspark.sql import functions as f
+
+    if isinstance(milliseconds, int):
+        return f.lit(milliseconds)
+    return reduce(
+        lambda other, pair: f.when(f.col("group_id") == pair[0], f.lit(pair[1])).otherwise(other),
+        milliseconds.items(),
+        f.lit(USUAL_SILENCE_MS),
+    )

@@ -1,0 +1,118 @@
+"""`kohort report` from a living broker to a page that a browser shows; and its tables, kept while a group goes on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import kohort
+from kohort.cli.report import add_parser
+from kohort.cli.report.aggregates import aggregate, tables_of
+from kohort.cli.report.follow import start_query, take_place
+from kohort.cli.report.gather import gather_groups
+from kohort.cli.report.page import write_page
+from support.journal_rows import Followed
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def options_of(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    return parser.parse_args(["report", *words])
+
+
+@pytest.fixture(scope="module")
+def reported(spark: SparkSession, broker: kohort.Broker, admin: kohort.Admin, tmp_path_factory: Any) -> dict[str, Any]:
+    """A group of two, one of which leaves after some records; what Spark makes of its history."""
+    admin.create_topic("reported", 4)
+    address = broker.bootstrap_servers
+    with kohort.Producer(bootstrap_servers=address) as producer:
+        producer.send_many("reported", [b"%d" % number for number in range(40)])
+    members = [
+        kohort.Consumer(
+            "reported", bootstrap_servers=address, group_id="told", client_id=name, auto_offset_reset="earliest"
+        )
+        for name in ("ada", "bob")
+    ]
+
+    def poll() -> None:
+        for member in members:
+            member.poll(0.05)
+
+    until(lambda: [len(member.assignment()) for member in members] == [2, 2], what="both members", step=poll)
+    until(lambda: sum(row.committed or 0 for row in admin.group_offsets("told")) == 40, what="commits", step=poll)
+    members.pop().close()
+    until(lambda: len(members[0].assignment()) == 4, what="what bob had", step=poll)
+    gathered = gather_groups(options_of("told", "-b", address), tmp_path_factory.mktemp("gathered"))
+    report = aggregate(tables_of(spark, gathered, since_ms=None), gathered)
+    members[0].close()
+    return report
+
+
+def test_the_report_says_what_happened(reported: dict[str, Any]) -> None:
+    assert reported["groups"] == ["told"] and reported["notes"] == []
+    assert reported["summary"]["rebalances"] == len(reported["rebalances"]) == 3
+    assert reported["rebalances"][0]["cause"] == "bob left"
+    assert {line["partition"] for line in reported["unowned"]} <= {0, 1, 2, 3} and len(reported["unowned"]) >= 2
+    (skew,) = reported["skew"]
+    assert (skew["members"], skew["partitions"], skew["ratio"]) == (1, 4, 1.0)
+    (moved,) = reported["what_if"]
+    assert (moved["as_it_was"], moved["uniform"]) == (reported["summary"]["moved"], reported["summary"]["moved"])
+    (lag,) = reported["lag"]
+    assert (lag["group_id"], lag["lag_now"]) == ("told", 0)
+    json.dumps(reported)
+
+
+def test_a_browser_shows_the_page(reported: dict[str, Any], tmp_path: Path) -> None:
+    """As a reader sees it: without scripts, from the disk."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    page, picture = tmp_path / "report.html", tmp_path / "report.png"
+    write_page(reported, page)
+    arguments = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run(
+        [browser, *arguments, f"--screenshot={picture}", "--window-size=1000,2000", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    # What is drawn is more than an empty page, which packs into next to nothing.
+    assert picture.stat().st_size > 30_000
+
+
+def test_tables_are_kept_while_a_group_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Two looks at a history, the second of which begins again: a process that was stopped has forgotten the first."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    place, out = take_place(tmp_path / "tables"), tmp_path / "report.html"
+    rows = Followed().two_members().rows
+    query = start_query(spark, place, out, group="billing")
+    try:
+        for name, part in (("1.json", rows[:7]), ("2.json", rows)):
+            lines = [json.dumps({"group_id": "billing", **asdict(row)}) for row in part]
+            (place / "history" / f".{name}").write_text("\n".join(lines))
+            (place / "history" / f".{name}").rename(place / "history" / name)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    kept = spark.read.parquet(str(place / "rebalances")).orderBy("began").select("cause", "moved").collect()
+    assert [tuple(row) for row in kept] == [("ada joined", 0), ("bob joined", 1)]
+    assert "bob joined" in out.read_text()

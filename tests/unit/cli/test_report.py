@@ -1,0 +1,174 @@
+"""`kohort report`: what it refuses, and the page that it writes; Spark's part is in tests/spark/test_report.py."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.cli.main import main
+from kohort.cli.report import check_place, parse_since
+from kohort.cli.report.follow import take_place
+from kohort.cli.report.page import MARK, SECTIONS, render, write_page
+from kohort.errors import ConfigError, KohortError
+
+SUMMARY = {"rebalances": 1, "seconds": 0.4, "longest_seconds": 0.4, "moved": 3, "first": None, "last": None}
+
+
+def report(**lines: list[dict[str, Any]]) -> dict[str, Any]:
+    empty: dict[str, Any] = {section.name: [] for section in SECTIONS}
+    return {**empty, "points": [], "groups": ["billing"], "made": "now", "notes": [], "summary": SUMMARY, **lines}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("7d", 604_800)],
+)
+def test_a_span_counts_back_from_now(text: str, seconds: int) -> None:
+    assert parse_since(text, now_s=2_000_000.0) == (2_000_000 - seconds) * 1000
+
+
+def test_a_time_may_have_a_zone() -> None:
+    assert parse_since("1970-01-02T00:00+00:00", now_s=0.0) == 86_400_000
+    assert parse_since(None, now_s=0.0) is None
+
+
+@pytest.mark.parametrize("text", ["2 hours", "yesterday", "", "-3h", "h"])
+def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ConfigError, match="30m, 2h or 7d, or a time like 2026-01-31T12:00"):
+        parse_since(text, now_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "takes a GROUP or --all"),
+        (["billing", "--all"], "takes a GROUP or --all"),
+        (["billing", "--since", "soon"], "--since 'soon'"),
+        (["billing", "--tables", "x"], "--tables is for --follow"),
+        (["billing", "--follow", "--input", "x"], "--input cannot be with it"),
+        (["billing", "--follow", "--json"], "--since and --json are for a single report"),
+    ],
+)
+def test_contradictions_are_refused_before_anything_starts(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--out", "{0}/none/report.html"], "there is no folder {0}/none"),
+        (["--out", "{0}"], "is a folder: a file is expected, such as {0}/report.html"),
+        (["--input", "{0}/none.json"], "there is no such file; kohort group history GROUP --json > FILE makes one"),
+        (["-b", "127.0.0.1:1"], "no broker can be reached"),
+    ],
+)
+def test_what_is_missing_is_said_before_spark_starts(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "--all", *(word.format(tmp_path) for word in words)]) == 1
+    assert sentence.format(tmp_path) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "index.html"
+    page.write_text("<p>mine")
+    with pytest.raises(KohortError, match="is no report: it is left alone; --force writes over it"):
+        check_place(page, is_forced=False)
+    check_place(page, is_forced=True)
+
+
+def test_a_report_is_replaced_by_the_next(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write_page(report(), page)
+    check_place(page, is_forced=False)
+    write_page(report(groups=["billing", "returns"]), page)
+    assert "<h1>2 groups</h1>" in page.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_tables_take_no_folder_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(KohortError, match="holds files and not the mark of a report's tables"):
+        take_place(tmp_path)
+    assert take_place(take_place(tmp_path / "new")) == tmp_path / "new"
+
+
+class Outline(HTMLParser):
+    """Which tags a page has, and whether they nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def full() -> str:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    return render(
+        report(
+            points=[{"began": "2026-01-31 12:00:00.000", "seconds": 0.4, "why": "member joined"}],
+            unowned=[{"group_id": "<b>", "topic": "a&b", "partition": 0, "seconds": 2.5, "longest_because": "away"}],
+            lag=[{"group_id": "billing", "most": 1234567}],
+            lag_points=[{"group_id": "<i>", "time": "2026-01-31 12:00:00.000", "lag": 7}],
+            what_if=[{"group_id": "billing", "rebalances": 1, "as_it_was": 3, "range": None}],
+            notes=["a < b"],
+        )
+    )
+
+
+def test_the_page_is_whole_and_needs_nothing(full: str) -> None:
+    outline = Outline()
+    outline.feed(full)
+    assert outline.open == []
+    assert outline.seen.count("svg") == 4
+    assert not {"script", "link", "img", "iframe"} & set(outline.seen)
+    assert all(link.startswith("#") for link in outline.links)
+    assert MARK in full[:1_000]
+
+
+def test_names_are_text_whatever_is_in_them(full: str) -> None:
+    """Groups, topics and members are called what their users like; in pictures too."""
+    assert "<b>2" not in full and "<td>&lt;b&gt;</td>" in full and "<td>a&amp;b</td>" in full
+    assert "<i>" not in full and "a &lt; b" in full
+
+
+def test_numbers_are_for_people_and_nothing_is_a_dash(full: str) -> None:
+    assert "<td class=n>1,234,567</td>" in full
+    assert "<td class=n>-</td>" in full
+
+
+def test_pictures_take_the_page_s_colours_and_have_names_of_their_own(full: str) -> None:
+    assert "currentColor" in full and "#010203" not in full
+    names = re.findall(r' id="([^"]+)"', full)
+    assert len(names) == len(set(names))
+    assert {link[1:] for link in re.findall(r'href="(#[^"]+)"', full)} <= set(names)
+
+
+def test_a_report_of_nothing_says_so() -> None:
+    text = render(report())
+    assert all(section.empty in text for section in SECTIONS)
+    assert "<svg" not in text
