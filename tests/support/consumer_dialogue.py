@@ -20,6 +20,7 @@ from kohort.client.exchange import (
     Chunk,
     CloseAsked,
     Fence,
+    GroupMembershipOperation,
     Polled,
     Start,
     Subscribed,
@@ -342,8 +343,9 @@ class ConsumerDialogue:
         )
         self.settle()
 
-    def close(self, timeout_ms: int = 30_000) -> None:
-        self.take(CloseAsked(ticket="close", deadline_ms=self.now_ms + timeout_ms))
+    def close(self, timeout_ms: int = 30_000, group_membership: GroupMembershipOperation = "default") -> None:
+        deadline_ms = self.now_ms + timeout_ms
+        self.take(CloseAsked(ticket="close", deadline_ms=deadline_ms, group_membership=group_membership))
         self.settle()
 
     def new_fence(self) -> Fence:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, NewType
+from typing import Final, Literal, NamedTuple, NewType
 
 from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
@@ -18,6 +18,9 @@ from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 from kohort.values import value
 
+#: What becomes of a membership when its consumer is closed (KIP-1092): by default a static member comes back, and any
+#: other leaves.
+GroupMembershipOperation = Literal["default", "leave_group", "remain_in_group"]
 #: Number of a reading: a new one with each assignment and each seek of a partition.
 Fence = NewType("Fence", int)
 #: In place of timestamps: the first offset of a log, and its end (Kafka's ListOffsets API).
@@ -210,6 +213,7 @@ class CloseAsked:
     deadline_ms: int
     #: Nobody runs callbacks any more: those that are wanted are answered as if there were none.
     is_forgotten: bool = False
+    group_membership: GroupMembershipOperation = "default"
 
 
 #: How far the application is.

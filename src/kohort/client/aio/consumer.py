@@ -17,6 +17,7 @@ from kohort.client.aio.rounds import Rounds
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.reading import ITERATION_S
 from kohort.client.consumer.steps import Pause, Steps, Wait
+from kohort.client.exchange import GroupMembershipOperation
 from kohort.client.io.in_loop import InLoop
 from kohort.client.records import ConsumerRecord
 from kohort.errors import StateError
@@ -153,14 +154,21 @@ class Consumer(OffsetCalls):
             )
         )
 
-    async def close(self, timeout: float = 30.0) -> None:
-        """Commit (with auto-commit), leave the group and end, within `timeout` seconds. Safe to call twice."""
-        await self._close(timeout, with_progress=True)
+    async def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
+        """Commit (with auto-commit), leave the group and end, within `timeout` seconds. Safe to call twice.
+
+        Args:
+            timeout: seconds.
+            group_membership: as for `kohort.Consumer.close`.
+        """
+        await self._close(timeout, with_progress=True, group_membership=group_membership)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    async def _close(self, timeout: float, *, with_progress: bool) -> None:
-        await self._run(self._close_steps(timeout, with_progress=with_progress))
+    async def _close(
+        self, timeout: float, *, with_progress: bool, group_membership: GroupMembershipOperation = "default"
+    ) -> None:
+        await self._run(self._close_steps(timeout, with_progress=with_progress, group_membership=group_membership))
         await self._host.join(_JOIN_S)
 
     async def _next_record(self, what: str) -> ConsumerRecord | None:

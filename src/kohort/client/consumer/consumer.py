@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.offset_calls import OffsetCalls
 from kohort.client.consumer.steps import Pause, Steps, Wait
+from kohort.client.exchange import GroupMembershipOperation
 from kohort.client.io.thread import IoThread
 from kohort.client.records import ConsumerRecord
 
@@ -148,13 +149,20 @@ class Consumer(OffsetCalls):
             )
         )
 
-    def close(self, timeout: float = 30.0) -> None:
+    def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
         """Commit (with auto-commit), leave the group and end the background thread, within `timeout` seconds.
 
         What `poll` returned last counts as processed, unless another thread polled it. May be called from any thread
         and from a signal handler, and twice: a `poll` that waits meanwhile returns at once.
+
+        Args:
+            timeout: seconds.
+            group_membership: "leave_group" frees the partitions at once, also those of a static member, whose would
+                wait for its return otherwise; "remain_in_group" lets those of any member wait until its session ends.
+
+        Source: KIP-1092.
         """
-        self._run(self._close_steps(timeout, with_progress=True))
+        self._run(self._close_steps(timeout, with_progress=True, group_membership=group_membership))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, get_args
 from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
@@ -26,7 +26,15 @@ from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.rebalancing import Rebalancing
 from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.turn import Turn
-from kohort.client.exchange import ChunkTaken, CloseAsked, Configured, ConsumerEvent, Polled, Sought
+from kohort.client.exchange import (
+    ChunkTaken,
+    CloseAsked,
+    Configured,
+    ConsumerEvent,
+    GroupMembershipOperation,
+    Polled,
+    Sought,
+)
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.metrics import consumer_metrics
 from kohort.client.options import CONSUMER_OPTIONS, changed_limits, client_settings, consumer_settings
@@ -119,6 +127,7 @@ class ConsumerSide:
         self._is_woken = False
         #: Asked for below a call of the same thread, by a signal handler: it is carried out when that call ends.
         self._late_close_s: float | None = None
+        self._at_close: GroupMembershipOperation = "default"
         #: The thread that polled last.
         self._poller: int | None = None
         self._noted_s = 0.0
@@ -212,13 +221,19 @@ class ConsumerSide:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def _close_steps(self, timeout: float, *, with_progress: bool) -> Steps[None]:
+    def _close_steps(
+        self, timeout: float, *, with_progress: bool, group_membership: GroupMembershipOperation = "default"
+    ) -> Steps[None]:
         timeout = to_seconds(timeout)
+        if group_membership not in get_args(GroupMembershipOperation):
+            words = ", ".join(get_args(GroupMembershipOperation))
+            raise ConfigError(f"group_membership cannot be {group_membership!r}: one of {words} is expected")
         if self._is_closed:
             return
         if self._is_in_callback:
             raise StateError("close cannot be called inside a callback")
         self._is_closed = True
+        self._at_close = group_membership
         until_s = time.monotonic() + timeout
         while not self._turn.try_take():
             self._deliveries.wake()
@@ -249,7 +264,8 @@ class ConsumerSide:
             if with_progress or self._progress.is_stored:
                 self._note_progress()
             ticket: Future[object] = Future()
-            self._host.post(CloseAsked(ticket=ticket, deadline_ms=self._host.deadline_ms(timeout)))
+            deadline_ms = self._host.deadline_ms(timeout)
+            self._host.post(CloseAsked(ticket=ticket, deadline_ms=deadline_ms, group_membership=self._at_close))
             yield from self._serve_steps(ticket, time.monotonic() + timeout + _GRACE_S, with_progress=with_progress)
         finally:
             self._progress.forget(self._handler.assignment)

@@ -38,6 +38,8 @@ _ANY_REASON = "a member came, went, fell silent or changed its subscription"
 _LONGEST_REASON = 255
 #: The first version of JoinGroup that knows static members.
 _FIRST_STATIC = 5
+#: The first version of LeaveGroup that does.
+_FIRST_LEAVE_BY_NAME = 3
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
@@ -377,7 +379,10 @@ class ClassicMember(Member):
             if then is not None:
                 then(now_ms)
             return
-        identity = MemberIdentity(member_id=self.member_id, reason="the consumer is leaving")
+        instance_id = self._settings.group_instance_id
+        identity = MemberIdentity(
+            member_id=self.member_id, group_instance_id=instance_id, reason="the consumer is leaving"
+        )
         request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[identity])
         self.member_id = ""
         if self._in_flight is not None:
@@ -385,7 +390,8 @@ class ClassicMember(Member):
             self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
             self._drop_request()
 
-        if self._settings.group_instance_id is not None:
+        stays = self.at_close == "remain_in_group" or (instance_id is not None and self.at_close == "default")
+        if stays:
             # KIP-345: a static member does not say that it goes; its partitions wait for it until its session ends.
             if then is not None:
                 then(now_ms)
@@ -396,4 +402,6 @@ class ClassicMember(Member):
             if then is not None:
                 then(now_ms)
 
-        self._requests.send(endpoint, Lane.COORDINATOR, request, answered)
+        # Before version 3 a member has no name, and the request would end that of whoever took its place.
+        oldest = None if instance_id is None else _FIRST_LEAVE_BY_NAME
+        self._requests.send(endpoint, Lane.COORDINATOR, request, answered, min_version=oldest)

@@ -263,11 +263,16 @@ class ConsumerMember(Member):
                 then(now_ms)
             return
         instance_id = self._settings.group_instance_id
+        if instance_id is None and self.at_close == "remain_in_group":
+            if then is not None:
+                then(now_ms)
+            return
+        goes = instance_id is None or self.at_close == "leave_group"
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             instance_id=instance_id,
-            member_epoch=_LEAVE if instance_id is None else _LEAVE_FOR_A_WHILE,
+            member_epoch=_LEAVE if goes else _LEAVE_FOR_A_WHILE,
         )
 
         def answered(_: Answer, now_ms: int) -> None:

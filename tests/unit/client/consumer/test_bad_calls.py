@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kohort
 from kohort import Broker, Consumer, Producer, TopicPartition
-from kohort.errors import KohortError, StateError
+from kohort.errors import ConfigError, KohortError, StateError
 from support.waiting import PATIENCE_SECONDS
 
 ORDERS = TopicPartition("orders", 0)
@@ -169,6 +169,14 @@ def test_nothing_works_once_it_is_closed(broker: Broker, name: str) -> None:
         return
     with pytest.raises(StateError, match="closed"):
         getattr(consumer, name)(*positional)
+
+
+def test_a_close_says_what_can_become_of_a_membership(broker: Broker) -> None:
+    """And leaves the consumer open."""
+    consumer = build(broker)
+    with pytest.raises(ConfigError, match="group_membership cannot be 'leave': one of default, leave_group, remain"):
+        consumer.close(group_membership="leave")  # type: ignore[arg-type]
+    consumer.close(group_membership="leave_group")
 
 
 def test_a_fork_has_no_consumer(broker: Broker) -> None:

@@ -52,6 +52,28 @@ def test_close_leaves_for_a_while(member: ConsumerDialogue) -> None:
     assert (request.member_epoch, request.instance_id) == (-2, "till-7")
 
 
+def test_close_leaves_for_good_where_that_is_asked_for(member: ConsumerDialogue) -> None:
+    """KIP-1092, LEAVE_GROUP: nobody waits for it."""
+    member.stable(0)
+    member.close(group_membership="leave_group")
+    member.acknowledge(REVOKED, 0)
+
+    request = member.expect(ConsumerGroupHeartbeatRequest)
+
+    assert (request.member_epoch, request.instance_id) == (-1, "till-7")
+
+
+def test_a_dynamic_member_remains_where_that_is_asked_for() -> None:
+    """KIP-1092, REMAIN_IN_GROUP: it does not say that it goes."""
+    member = ConsumerDialogue()
+    member.stable(0)
+    member.close(group_membership="remain_in_group")
+    member.acknowledge(REVOKED, 0)
+
+    assert member.find(ConsumerGroupHeartbeatRequest) == []
+    assert member.is_stopped
+
+
 def test_name_that_a_killed_process_still_holds_is_waited_for(member: ConsumerDialogue) -> None:
     """The coordinator releases it when the session of the process before ends; Java's consumer gives up at once."""
     member.subscribe()
@@ -129,6 +151,30 @@ def test_static_classic_member_closes_without_leaving(classic: ClassicDialogue) 
     """KIP-345: its partitions wait until its session ends."""
     classic.at_rest(0)
     classic.close()
+    classic.acknowledge(REVOKED, 0)
+
+    assert classic.find(LeaveGroupRequest) == []
+    assert classic.is_stopped
+
+
+def test_static_classic_member_leaves_by_its_name_where_that_is_asked_for(classic: ClassicDialogue) -> None:
+    """KIP-1092 and KIP-345: with a version of LeaveGroup that knows names."""
+    classic.at_rest(0)
+    classic.close(group_membership="leave_group")
+    classic.acknowledge(REVOKED, 0)
+
+    (send,) = classic.find(LeaveGroupRequest)
+
+    assert isinstance(send.request, LeaveGroupRequest)
+    assert [identity.group_instance_id for identity in send.request.members] == ["till-7"]
+    assert send.min_version == 3
+
+
+def test_dynamic_classic_member_remains_where_that_is_asked_for() -> None:
+    """KIP-1092: its partitions wait until its session ends."""
+    classic = ClassicDialogue()
+    classic.at_rest(0)
+    classic.close(group_membership="remain_in_group")
     classic.acknowledge(REVOKED, 0)
 
     assert classic.find(LeaveGroupRequest) == []

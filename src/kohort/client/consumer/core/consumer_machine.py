@@ -233,6 +233,8 @@ class ConsumerMachine:
                 self._sender.configure(settings)
             case CloseAsked():
                 self._closing = event
+                if self._member is not None:
+                    self._member.at_close = event.group_membership
                 self._leave(self._finish, now_ms)
             case _:
                 assert_never(event)
