@@ -1,15 +1,18 @@
 """A streaming query without a JVM: calls a stream reader as Spark does, in Spark's order, on a checkpoint of its own.
 
 `Checkpoint` outlives the readers, as the folder on disk does: its `offsets` are written before a batch runs, its
-`commits` behind it; a query that finds one more offset than commits repeats that batch first.
+`commits` behind it; a query that finds one more offset than commits repeats that batch first. It can be copied and put
+back, with its sink, and kept in a folder with the files that Spark writes.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
@@ -22,23 +25,67 @@ from kohort.spark.stream import KohortStreamReader
 Place = tuple[str, int, int]
 
 
+def places(topic: str, records: dict[int, range]) -> list[Place]:
+    """The records of these offsets, by partition, in order."""
+    return sorted((topic, partition, offset) for partition, span in records.items() for offset in span)
+
+
 @dataclass
 class Checkpoint:
     """What Spark keeps of a query, and what its sink has got."""
 
     offsets: list[str] = field(default_factory=list)
     commits: int = 0
-    #: Records of finished batches, in the order in which they were written.
-    sink: list[Place] = field(default_factory=list)
+    #: batch id -> its records, in the order in which they were written.
+    batches: dict[int, list[Place]] = field(default_factory=dict)
+    #: Which writing of a batch the sink keeps.
+    keeps: Literal["first", "last"] = "last"
+    #: Where the same is kept in files; `None` for nowhere.
+    location: Path | None = None
 
     @property
     def finished(self) -> str | None:
         """The end of the last finished batch."""
         return self.offsets[self.commits - 1] if self.commits else None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a batch was planned and is not finished."""
+        return len(self.offsets) > self.commits
+
+    @property
+    def sink(self) -> list[Place]:
+        """Every record that was written and kept."""
+        return [place for _, written in sorted(self.batches.items()) for place in written]
+
     def places(self) -> list[Place]:
         """Everything in the sink, sorted; what was written twice is there twice."""
         return sorted(self.sink)
+
+    def copy(self) -> Checkpoint:
+        """As it is now, to be put back later."""
+        return deepcopy(self)
+
+    def log_offset(self, end: str) -> None:
+        """The offset log has a batch."""
+        self._write("offsets", len(self.offsets), f'v1\n{{"batchWatermarkMs":0}}\n{end}')
+        self.offsets.append(end)
+
+    def write(self, written: list[Place]) -> None:
+        """The sink has the open batch."""
+        if self.keeps == "last" or self.commits not in self.batches:
+            self.batches[self.commits] = written
+
+    def log_commit(self) -> None:
+        """The commit log has the open batch."""
+        self._write("commits", self.commits, 'v1\n{"nextBatchWatermarkMs":0}')
+        self.commits += 1
+
+    def _write(self, log: str, number: int, text: str) -> None:
+        if self.location is not None:
+            folder = self.location / log
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / str(number)).write_text(text)
 
 
 class Query:
@@ -64,13 +111,13 @@ class Query:
 
     def plan(self) -> bool:
         """Ask for the next batch and write its end into the checkpoint; `False` if there is nothing to do."""
-        assert len(self.checkpoint.offsets) == self.checkpoint.commits, "a batch is open"
+        assert not self.checkpoint.is_open, "a batch is open"
         start = self._start()
         end = self._text(self.reader.latestOffset(self._json(start), self._limit()))
         self.reader.reportLatestOffset()
         if end == start:
             return False
-        self.checkpoint.offsets.append(end)
+        self.checkpoint.log_offset(end)
         return True
 
     def execute(self) -> list[Place]:
@@ -91,13 +138,12 @@ class Query:
 
     def finish(self, places: list[Place]) -> None:
         """The batch is written, and Spark's commit log has it."""
-        self.checkpoint.sink += places
-        self.checkpoint.commits += 1
+        self.checkpoint.write(places)
+        self.checkpoint.log_commit()
 
     def trigger(self) -> list[Place]:
         """One micro-batch from plan to commit, or the repetition of an open one; its records."""
-        is_open = len(self.checkpoint.offsets) > self.checkpoint.commits
-        if not is_open and not self.plan():
+        if not self.checkpoint.is_open and not self.plan():
             return []
         places = self.execute()
         self.finish(places)
@@ -105,12 +151,22 @@ class Query:
 
     def run(self) -> None:
         """Trigger until there is nothing to do."""
-        while len(self.checkpoint.offsets) > self.checkpoint.commits or self.plan():
+        while self.checkpoint.is_open or self.plan():
             self.finish(self.execute())
 
     def owned(self) -> set[TopicPartition]:
         """The partitions that the last plan was about."""
         return set(self.reader._ends)
+
+    @property
+    def name(self) -> str:
+        """Of the query in its group."""
+        newest = self.checkpoint.offsets[-1:] or [self._text(self.reader.initialOffset())]
+        return str(self._json(newest[0])["name"])
+
+    def start_json(self) -> OffsetJson:
+        """The end of the last finished batch, as Spark passes it."""
+        return self._json(self._start())
 
     def stop(self) -> None:
         """End it cleanly."""
@@ -132,3 +188,11 @@ class Query:
     @staticmethod
     def _text(offset: OffsetJson) -> str:
         return json.dumps(offset)
+
+
+class Start(Protocol):
+    """Starts a query; `checkpoint` and `available_now` are as for `Query`."""
+
+    def __call__(
+        self, *, checkpoint: Checkpoint | None = None, available_now: bool = False, **options: Any
+    ) -> Query: ...

@@ -37,6 +37,7 @@ from kohort.errors import (
     UnknownTopicError,
 )
 from kohort.spark.java import JavaNotFoundError
+from kohort.spark.member.names import NameTakenError
 from kohort.spark.offsets import RecordsLostError
 from kohort.spark.writing import RowsNotAcknowledgedError, Stored
 
@@ -62,6 +63,7 @@ MADE: tuple[Exception, ...] = (
     PartlySentError(SentMany("orders", 1, (OffsetRange(0, 7, 1),)), 2, "late", True),
     SerializationError("orders", "value", "TypeError('a set cannot be sent')"),
     DeserializationError("orders", 0, 7, "value", "ValueError('no JSON')"),
+    NameTakenError("kohort-1a2b", "billing"),
     RecordsLostError(TopicPartition("orders", 0), 7, "the log begins at 9"),
     JavaNotFoundError([("JAVA_HOME", "/opt/java", "is Java 11")]),
     RowsNotAcknowledgedError(2, (Stored("orders", 0, 7, 8, 1),), "late", True),

@@ -160,14 +160,31 @@ _GROUP: Final = (
     Option(
         name="groupJoinTimeout",
         parse=parse_str,
-        default="30s",
-        doc="How long a plan waits to be a member of the group; AvailableNow: to own partitions.",
+        default=None,
+        doc="How long a plan waits to be a member of the group; AvailableNow: to own partitions. By default 15 s "
+        "longer than kafka.session.timeout.ms, so that the session of a member that was killed has ended.",
     ),
     Option(
         name="groupRebalanceTimeout",
         parse=parse_str,
         default="30min",
         doc="How long a revoked partition may stay with a running batch; longer than batch plus trigger.",
+    ),
+    Option(
+        name="inDoubt",
+        parse=_parse_word,
+        default="wait",
+        doc="What becomes of a batch that was planned and is not known to be finished when its query ends: wait, its "
+        "partitions are kept for the query's return until its session has ended; release, others have them at once and "
+        "may read it again.",
+        choices=("wait", "release"),
+    ),
+    Option(
+        name="checkpointLocation",
+        parse=parse_str,
+        default=None,
+        doc="The query's checkpointLocation on a local file system: a query that ends looks there whether its last "
+        "batch is finished.",
     ),
 )
 
@@ -192,7 +209,7 @@ IDLE: Final = {
     "max.poll.records": "records come in columns; maxOffsetsPerTrigger bounds a batch",
 }
 #: Options that only a member of a group has a use for.
-OF_MEMBERS: Final = ("groupJoinTimeout", "groupRebalanceTimeout")
+OF_MEMBERS: Final = ("groupJoinTimeout", "groupRebalanceTimeout", "inDoubt", "checkpointLocation")
 #: Options that only one of batch and stream has a use for: the other takes or refuses them as Spark does.
 OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")

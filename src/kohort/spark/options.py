@@ -33,6 +33,9 @@ from kohort.spark.option_values import (
 
 _log = logging.getLogger(__name__)
 
+#: How much longer than a session a plan waits for the group.
+_JOIN_MARGIN_MS = 15_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
@@ -61,6 +64,8 @@ class SourceOptions:
     group_instance_id: str | None
     group_join_timeout_ms: int
     group_rebalance_timeout_ms: int
+    waits_in_doubt: bool
+    checkpoint_location: str | None
     api_timeout_ms: int
     poll_timeout_ms: int
     client: dict[str, str] = field(default_factory=dict)
@@ -74,7 +79,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED, idle=IDLE, instead_of_path="subscribe"
     )
     client, values, remarks = found.kafka, OPTIONS.parse(found.own), [*found.remarks, *_passed_over(found.own)]
-    api_timeout_ms: int = CONSUMER_OPTIONS.parse(client)["default.api.timeout.ms"]
+    checked = CONSUMER_OPTIONS.parse(client)
+    api_timeout_ms: int = checked["default.api.timeout.ms"]
     if "bootstrap.servers" not in client:
         raise ConfigError("option kafka.bootstrap.servers is needed: the address of a broker, HOST:PORT")
     group_id, group_instance_id = client.pop("group.id", None), client.pop("group.instance.id", None)
@@ -96,8 +102,10 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         columns=parse_columns(values["columns"], has_headers=values["includeHeaders"]),
         group_id=group_id,
         group_instance_id=group_instance_id,
-        group_join_timeout_ms=parse_duration_ms(values["groupJoinTimeout"], option="groupJoinTimeout"),
+        group_join_timeout_ms=_join_timeout_ms(values["groupJoinTimeout"], checked["session.timeout.ms"]),
         group_rebalance_timeout_ms=parse_duration_ms(values["groupRebalanceTimeout"], option="groupRebalanceTimeout"),
+        waits_in_doubt=values["inDoubt"] == "wait",
+        checkpoint_location=values["checkpointLocation"],
         api_timeout_ms=api_timeout_ms,
         poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"] or api_timeout_ms,
         # Whoever asks for a topic that does not exist must not create it, be it by a mistake of its name.
@@ -107,6 +115,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     )
     _check_together(options)
     return options
+
+
+def _join_timeout_ms(given: str | None, session_timeout_ms: int) -> int:
+    """Longer than the session of a member that was killed, unless another time is given."""
+    if given is None:
+        return session_timeout_ms + _JOIN_MARGIN_MS
+    return parse_duration_ms(given, option="groupJoinTimeout")
 
 
 def tell_remarks(options: SourceOptions) -> None:

@@ -1,23 +1,25 @@
 """What a stream has to know and to say about its partitions; and the simple case: all of them, without a group.
 
-Laws: the caller is one thread; it says `finish` with what Spark has committed before it plans again.
+Laws: the caller is one thread; it says with every plan what Spark has finished.
 Source: architecture, journey of a micro-batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from kohort.client.consumer.consumer import Consumer
 from kohort.ids import TopicPartition
-from kohort.spark.offsets import Span
+from kohort.spark.member.custody import Place
+from kohort.spark.member.requests import Places, Plan
+from kohort.spark.offsets import OffsetJson, QueryOffset, Span
 from kohort.spark.options import SourceOptions
 from kohort.spark.planning import find_partitions
 
 Spans = dict[TopicPartition, Span]
-#: Picks the next batch among partitions that may be read.
-Choose = Callable[[set[TopicPartition]], Spans]
+#: Picks the next batch: a span for each of these places, which may be read now.
+Choose = Callable[[Places], Spans]
 
 
 class Ownership(Protocol):
@@ -27,25 +29,19 @@ class Ownership(Protocol):
     consumer: Consumer
     #: Whether the run ends where the topics end now (AvailableNow): then it waits until it owns something.
     is_bounded: bool
+    #: Everything was given up as the driver wanted: nothing is to be planned any more.
+    has_drained: bool
 
-    def plan(self, choose: Choose) -> Spans:
-        """Let `choose` pick spans among the partitions that may be read now; they are in flight from here on."""
+    def plan(self, start: QueryOffset, choose: Choose) -> Plan:
+        """Everything up to `start` is finished; let `choose` pick among what may be read now."""
         ...
 
-    def resume(self, spans: Mapping[TopicPartition, Span]) -> Spans:
+    def note_planned(self, end: OffsetJson) -> None:
+        """The offset that stands for the batch that was planned last."""
+        ...
+
+    def resume(self, start: QueryOffset, end: QueryOffset) -> Spans:
         """A batch that an earlier run has planned is read again: what of it is still to be read."""
-        ...
-
-    def finish(self, spans: Mapping[TopicPartition, Span]) -> None:
-        """Spark has committed the batch of `spans`."""
-        ...
-
-    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these partitions go on, without those that nobody has begun."""
-        ...
-
-    def start_at(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Where partitions start that nobody has begun."""
         ...
 
     def check(self) -> None:
@@ -53,7 +49,7 @@ class Ownership(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave; the partitions are free at once."""
+        """Leave, within a few seconds."""
         ...
 
 
@@ -63,29 +59,29 @@ class EveryPartition:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self.is_bounded = False
+        self.has_drained = False
         self.consumer = Consumer.from_config({**options.client, "enable.auto.commit": False})
         #: partition -> offset at which it goes on.
         self._ends: dict[TopicPartition, int] = {}
 
-    def plan(self, choose: Choose) -> Spans:
+    def plan(self, start: QueryOffset, choose: Choose) -> Plan:
         """Everything may be read, partitions that were added since included."""
-        return choose(set(find_partitions(self.consumer, self._options)))
+        self._ends.update({partition: span.end for partition, span in start.spans.items()})
+        places: Places = dict.fromkeys(find_partitions(self.consumer, self._options))
+        for partition in places.keys() & self._ends.keys():
+            end = self._ends[partition]
+            places[partition] = Place(end, None, (), end)
+        spans = choose(places)
+        # A partition that has just been begun is begun, though the checkpoint hears of it with the next batch.
+        self._ends.update({partition: span.start for partition, span in spans.items()})
+        return Plan(spans=spans)
 
-    def resume(self, spans: Mapping[TopicPartition, Span]) -> Spans:
+    def note_planned(self, end: OffsetJson) -> None:
+        """Nobody asks."""
+
+    def resume(self, start: QueryOffset, end: QueryOffset) -> Spans:
         """Nobody else could have read any of it."""
-        return dict(spans)
-
-    def finish(self, spans: Mapping[TopicPartition, Span]) -> None:
-        """The checkpoint knows it already."""
-        self._ends.update({partition: span.end for partition, span in spans.items()})
-
-    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """As the checkpoint says."""
-        return {partition: self._ends[partition] for partition in partitions if partition in self._ends}
-
-    def start_at(self, starts: Mapping[TopicPartition, int]) -> None:
-        """The checkpoint will know it with the next batch."""
-        self._ends.update(starts)
+        return end.following(start)
 
     def check(self) -> None:
         """Nothing can end it."""

@@ -68,10 +68,18 @@ class ReadOptions(SharedOptions, total=False):
     """Pause between them."""
     groupIdPrefix: str | None
     """Of the names that Spark makes up for groups."""
-    groupJoinTimeout: str
-    """How long a plan waits to be a member of the group; AvailableNow: to own partitions."""
+    groupJoinTimeout: str | None
+    """How long a plan waits to be a member of the group; AvailableNow: to own partitions. By default 15 s longer
+    than kafka.session.timeout.ms, so that the session of a member that was killed has ended."""
     groupRebalanceTimeout: str
     """How long a revoked partition may stay with a running batch; longer than batch plus trigger."""
+    inDoubt: Literal["wait", "release"]
+    """What becomes of a batch that was planned and is not known to be finished when its query ends: wait, its
+    partitions are kept for the query's return until its session has ended; release, others have them at once
+    and may read it again."""
+    checkpointLocation: str | None
+    """The query's checkpointLocation on a local file system: a query that ends looks there whether its last batch
+    is finished."""
     default_api_timeout_ms: int
     """Limit of calls without a timeout."""
     group_id: str | None

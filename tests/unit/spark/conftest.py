@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from support.client_scenarios import BROKER_CONFIG
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+if TYPE_CHECKING:
+    from support.spark_query import Start
 
 _NUMBERS = count(1)
 
@@ -65,6 +69,23 @@ def fill(address: str) -> Callable[..., None]:
                 future.result(20)
 
     return send
+
+
+@pytest.fixture
+def start(address: str) -> Iterator[Start]:
+    """Starts queries; what a test leaves running is stopped."""
+    from support.spark_query import Query
+
+    running: list[Query] = []
+
+    def build(**options: Any) -> Query:
+        query = Query(address, **options)
+        running.append(query)
+        return query
+
+    yield build
+    for query in running:
+        query.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,8 @@ def test_defaults() -> None:
     assert (options.starting, options.ending, options.max_offsets_per_trigger) == (None, None, None)
     assert options.columns == ALL_COLUMNS
     assert options.group_id is None
-    assert (options.group_join_timeout_ms, options.group_rebalance_timeout_ms) == (30_000, 1_800_000)
+    assert (options.group_join_timeout_ms, options.group_rebalance_timeout_ms) == (60_000, 1_800_000)
+    assert (options.waits_in_doubt, options.checkpoint_location) == (True, None)
     assert (options.api_timeout_ms, options.poll_timeout_ms) == (60_000, 60_000)
     assert (options.min_partitions, options.max_records_per_partition) == (None, None)
     assert (options.min_offsets_per_trigger, options.max_trigger_delay_ms) == (None, 900_000)
@@ -58,6 +59,21 @@ def test_names_come_in_any_case() -> None:
     assert options.group_id == "Billing"
     assert options.columns[-1] == "headers"
     assert options.group_join_timeout_ms == 60_000
+
+
+def test_joining_may_take_longer_than_a_session() -> None:
+    """So that an AvailableNow run outlives a member that was killed, unless the user wants otherwise."""
+    assert parse(kafka__group__id="g", kafka__session__timeout__ms="10000").group_join_timeout_ms == 25_000
+    assert parse(kafka__group__id="g", groupJoinTimeout="5s").group_join_timeout_ms == 5_000
+
+
+def test_what_becomes_of_a_batch_in_doubt() -> None:
+    """It is waited for, or not."""
+    assert not parse(kafka__group__id="g", inDoubt="Release").waits_in_doubt
+    with pytest.raises(ConfigError, match="inDoubt"):
+        parse(kafka__group__id="g", inDoubt="perhaps")
+    with pytest.raises(ConfigError, match="inDoubt is for members of a group"):
+        parse(inDoubt="wait")
 
 
 def test_options_travel_to_executors() -> None:

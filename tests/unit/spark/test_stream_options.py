@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 import kohort
 from kohort import TopicPartition
 from kohort.errors import ConfigError
-from support.spark_query import Checkpoint, Place, Query
+from support.spark_query import Start, places
 from support.waiting import until
-
-
-class Start(Protocol):
-    def __call__(
-        self, *, checkpoint: Checkpoint | None = None, available_now: bool = False, **options: Any
-    ) -> Query: ...
-
-
-@pytest.fixture
-def start(address: str) -> Iterator[Start]:
-    """Starts queries; what a test leaves running is stopped."""
-    running: list[Query] = []
-
-    def build(**options: Any) -> Query:
-        query = Query(address, **options)
-        running.append(query)
-        return query
-
-    yield build
-    for query in running:
-        query.stop()
-
-
-def places(topic: str, records: dict[int, range]) -> list[Place]:
-    return sorted((topic, partition, offset) for partition, span in records.items() for offset in span)
 
 
 def test_a_timestamp_starts_a_query(start: Start, topic: Any, fill: Any, address: str) -> None:

@@ -36,10 +36,8 @@ _JOIN_MARGIN_MS = 5_000
 _ANY_REASON = "a member came, went, fell silent or changed its subscription"
 #: Characters of a reason that brokers take (KIP-800).
 _LONGEST_REASON = 255
-#: The first version of JoinGroup that knows static members.
-_FIRST_STATIC = 5
-#: The first version of LeaveGroup that does.
-_FIRST_LEAVE_BY_NAME = 3
+#: The first versions of JoinGroup and LeaveGroup that know static members.
+_FIRST_STATIC, _FIRST_LEAVE_BY_NAME = 5, 3
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
@@ -379,10 +377,8 @@ class ClassicMember(Member):
             if then is not None:
                 then(now_ms)
             return
-        instance_id = self._settings.group_instance_id
-        identity = MemberIdentity(
-            member_id=self.member_id, group_instance_id=instance_id, reason="the consumer is leaving"
-        )
+        name = self._settings.group_instance_id
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=name, reason="the consumer is leaving")
         request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[identity])
         self.member_id = ""
         if self._in_flight is not None:
@@ -390,8 +386,7 @@ class ClassicMember(Member):
             self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
             self._drop_request()
 
-        stays = self.at_close == "remain_in_group" or (instance_id is not None and self.at_close == "default")
-        if stays:
+        if self.at_close == "remain_in_group" or (name is not None and self.at_close == "default"):
             # KIP-345: a static member does not say that it goes; its partitions wait for it until its session ends.
             if then is not None:
                 then(now_ms)
@@ -403,5 +398,5 @@ class ClassicMember(Member):
                 then(now_ms)
 
         # Before version 3 a member has no name, and the request would end that of whoever took its place.
-        oldest = None if instance_id is None else _FIRST_LEAVE_BY_NAME
+        oldest = None if name is None else _FIRST_LEAVE_BY_NAME
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered, min_version=oldest)

@@ -1,0 +1,81 @@
+"""What Spark's own checkpoint folder says of a batch, for who knows where it is.
+
+Laws: only read, never written; what cannot be read, or is not this query's, says nothing.
+Source: Spark's StreamExecution: `offsets/N` is written before batch N runs, `commits/N` behind it, each by a rename;
+an offset file has a version, a line of metadata and one line for each source.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from kohort.spark.offsets import OffsetJson
+
+#: More than the offsets of any query; a longer file is none of ours.
+_MOST_BYTES = 64 << 20
+
+
+class BatchState(Enum):
+    """How far Spark is with a batch."""
+
+    #: It is in the commit log.
+    FINISHED = "finished"
+    #: It is in the offset log only: it may be running, and is repeated by the next run.
+    OPEN = "open"
+    #: It is not even in the offset log: no run will repeat it.
+    UNWRITTEN = "unwritten"
+    #: The folder says nothing of this query.
+    UNKNOWN = "unknown"
+
+
+def to_local_path(location: str) -> Path | None:
+    """The folder of a `checkpointLocation`; `None` if it is not on this machine's file system.
+
+    >>> to_local_path("file:///tmp/a%20b"), to_local_path("hdfs://host/tmp")
+    (PosixPath('/tmp/a b'), None)
+    """
+    parsed = urlparse(location)
+    if parsed.scheme == "":
+        return Path(location)
+    return Path(unquote(parsed.path)) if parsed.scheme == "file" and parsed.netloc in ("", "localhost") else None
+
+
+def read_batch_state(location: str, end: OffsetJson) -> BatchState:
+    """How far Spark is with the batch that ends at `end`, which is the last that was planned.
+
+    Args:
+        location: of the query's checkpoint, as given to Spark.
+        end: as planned; its name is the query's.
+    """
+    folder = to_local_path(location)
+    if folder is None:
+        return BatchState.UNKNOWN
+    try:
+        numbers = sorted(int(path.name) for path in (folder / "offsets").iterdir() if path.name.isdigit())[-1:]
+        if not numbers:
+            return BatchState.UNKNOWN
+        newest = numbers[0]
+        sources = _read_sources(folder / "offsets" / str(newest))
+        if end in sources:
+            is_finished = (folder / "commits" / str(newest)).exists()
+            return BatchState.FINISHED if is_finished else BatchState.OPEN
+    except (OSError, ValueError):
+        return BatchState.UNKNOWN
+    is_ours = any(isinstance(each, dict) and each.get("name") == end.get("name") for each in sources)
+    return BatchState.UNWRITTEN if is_ours else BatchState.UNKNOWN
+
+
+def _read_sources(path: Path) -> list[object]:
+    if path.stat().st_size > _MOST_BYTES:
+        return []
+    found: list[object] = []
+    for line in path.read_text().splitlines()[2:]:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            # "-", a source that has no offset yet.
+            continue
+    return found

@@ -1,0 +1,399 @@
+"""A query as a member of its group: what it owns, what it has open, and what it says to the group when.
+
+Nothing here waits or talks to a broker: Spark's calls are generators that yield what they need (`Request`) and get the
+answer sent; what the group says comes in by `on_...`. `member/thread.py` runs both against a consumer, the simulation
+against simulated ones.
+
+Laws: a partition is planned only when the group has been told so, and by whom (`custody.py`), in the same commit that
+says how far it is read; a partition that is wanted back is not planned again, and stays until the batch that reads it
+is finished and committed; what somebody else has planned and may yet finish is not planned; a query ends in its group
+for good only when nothing of it is open and the group knows how far it came.
+Source: KIP-848, reconciliation of the member; P2 to P4; measured order of Spark's calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from kohort.errors import InvariantViolation
+from kohort.ids import TopicPartition
+from kohort.spark.member.custody import Known, Ledger, Place, build_claims, find_place, is_last_holder, trim
+from kohort.spark.member.requests import (
+    Choose,
+    Commit,
+    Existing,
+    Fetch,
+    LeaveNotes,
+    Names,
+    NoAssignment,
+    Places,
+    Plan,
+    ReadNotes,
+    Steps,
+    Wait,
+)
+from kohort.spark.member.states import ASSIGNED, ENDING, OPEN, TRANSITIONS, State, Step
+from kohort.spark.offsets import QueryOffset, Span
+
+#: How long the first plan waits for more than an empty assignment, which may be the group's first word, milliseconds.
+_FIRST_WORD_MS: Final = 1_000
+
+
+class Membership:
+    """One query in one group.
+
+    Args:
+        name: of the query; the same for as long as its checkpoint lives.
+        waits: whether batches in doubt, of this query and of others, are waited for (`inDoubt=wait`).
+        join_patience_ms: how long a plan waits for an assignment.
+        doubt_patience_ms: how long it waits for a batch of somebody who is in the group.
+    """
+
+    def __init__(self, name: str, *, waits: bool, join_patience_ms: int, doubt_patience_ms: int) -> None:
+        self.name = name
+        self.state = State.JOINING
+        #: Whether the run ends where the topics end now: then it waits until it owns something.
+        self.is_bounded = False
+        #: Everything is to be given up; nothing is planned any more.
+        self.is_draining = False
+        #: Partitions that the group has given to us and that we have not given back.
+        self.owned: set[TopicPartition] = set()
+        #: Subset of `owned`: the group wants them back.
+        self.wanted_back: set[TopicPartition] = set()
+        #: What the open batch reads.
+        self.flight: dict[TopicPartition, Span] = {}
+        #: Sentences for the log.
+        self.notes: list[str] = []
+        self._waits = waits
+        self._join_patience_ms = join_patience_ms
+        self._doubt_patience_ms = doubt_patience_ms
+        #: Owned partitions that are being planned at this moment: a revocation of these waits, too.
+        self._picking: set[TopicPartition] = set()
+        #: Owned partitions of a finished batch of which the group has not heard yet: these wait as well.
+        self._due: set[TopicPartition] = set()
+        #: partition -> what this query's checkpoint says of it.
+        self._known: dict[TopicPartition, Known] = {}
+        #: Of the open batch.
+        self._since: dict[TopicPartition, int] = {}
+        #: partition -> what we have last committed; of owned partitions only, for there nobody else commits.
+        self._ledgers: dict[TopicPartition, Ledger] = {}
+        #: What the group may not know of us yet, of partitions that we may not own.
+        self._unsettled: set[TopicPartition] = set()
+        #: Partitions that are not ours and of which we have read what our checkpoint does not have.
+        self._lost: set[TopicPartition] = set()
+        #: partition -> since when somebody else's batch is waited for, milliseconds.
+        self._held_since: dict[TopicPartition, int] = {}
+        #: The whole topics have been looked at, once in a process.
+        self._has_looked = False
+        self._has_ever_owned = False
+        #: A plan has waited for partitions in vain; the next one waits again only after we have owned some.
+        self._has_waited = False
+
+    # -- the group ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the group has said what is ours."""
+        return self.state in ASSIGNED
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a batch was planned and is not known to be finished."""
+        return self.state in OPEN
+
+    def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """The group gives these in addition, perhaps none."""
+        self.owned.update(partitions)
+        if partitions:
+            self._has_ever_owned, self._has_waited = True, False
+        if not self.is_joined and self.state not in ENDING:
+            self._move(Step.ASSIGNED)
+
+    def on_wanted_back(self, partitions: Collection[TopicPartition]) -> None:
+        """The group wants these back, as soon as `may_give_up` says so."""
+        self.wanted_back.update(partitions)
+        if self.state is State.PLANNED and not self.flight.keys().isdisjoint(partitions):
+            self._move(Step.WANTED_BACK)
+
+    def may_give_up(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether nothing of these is being read or planned, or everything ends anyway."""
+        if self.state in ENDING:
+            return True
+        return all(kept.isdisjoint(partitions) for kept in (self.flight.keys(), self._picking, self._due))
+
+    def on_given_up(self, partitions: Collection[TopicPartition]) -> None:
+        """They are the group's again."""
+        self._forget(partitions)
+        if self.state is State.GIVING_UP and self.wanted_back.isdisjoint(self.flight):
+            # The group did not want to wait any longer.
+            self._move(Step.GIVEN_UP)
+
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """The group has fenced us; it gave them to others already, perhaps."""
+        self._forget(partitions)
+        if self.is_joined:
+            self._move(Step.LOST)
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        self.owned.difference_update(partitions)
+        self.wanted_back.difference_update(partitions)
+        self._due.difference_update(partitions)
+        # They may be ours in the group's eyes until it knows how far we came.
+        self._unsettled.update(partitions)
+        for partition in partitions:
+            self._ledgers.pop(partition, None)
+
+    # -- Spark's calls ------------------------------------------------------------------------------------------------
+
+    def plan(self, start: QueryOffset, now_ms: int) -> Steps[Plan]:
+        """Everything up to `start` is finished: tell the group, and pick the next batch.
+
+        Raises:
+            NoAssignment: the group has given nothing in time.
+        """
+        self._finish(start)
+        deadline_ms = now_ms + self._join_patience_ms
+        while True:
+            yield from self._settle(self._unsettled | (self._due & self.wanted_back))
+            now_ms = yield from self._wait_for_assignment(now_ms, deadline_ms)
+            if not self._has_looked:
+                yield from self._look_at_everything()
+            if self.is_draining:
+                yield from self._settle(set(self._due))
+            readable = set() if self.is_draining else self.owned - self.wanted_back
+            self._picking = readable
+            try:
+                plan = yield from self._pick(readable, now_ms, is_last=now_ms >= deadline_ms)
+            finally:
+                self._picking = set()
+            if plan is not None:
+                return plan
+            now_ms = yield Wait()
+
+    def resume(self, start: QueryOffset, end: QueryOffset, now_ms: int) -> Steps[dict[TopicPartition, Span]]:
+        """A batch that an earlier run has planned is read again: what of it is still to be read.
+
+        It is read whether or not the group gives its partitions to us: whoever has them waits for us as long as we
+        are in the group.
+
+        Raises:
+            NoAssignment: the group has given nothing in time.
+        """
+        self._finish(start)
+        spans = end.following(start)
+        self._open({partition: span for partition, span in spans.items() if span.size > 0}, end.since)
+        yield from self._wait_for_assignment(now_ms, now_ms + self._join_patience_ms, is_enough=True)
+        found: dict[TopicPartition, Ledger] = yield Fetch(tuple(sorted(self.flight)))
+        left = {each: trim(span, found.get(each), self.name, end.since.get(each)) for each, span in self.flight.items()}
+        claims = {
+            each: Ledger(offset=span.start, chain=found[each].chain, planned=span.end)
+            for each, span in left.items()
+            if each in self.owned and is_last_holder(found.get(each), self.name, end.since.get(each))
+        }
+        # The same as before, unless the checkpoint is an older copy: then the group goes back with it.
+        yield from self._tell({each: claim for each, claim in claims.items() if claim != found[each]})
+        self.flight = {each: span for each, span in left.items() if span.size > 0}
+        return {**{each: Span(span.start, span.start) for each, span in spans.items()}, **left}
+
+    def finish_open(self) -> Steps[bool]:
+        """The open batch is known to be finished without Spark's next call; whether the group has taken it."""
+        if self.state is State.IN_DOUBT:
+            return False
+        for partition, span in self.flight.items():
+            if partition in self._since:
+                self._known[partition] = Known(self._since[partition], span.end)
+        self._close_batch()
+        return (yield from self._settle(self._due | self._unsettled))
+
+    def take_back(self) -> Steps[bool]:
+        """The open batch was planned, but Spark has not written it down: nothing of it is in doubt."""
+        self._close_batch()
+        return (yield from self._settle(self._due | self._unsettled))
+
+    def on_ending(self) -> None:
+        """The query ends."""
+        if self.state not in ENDING:
+            self._move(Step.ENDING)
+
+    def settle_all(self) -> Steps[bool]:
+        """Tell the group how far everything is read that is ours; whether it has taken that."""
+        return (yield from self._settle(self._unsettled | self.owned))
+
+    def on_left(self) -> None:
+        """The group has been told."""
+        if self.state in ENDING and self.state is not State.LEFT:
+            self._move(Step.LEFT)
+
+    # -- a batch ends -------------------------------------------------------------------------------------------------
+
+    def _finish(self, start: QueryOffset) -> None:
+        for partition, span in start.spans.items():
+            self._known[partition] = Known(start.since.get(partition), span.end)
+        self._close_batch()
+
+    def _close_batch(self) -> None:
+        if self.state in OPEN:
+            self._move(Step.FINISHED)
+        self._due |= self.flight.keys() & self.owned
+        self._unsettled |= self.flight.keys() - self.owned
+        self.flight, self._since = {}, {}
+
+    def _open(self, flight: dict[TopicPartition, Span], since: Mapping[TopicPartition, int]) -> None:
+        self.flight, self._since = flight, dict(since)
+        if flight and self.state not in ENDING:
+            self._move(Step.PLANNED)
+            if not self.wanted_back.isdisjoint(flight):
+                self._move(Step.WANTED_BACK)
+
+    def _settle(self, partitions: Iterable[TopicPartition]) -> Steps[bool]:
+        """Where we held a partition last, the group learns how far it is read, and that nothing is planned."""
+        asked = tuple(sorted(each for each in partitions if each not in self.flight))
+        if not asked or not self.is_joined:
+            return not asked
+        found: dict[TopicPartition, Ledger] = yield Fetch(asked)
+        news: dict[TopicPartition, Ledger] = {}
+        for partition, ledger in found.items():
+            known = self._known.get(partition)
+            if ledger.holder != self.name:
+                continue
+            is_known = known is not None and known.since == ledger.chain[-1].since
+            offset = known.end if known is not None and is_known else ledger.offset
+            settled = Ledger(offset=offset, chain=ledger.chain)
+            if settled != ledger:
+                news[partition] = settled
+        is_taken = yield from self._tell(news)
+        if is_taken:
+            self._due.difference_update(asked)
+            self._unsettled.difference_update(asked)
+        return is_taken
+
+    def _tell(self, ledgers: dict[TopicPartition, Ledger]) -> Steps[bool]:
+        ours = {partition: ledger for partition, ledger in ledgers.items() if partition in self.owned}
+        theirs = {partition: ledger for partition, ledger in ledgers.items() if partition not in ours}
+        are_taken = True
+        for request, said in ((Commit(ours), ours), (LeaveNotes(theirs), theirs)):
+            if not said:
+                continue
+            is_taken: bool = yield request
+            for partition, ledger in said.items():
+                self._ledgers.pop(partition, None)
+                if is_taken and partition in ours and partition in self.owned:
+                    self._ledgers[partition] = ledger
+            if is_taken:
+                self._due.difference_update(said)
+            else:
+                self._unsettled.update(said)
+                are_taken = False
+        return are_taken
+
+    # -- a batch begins -----------------------------------------------------------------------------------------------
+
+    def _wait_for_assignment(self, now_ms: int, deadline_ms: int, *, is_enough: bool = False) -> Steps[int]:
+        """Return when the assignment is known; a bounded run waits until that is more than nothing.
+
+        Args:
+            is_enough: an assignment will do, be it empty.
+        """
+        began_ms = now_ms
+        while not self._is_settled(now_ms - began_ms, is_enough=is_enough):
+            if now_ms >= deadline_ms:
+                break
+            now_ms = yield Wait()
+            # What the group wants back meanwhile it gets.
+            yield from self._settle(self._due & self.wanted_back)
+        if not self.is_joined:
+            raise NoAssignment(is_joined=False)
+        if not is_enough:
+            self._has_waited = not self.owned - self.wanted_back
+            if self.is_bounded and not self._has_ever_owned:
+                raise NoAssignment(is_joined=True)
+        return now_ms
+
+    def _is_settled(self, waited_ms: int, *, is_enough: bool) -> bool:
+        if not self.is_joined:
+            return False
+        if is_enough or self._has_waited or self.owned - self.wanted_back:
+            return True
+        return not self.is_bounded and (self._has_ever_owned or waited_ms >= _FIRST_WORD_MS)
+
+    def _look_at_everything(self) -> Steps[None]:
+        """Once: what an earlier run of ours has left in the group, also of partitions that others own."""
+        everything: list[TopicPartition] = yield Existing()
+        found: dict[TopicPartition, Ledger] = yield Fetch(tuple(everything))
+        mine = {each for each, ledger in found.items() if any(holder.name == self.name for holder in ledger.chain)}
+        self._lost = {each for each in mine if self._find_lost(each, found[each]) is not None}
+        doubted = {each for each in mine if found[each].holder == self.name and found[each].planned is not None}
+        yield from self._settle(doubted - self.owned)
+        self._has_looked = True
+
+    def _find_lost(self, partition: TopicPartition, ledger: Ledger | None) -> Place | None:
+        return find_place(ledger, self.name, self._known.get(partition), is_owned=False)
+
+    def _pick(self, readable: set[TopicPartition], now_ms: int, *, is_last: bool) -> Steps[Plan | None]:
+        """One attempt; `None` if the group has changed meanwhile, or has to be waited for."""
+        wanted = sorted((readable | self._lost) - self._ledgers.keys())
+        fetched: dict[TopicPartition, Ledger] = (yield Fetch(tuple(wanted))) if wanted else {}
+        found = {**self._ledgers, **fetched}
+        held = yield from self._find_held(found, readable & found.keys(), now_ms)
+        if held and held == readable and self.is_bounded and not is_last:
+            return None
+        places: Places = {
+            each: find_place(found.get(each), self.name, self._known.get(each), is_owned=True)
+            for each in sorted(readable - held)
+        }
+        for each in sorted(self._lost - readable):
+            place = self._find_lost(each, found.get(each))
+            if place is None:
+                self._lost.discard(each)
+            else:
+                places[each] = place
+        spans: dict[TopicPartition, Span] = yield Choose(places)
+        claims, since = build_claims(self.name, places, spans, found)
+        if not readable <= self.owned:
+            return None
+        if not (yield from self._tell(claims)) or not readable <= self.owned:
+            self._unsettled |= claims.keys()
+            return None
+        self._due -= readable - held
+        self._open({each: span for each, span in spans.items() if span.size > 0}, since)
+        others = {each: Span(known.end, known.end) for each, known in self._known.items() if each not in spans}
+        kept = {each: known.since for each, known in self._known.items() if known.since is not None}
+        return Plan(spans=spans, others=others, since={**kept, **since})
+
+    def _find_held(
+        self, found: dict[TopicPartition, Ledger], readable: set[TopicPartition], now_ms: int
+    ) -> Steps[set[TopicPartition]]:
+        """Partitions in which somebody else has a batch open that he may finish yet.
+
+        What he has noted meanwhile goes into `found`.
+        """
+        doubted = {each for each in readable if found[each].doubt is not None and found[each].holder != self.name}
+        for name in sorted({found[each].holder or "" for each in doubted}):
+            asked = tuple(sorted(each for each in doubted if found[each].holder == name))
+            notes: dict[TopicPartition, Ledger] = yield ReadNotes(name, asked)
+            for partition, note in notes.items():
+                if note.chain == found[partition].chain and note.planned is None:
+                    found[partition] = note
+                    doubted.discard(partition)
+        names: Collection[str] = (yield Names()) if doubted and self._waits else ()
+        held: set[TopicPartition] = set()
+        for partition in sorted(doubted):
+            holder, doubt = found[partition].holder, found[partition].doubt
+            assert doubt is not None
+            began_ms = self._held_since.setdefault(partition, now_ms)
+            if holder in names and now_ms < began_ms + self._doubt_patience_ms:
+                held.add(partition)
+            else:
+                self.notes.append(
+                    f"offsets {doubt.start} to {doubt.end - 1} of {partition} may be read twice: {holder} has planned "
+                    "them and did not come back"
+                )
+        self._held_since = {each: began for each, began in self._held_since.items() if each in held}
+        return held
+
+    def _move(self, step: Step) -> None:
+        new = TRANSITIONS.get((self.state, step))
+        if new is None:
+            raise InvariantViolation(f"a query that is {self.state.value} cannot take the step {step.value}")
+        self.state = new

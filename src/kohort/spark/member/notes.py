@@ -1,0 +1,60 @@
+"""What a query says about a batch whose partitions others hold by now.
+
+A group takes no commit for a partition from a member that does not hold it. A query that comes back, or is fenced, and
+finishes a batch all the same says so in a group of its own, which has offsets and never a member; whoever holds the
+partition by now, and waits for that batch, looks there.
+
+Laws: a note counts only while the chain of holders is what it was when the note was written.
+Source: Kafka's offsets of groups without members; they expire by `offsets.retention.minutes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kohort.client.consumer.consumer import Consumer
+from kohort.client.records import OffsetAndMetadata
+from kohort.ids import TopicPartition
+from kohort.spark.member.custody import Ledger, format_ledger, parse_ledger
+
+
+def group_of_notes(group_id: str, name: str) -> str:
+    """Where the query of that name leaves its notes.
+
+    >>> group_of_notes("billing", "kohort-1a2b")
+    'billing.kohort-1a2b.notes'
+    """
+    return f"{group_id}.{name}.notes"
+
+
+def to_offsets(ledgers: Mapping[TopicPartition, Ledger]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Ledgers as what is committed of each partition."""
+    return {each: OffsetAndMetadata(ledger.offset, format_ledger(ledger)) for each, ledger in ledgers.items()}
+
+
+def from_offsets(found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> dict[TopicPartition, Ledger]:
+    """The inverse; nothing for a partition of which the group remembers nothing."""
+    return {each: parse_ledger(entry.offset, entry.metadata) for each, entry in found.items() if entry is not None}
+
+
+def leave_notes(client: Mapping[str, str], group: str, ledgers: Mapping[TopicPartition, Ledger]) -> None:
+    """Say how far these partitions are read.
+
+    Args:
+        client: settings of the connection.
+        group: from `group_of_notes`.
+    """
+    with _open(client, group) as consumer:
+        consumer.commit(to_offsets(ledgers))
+
+
+def read_notes(
+    client: Mapping[str, str], group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, Ledger]:
+    """What was said of these partitions."""
+    with _open(client, group) as consumer:
+        return from_offsets(consumer.committed(partitions, metadata=True))
+
+
+def _open(client: Mapping[str, str], group: str) -> Consumer:
+    return Consumer.from_config({**client, "group.id": group, "enable.auto.commit": False})

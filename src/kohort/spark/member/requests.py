@@ -1,0 +1,93 @@
+"""What a query's membership asks for, as values, and what it gives.
+
+Laws: the core yields one of these at a time and gets the answer sent; whoever carries them out decides nothing.
+Source: the calls of `client/consumer/steps.py`, which are generators for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kohort.ids import TopicPartition
+from kohort.spark.member.custody import Ledger, Place
+from kohort.spark.offsets import Span
+
+T = TypeVar("T")
+
+Places = dict[TopicPartition, Place | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Answer: what the group remembers of these partitions, `dict[TopicPartition, Ledger]` without what it does not."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Answer: whether the group has taken it; `False` if the member is fenced."""
+
+    ledgers: dict[TopicPartition, Ledger]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveNotes:
+    """Say of partitions that others hold how far they are read (`notes.py`); answer: whether that was possible."""
+
+    ledgers: dict[TopicPartition, Ledger]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNotes:
+    """Answer: what the query of that name has noted of these partitions, `dict[TopicPartition, Ledger]`."""
+
+    name: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Answer: names (`group.instance.id`) of the group's present members, those that are away for a while included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """Answer: every partition of the topics that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Answer: spans, one for each of these places; `None` is a partition that nobody has begun."""
+
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Answer: the time in milliseconds, a moment later or when something has changed."""
+
+
+Request = Fetch | Commit | LeaveNotes | ReadNotes | Names | Existing | Choose | Wait
+Steps = Generator[Request, Any, T]
+
+
+class NoAssignment(Exception):
+    """The group has given nothing in time; the shell says so to the user, who may own partitions elsewhere."""
+
+    def __init__(self, *, is_joined: bool) -> None:
+        super().__init__(is_joined)
+        #: Whether there was an assignment at all, but an empty one.
+        self.is_joined = is_joined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a batch reads, with what its offset says beside it."""
+
+    spans: dict[TopicPartition, Span]
+    #: Of what is not in the batch: where the query left it.
+    others: dict[TopicPartition, Span] = field(default_factory=dict)
+    since: dict[TopicPartition, int] = field(default_factory=dict)

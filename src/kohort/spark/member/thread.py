@@ -1,0 +1,386 @@
+"""The thread that keeps a query's membership alive between Spark's calls, and the end of the reader's process.
+
+The member is a consumer that fetches nothing: it heartbeats, holds partitions and commits. What it decides stands in
+`core.py`; here its requests are carried out.
+
+Laws: the core is touched under one lock, which nobody holds while a broker is asked; one thread at a time carries out
+the core's steps; a signal handler sets flags and nothing else.
+Source: measured life of the reader's process: background threads go on between calls; SIGTERM comes twice, `stop` is
+called when the JVM is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from kohort.client.consumer.consumer import Consumer
+from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, StateError
+from kohort.ids import TopicPartition
+from kohort.spark.checkpoint import BatchState, read_batch_state
+from kohort.spark.mailbox import BatchDone, Drain, Mailbox, fingerprint
+from kohort.spark.member import requests
+from kohort.spark.member.core import Membership
+from kohort.spark.member.custody import Ledger
+from kohort.spark.member.names import NameTakenError, find_names
+from kohort.spark.member.notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
+from kohort.spark.member.requests import NoAssignment, Plan
+from kohort.spark.offsets import OffsetJson, QueryOffset, Span
+from kohort.spark.options import SourceOptions
+from kohort.spark.ownership import Choose
+from kohort.spark.planning import find_partitions, join
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: Waits look up this often: a signal handler can set a flag, but must not take a lock to wake anybody.
+_LOOK_UP_S: Final = 0.2
+_CLOSE_S: Final = 5.0
+#: How long the process may spend on its last words to the group before it leaves.
+_LAST_WORDS_S: Final = 2.0
+
+
+class GroupMember:
+    """A member of `kafka.group.id` under the name that stands in the query's offsets; an `Ownership`."""
+
+    def __init__(self, options: SourceOptions, name: str) -> None:
+        assert options.group_id is not None
+        self._options = options
+        self._group_id = options.group_id
+        self._core = Membership(
+            name,
+            waits=options.waits_in_doubt,
+            join_patience_ms=options.group_join_timeout_ms,
+            doubt_patience_ms=options.group_rebalance_timeout_ms,
+        )
+        #: Guards the core and what follows; the condition is "something of it has changed".
+        self._changed = threading.Condition()
+        #: Held while the core's steps are carried out.
+        self._turn = threading.Lock()
+        self._failure: BaseException | None = None
+        #: The end of the batch that this process planned last.
+        self._planned: OffsetJson | None = None
+        #: Everything was given up as the driver wanted, and nothing is planned any more.
+        self.has_drained = False
+        # Flags for the signal handler: set without a lock, never taken back.
+        self._is_closing = False
+        self._must_exit = False
+        self._is_over = False
+        self._mailbox = Mailbox.open(name)
+        self.consumer = Consumer.from_config(
+            {
+                **options.client,
+                "group.id": options.group_id,
+                "group.instance.id": options.group_instance_id or name,
+                "enable.auto.commit": False,
+                # The member says where a partition without a committed offset starts.
+                "auto.offset.reset": "none",
+                "fetch.buffer.bytes": 0,
+                # The member's rebalance timeout: how long the group waits for a running batch.
+                "max.poll.interval.ms": options.group_rebalance_timeout_ms,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name="kohort-spark-member", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the run ends where the topics end now: then it waits until it owns something."""
+        return self._core.is_bounded
+
+    @is_bounded.setter
+    def is_bounded(self, value: bool) -> None:
+        self._core.is_bounded = value
+
+    # -- Spark's calls ------------------------------------------------------------------------------------------------
+
+    def plan(self, start: QueryOffset, choose: Choose) -> Plan:
+        """Tell the group that everything up to `start` is finished, and let `choose` pick the next batch.
+
+        Raises:
+            KohortTimeoutError: no assignment within `groupJoinTimeout`.
+        """
+        return self._carry_out(lambda: self._core.plan(start, _now_ms()), choose=choose)
+
+    def note_planned(self, end: OffsetJson) -> None:
+        """The offset that stands for the batch that was planned last."""
+        self._planned = end
+
+    def resume(self, start: QueryOffset, end: QueryOffset) -> dict[TopicPartition, Span]:
+        """A batch that an earlier run has planned is read again: what of it is still to be read."""
+        return self._carry_out(lambda: self._core.resume(start, end, _now_ms()))
+
+    def check(self) -> None:
+        """Raise what has ended the membership."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Leave the group within a few seconds; safe to call twice."""
+        self._is_closing = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(2 * _CLOSE_S)
+
+    def leave_on_sigterm(self) -> None:
+        """Spark ends the reader's process by SIGTERM, twice, without a call of `stop` and without waiting."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: self._leave_and_exit())
+
+    def _leave_and_exit(self) -> None:
+        # No lock is taken and nothing waited for: the thread that this interrupts may be anywhere. The member's own
+        # thread does the rest.
+        self._must_exit = True
+        self._is_closing = True
+        if self._is_over:
+            os._exit(0)
+
+    # -- the core's requests ------------------------------------------------------------------------------------------
+
+    def _carry_out(
+        self, begin: Callable[[], requests.Steps[T]], *, choose: Choose | None = None, timeout_s: float | None = None
+    ) -> T:
+        with self._turn:
+            return self._drive(begin(), choose, timeout_s)
+
+    def _drive(self, steps: requests.Steps[T], choose: Choose | None, timeout_s: float | None) -> T:
+        answer: Any = None
+        try:
+            while True:
+                with self._changed:
+                    if choose is not None:
+                        self.check()
+                    request = steps.send(answer)
+                    self._say()
+                answer = self._answer(request, choose, timeout_s)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        except NoAssignment as why:
+            self.check()
+            raise KohortTimeoutError(self._why_nothing(is_joined=why.is_joined)) from None
+        finally:
+            with self._changed:
+                steps.close()
+                self._say()
+                self._changed.notify_all()
+
+    def _answer(self, request: requests.Request, choose: Choose | None, timeout_s: float | None) -> object:
+        match request:
+            case requests.Wait():
+                with self._changed:
+                    self._changed.wait(_LOOK_UP_S)
+                    self.check()
+                if self._is_closing:
+                    raise StateError("this query has ended")
+                return _now_ms()
+            case requests.Fetch(partitions=partitions):
+                return from_offsets(self.consumer.committed(partitions, timeout_s, metadata=True))
+            case requests.Commit(ledgers=ledgers):
+                return self._commit(ledgers, timeout_s)
+            case requests.LeaveNotes(ledgers=ledgers):
+                return self._leave_notes(ledgers)
+            case requests.ReadNotes(name=name, partitions=partitions):
+                return read_notes(self._options.client, group_of_notes(self._group_id, name), partitions)
+            case requests.Names():
+                return find_names(self._options.client, self._group_id)
+            case requests.Existing():
+                return find_partitions(self.consumer, self._options)
+            case requests.Choose(places=places):
+                assert choose is not None
+                return choose(places)
+
+    def _commit(self, ledgers: Mapping[TopicPartition, Ledger], timeout_s: float | None) -> bool:
+        if timeout_s is None:
+            timeout_s = self._options.api_timeout_ms / 1000
+        try:
+            self.consumer.commit(to_offsets(ledgers), timeout=timeout_s)
+        except FencedError as why:
+            self.check()
+            _log.warning("the group could not be told how far this query is: %s", why)
+            return False
+        return True
+
+    def _leave_notes(self, ledgers: Mapping[TopicPartition, Ledger]) -> bool:
+        try:
+            leave_notes(self._options.client, group_of_notes(self._group_id, self._core.name), ledgers)
+        except KohortError as why:
+            _log.warning("whoever holds %s cannot be told how far it is read: %s", join(set(ledgers)), why)
+            return False
+        return True
+
+    def _say(self) -> None:
+        for note in self._core.notes:
+            _log.warning("group %s: %s", self._group_id, note)
+        self._core.notes.clear()
+
+    def _why_nothing(self, *, is_joined: bool) -> str:
+        patience_s = self._options.group_join_timeout_ms / 1000
+        if not is_joined:
+            return (
+                f"group {self._group_id} gave no assignment within {patience_s:g} s; "
+                "is another member stuck, or is the option groupJoinTimeout too short?"
+            )
+        return (
+            f"group {self._group_id} gave no partition within {patience_s:g} s: its other members "
+            "hold them all, one of them perhaps dead but not timed out yet; stop them, or raise groupJoinTimeout"
+        )
+
+    # -- the member's thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._hold_partitions()
+        except BaseException as why:
+            _log.error("the member of group %s has ended: %s", self._group_id, why)
+            with self._changed:
+                self._failure = self._explain(why)
+                self._changed.notify_all()
+        finally:
+            try:
+                self._part()
+            finally:
+                self._is_over = True
+                if self._must_exit:
+                    # The main thread may be anywhere, and the JVM waits neither for it nor for us.
+                    os._exit(0)
+
+    def _explain(self, why: BaseException) -> BaseException:
+        if isinstance(why, FencedError) and why.code in (
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            ErrorCode.FENCED_INSTANCE_ID,
+        ):
+            taken = NameTakenError(self._core.name, self._group_id)
+            taken.__cause__ = why
+            return taken
+        return why
+
+    def _hold_partitions(self) -> None:
+        self.consumer.subscribe(
+            list(self._options.topics),
+            pattern=self._options.pattern,
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+            on_lost=self._on_lost,
+        )
+        while not self._is_closing and not self._drains():
+            try:
+                self.consumer.poll(_LOOK_UP_S)
+            except KohortError as why:
+                if not (why.retriable and self._core.is_joined):
+                    raise
+                _log.warning("the member of group %s goes on after: %s", self._group_id, why)
+            if self.consumer.has_assignment and not self._core.is_joined:
+                self._on_assigned(self.consumer, [])
+            self._read_mail()
+
+    def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # No position is looked for of what is paused.
+        consumer.pause(partitions)
+        with self._changed:
+            self._core.on_assigned(partitions)
+            self._changed.notify_all()
+
+    def _on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Runs inside `poll`: blocks until the running batch is done with them, unless we are fenced or leaving."""
+        deadline_s = time.monotonic() + self._options.group_rebalance_timeout_ms / 1000
+        with self._changed:
+            self._core.on_wanted_back(partitions)
+            self._changed.notify_all()
+        while not self._is_closing and consumer.has_assignment and time.monotonic() < deadline_s:
+            with self._changed:
+                if self._core.may_give_up(partitions):
+                    break
+                self._changed.wait(_LOOK_UP_S)
+            self._read_mail()
+        with self._changed:
+            self._core.on_given_up(partitions)
+            self._changed.notify_all()
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._changed:
+            self._core.on_lost(partitions)
+            self._changed.notify_all()
+
+    # -- what is known without Spark's calls --------------------------------------------------------------------------
+
+    def _read_mail(self) -> None:
+        for message in self._mailbox.take():
+            match message:
+                case Drain():
+                    with self._changed:
+                        self._core.is_draining = True
+                case BatchDone(end=end):
+                    if self._planned is not None and end == fingerprint(self._planned):
+                        self._end_batch(self._core.finish_open)
+
+    def _end_batch(self, begin: Callable[[], requests.Steps[bool]]) -> None:
+        """Carry it out, unless Spark's thread is at work: then it knows as much, and does it itself."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            if self._core.is_open:
+                self._drive(begin(), None, _LAST_WORDS_S)
+        except KohortError as why:
+            _log.warning("the group could not be told how far this query is: %s", why)
+        finally:
+            self._turn.release()
+
+    def _drains(self) -> bool:
+        """Whether the driver wants everything given up, and no batch needs anything."""
+        if not self._core.is_draining or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            self.has_drained = not self._core.is_open
+        finally:
+            self._turn.release()
+        return self.has_drained
+
+    def _part(self) -> None:
+        """Leave for good if nothing is in doubt, else as one that comes back."""
+        try:
+            if self._failure is None:
+                self._learn_the_end()
+            is_settled = self._failure is None and self._say_last_words()
+            with self._changed:
+                is_settled = is_settled and not self._core.is_open
+                self._core.on_ending()
+                self._changed.notify_all()
+            goes = is_settled or not self._options.waits_in_doubt
+            self.consumer.close(timeout=_CLOSE_S, group_membership="leave_group" if goes else "default")
+        finally:
+            with self._changed:
+                self._core.on_left()
+            self._mailbox.close()
+
+    def _learn_the_end(self) -> None:
+        self._read_mail()
+        if self._options.checkpoint_location is None or self._planned is None or not self._core.is_open:
+            return
+        match read_batch_state(self._options.checkpoint_location, self._planned):
+            case BatchState.FINISHED:
+                self._end_batch(self._core.finish_open)
+            case BatchState.UNWRITTEN:
+                self._end_batch(self._core.take_back)
+            case BatchState.OPEN | BatchState.UNKNOWN:
+                pass
+
+    def _say_last_words(self) -> bool:
+        """Tell the group how far everything is read; whether it has taken that."""
+        if not self._turn.acquire(timeout=_LAST_WORDS_S):
+            # Spark's thread was interrupted in the middle of a plan.
+            return False
+        try:
+            return self._drive(self._core.settle_all(), None, _LAST_WORDS_S)
+        except (KohortError, StateError) as why:
+            _log.warning("the group could not be told how far this query is: %s", why)
+            return False
+        finally:
+            self._turn.release()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,331 @@
+"""How queries of one group end, come back and follow each other: who reads which record, and how often."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kohort
+from kohort.spark.mailbox import BatchDone, Drain, fingerprint, is_open, post
+from kohort.spark.member.names import NameTakenError
+from support.spark_query import Checkpoint, Place, Query, Start, places
+from support.waiting import until
+
+
+def committed(admin: kohort.Admin, group: str) -> dict[int, int | None]:
+    return {row.partition: row.committed for row in admin.group_offsets(group)}
+
+
+def of_group(name: str, **more: object) -> dict[str, Any]:
+    return {"subscribe": name, "kafka__group__id": f"{name}-g", "startingOffsets": "earliest", **more}
+
+
+def total(*queries: Query) -> list[Place]:
+    """What all of them have written, in order; what was written twice is there twice."""
+    return sorted(
+        place
+        for checkpoint in {id(each.checkpoint): each.checkpoint for each in queries}.values()
+        for place in checkpoint.sink
+    )
+
+
+def share(start: Start, admin: kohort.Admin, name: str, **more: object) -> tuple[Query, Query]:
+    """Two queries with a partition each, of two, and nothing open."""
+    first, second = start(**of_group(name, **more)), start(**of_group(name, **more))
+
+    def both() -> None:
+        first.trigger()
+        second.trigger()
+
+    def is_shared() -> bool:
+        return [len(each.assignment) for each in admin.describe_group(f"{name}-g").members] == [1, 1]
+
+    both()
+    until(is_shared, what="one partition each", step=both)
+    both()
+    return first, second
+
+
+# -- a checkpoint that was put back ------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_was_put_back_is_the_query_s_authority(start: Start, topic: Any, fill: Any) -> None:
+    """The sink is put back with it: what came behind the copy is read again, though the group is beyond it."""
+    name = topic(2)
+    fill(name, {0: 5, 1: 5})
+    query = start(**of_group(name))
+    query.run()
+    copy = query.checkpoint.copy()
+    fill(name, {0: 4, 1: 3})
+    query.run()
+    query.stop()
+    again = start(**of_group(name), checkpoint=copy)
+    again.run()
+    assert again.checkpoint.places() == places(name, {0: range(9), 1: range(8)})
+
+
+def test_the_group_goes_back_with_a_checkpoint_that_was_put_back(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """Whoever follows that query starts where it really is, and not where it once was."""
+    name = topic(1)
+    fill(name, {0: 5})
+    query = start(**of_group(name, maxOffsetsPerTrigger=2))
+    query.trigger()
+    copy = query.checkpoint.copy()
+    query.run()
+    query.stop()
+    assert committed(admin, f"{name}-g") == {0: 5}
+    again = start(**of_group(name, maxOffsetsPerTrigger=2), checkpoint=copy)
+    again.trigger()
+    again.plan()
+    assert committed(admin, f"{name}-g") == {0: 4}
+
+
+def test_an_open_batch_of_a_checkpoint_that_was_put_back_is_read_whole(start: Start, topic: Any, fill: Any) -> None:
+    """The copy was taken while a batch ran; the query's own commits since then trim nothing."""
+    name = topic(1)
+    fill(name, {0: 6})
+    query = start(**of_group(name, maxOffsetsPerTrigger=3))
+    query.trigger()
+    assert query.plan()
+    copy = query.checkpoint.copy()
+    query.run()
+    query.stop()
+    again = start(**of_group(name, maxOffsetsPerTrigger=3), checkpoint=copy)
+    again.run()
+    assert again.checkpoint.places() == places(name, {0: range(6)})
+
+
+def test_what_others_have_read_behind_the_copy_stays_theirs(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """One query reads 0 to 4, the other 5 to 7, and the first again 8 and 9: put back to 2 it reads only its own."""
+    name = topic(1)
+    fill(name, {0: 5})
+    first = start(**of_group(name, maxOffsetsPerTrigger=3))
+    first.trigger()
+    copy = first.checkpoint.copy()
+    first.run()
+    first.stop()
+    fill(name, {0: 3})
+    other = start(**of_group(name))
+    other.run()
+    other.stop()
+    fill(name, {0: 2})
+    first = start(**of_group(name), checkpoint=first.checkpoint)
+    first.run()
+    first.stop()
+    assert total(first, other) == places(name, {0: range(10)})
+
+    again = start(**of_group(name), checkpoint=copy)
+    again.run()
+    assert other.checkpoint.places() == places(name, {0: range(5, 8)})
+    assert again.checkpoint.places() == places(name, {0: [*range(5), *range(8, 10)]})  # type: ignore[dict-item]
+
+
+def test_what_was_handed_over_behind_the_copy_is_not_lost(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """The other query owns the partition now; what the first has lost of it is read by the first all the same."""
+    name = topic(1)
+    fill(name, {0: 5})
+    first = start(**of_group(name, maxOffsetsPerTrigger=3))
+    first.trigger()
+    copy = first.checkpoint.copy()
+    first.run()
+    first.stop()
+    fill(name, {0: 3})
+    other = start(**of_group(name))
+    other.run()
+    again = start(**of_group(name), checkpoint=copy)
+    again.run()
+    assert total(again, other) == places(name, {0: range(8)})
+    assert committed(admin, f"{name}-g") == {0: 8}
+
+
+# -- an ordinary stop --------------------------------------------------------------------------------------------------
+
+
+def test_a_query_that_is_stopped_between_two_triggers_comes_back_and_doubles_nothing(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """Spark has the batch in its commit log and has not told: the partition waits for the query's return."""
+    name = topic(2)
+    first, second = share(start, admin, name)
+    fill(name, {0: 40, 1: 40})
+    assert first.trigger()
+    first.stop()
+    until(lambda: len(second.checkpoint.sink) == 40, what="the other reads its own", step=second.trigger)
+    again = start(**of_group(name), checkpoint=first.checkpoint)
+    until(
+        lambda: sum(each or 0 for each in committed(admin, f"{name}-g").values()) == 80,
+        what="all is committed",
+        step=lambda: (again.trigger(), second.trigger()),
+    )
+    assert total(again, second) == places(name, {0: range(40), 1: range(40)})
+
+
+def test_a_query_that_can_look_into_its_checkpoint_ends_clean(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin, tmp_path: Path
+) -> None:
+    """Stopped between two triggers: it finds the batch in the commit log, tells the group and frees its partitions."""
+    name = topic(1)
+    fill(name, {0: 40})
+    checkpoint = Checkpoint(location=tmp_path / "a checkpoint")
+    query = start(**of_group(name), checkpointLocation=f"file://{tmp_path}/a%20checkpoint", checkpoint=checkpoint)
+    assert query.trigger()
+    query.stop()
+    assert admin.describe_group(f"{name}-g").members == ()
+    assert committed(admin, f"{name}-g") == {0: 40}
+
+
+def test_a_batch_that_spark_has_not_written_down_is_not_in_doubt(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin, tmp_path: Path
+) -> None:
+    """It was planned, and no run will ever repeat it."""
+    name = topic(1)
+    checkpoint = Checkpoint(location=tmp_path)
+    query = start(**of_group(name), checkpointLocation=tmp_path, checkpoint=checkpoint)
+    fill(name, {0: 3})
+    query.run()
+    fill(name, {0: 3})
+    query.reader.latestOffset(query.start_json(), query.reader.getDefaultReadLimit())
+    query.stop()
+    other = start(**of_group(name))
+    other.run()
+    assert total(query, other) == places(name, {0: range(6)})
+
+
+def test_a_query_that_is_told_that_its_batch_is_finished_ends_clean(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """By the driver's listener; the group has the offset without another trigger."""
+    name = topic(1)
+    fill(name, {0: 40})
+    query = start(**of_group(name))
+    assert query.trigger()
+    assert query.checkpoint.finished is not None
+    post(query.name, BatchDone("a" * 64))
+    post(query.name, BatchDone(fingerprint(query.checkpoint.finished)))
+    until(lambda: committed(admin, f"{name}-g") == {0: 40}, what="the group has it")
+    query.stop()
+    assert admin.describe_group(f"{name}-g").members == ()
+
+
+def test_a_query_that_drains_plans_nothing_more(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
+    """Its batch is finished and committed first; then others may have everything."""
+    name = topic(1)
+    fill(name, {0: 400})
+    query = start(**of_group(name, maxOffsetsPerTrigger=1))
+    assert query.plan()
+    assert post(query.name, Drain())
+    query.finish(query.execute())
+    until(lambda: not query.plan(), what="it drains", step=lambda: query.finish(query.execute()))
+    until(lambda: not is_open(query.name), what="it leaves by itself")
+    assert not query.plan()
+    read = len(query.checkpoint.sink)
+    assert read < 400
+    assert committed(admin, f"{name}-g") == {0: read}
+    assert admin.describe_group(f"{name}-g").members == ()
+
+
+# -- in doubt ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_in_doubt_waits_for_its_query(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
+    """Stopped in a batch, it comes back within its session: the same member, the same partitions, no rebalance."""
+    name = topic(2)
+    first, second = share(start, admin, name)
+    fill(name, {0: 40, 1: 40})
+    assert first.plan()
+    before = admin.describe_group(f"{name}-g")
+    first.stop()
+    until(lambda: len(second.checkpoint.sink) == 40, what="the other reads its own", step=second.trigger)
+    assert second.trigger() == []
+    again = start(**of_group(name), checkpoint=first.checkpoint)
+    again.run()
+    after = admin.describe_group(f"{name}-g")
+    assert after.group_epoch == before.group_epoch
+    assert {each.instance_id for each in after.members} == {each.instance_id for each in before.members}
+    assert total(again, second) == places(name, {0: range(40), 1: range(40)})
+
+
+def test_whoever_takes_a_batch_in_doubt_says_which_offsets_may_be_read_twice(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query does not come back before its session has ended."""
+    name = topic(1)
+    fill(name, {0: 40})
+    first = start(**of_group(name, maxOffsetsPerTrigger=10))
+    assert first.plan()
+    first.stop()
+    other = start(**of_group(name))
+    with caplog.at_level(logging.WARNING, logger="kohort.spark.member.thread"):
+        until(lambda: bool(other.checkpoint.sink), what="the other takes over", step=other.trigger)
+    assert f"offsets 0 to 9 of {name}-0 may be read twice: {first.name} has planned them" in caplog.text
+    assert other.checkpoint.places() == places(name, {0: range(40)})
+
+
+def test_a_partition_that_moves_while_its_batch_is_in_doubt_waits_too(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """A third query joins while the first is away: it is given the partition, and does not read what may be read."""
+    name = topic(2)
+    fill(name, {0: 40, 1: 40})
+    first = start(**of_group(name))
+    assert first.plan()
+    first.stop()
+    other = start(**of_group(name))
+    until(lambda: bool(owned(admin, name, other)), what="it is given a partition", step=other.trigger)
+    assert other.checkpoint.sink == []
+    again = start(**of_group(name), checkpoint=first.checkpoint)
+    again.trigger()
+    fill(name, {0: 5, 1: 5})
+
+    def both() -> None:
+        again.trigger()
+        other.trigger()
+
+    until(lambda: len(total(again, other)) >= 90, what="all is read", step=both)
+    assert total(again, other) == places(name, {0: range(45), 1: range(45)})
+    assert other.checkpoint.sink
+
+
+def owned(admin: kohort.Admin, name: str, query: Query) -> int:
+    """How many partitions the group has given to it."""
+    members = admin.describe_group(f"{name}-g").members
+    return sum(len(each.assignment) for each in members if each.instance_id == query.name)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_has_one_name_for_as_long_as_its_checkpoint_lives(start: Start, topic: Any, fill: Any) -> None:
+    """Spark asks for the initial offset twice, and again before it repeats the first batch."""
+    name = topic(1)
+    fill(name, {0: 3})
+    query = start(**of_group(name))
+    assert query.reader.initialOffset() == query.reader.initialOffset()
+    assert query.plan()
+    query.stop()
+    again = start(**of_group(name), checkpoint=query.checkpoint)
+    again.run()
+    assert again.name == query.name
+    assert start(**of_group(name)).reader.initialOffset()["name"] != query.name
+
+
+def test_a_name_that_another_query_bears_is_said(start: Start, topic: Any, fill: Any) -> None:
+    """A copied checkpoint, started beside the query that it was copied from."""
+    name = topic(1)
+    fill(name, {0: 3})
+    options = of_group(name, kafka__group__protocol="classic", kafka__heartbeat__interval__ms=100)
+    query = start(**options)
+    query.run()
+    twin = start(**options, checkpoint=query.checkpoint.copy())
+    fill(name, {0: 3})
+    with pytest.raises(NameTakenError, match=f"{query.name} of group {name}-g is another query that runs"):
+        until(lambda: False, what="one of them hears of it", step=lambda: (twin.trigger(), query.trigger()))
