@@ -20,7 +20,6 @@ from kohort.client.exchange import (
     Chunk,
     CloseAsked,
     Fence,
-    GroupMembershipOperation,
     Polled,
     Start,
     Subscribed,
@@ -343,9 +342,9 @@ class ConsumerDialogue:
         )
         self.settle()
 
-    def close(self, timeout_ms: int = 30_000, group_membership: GroupMembershipOperation = "default") -> None:
+    def close(self, timeout_ms: int = 30_000, goes_for_good: bool | None = None) -> None:
         deadline_ms = self.now_ms + timeout_ms
-        self.take(CloseAsked(ticket="close", deadline_ms=deadline_ms, group_membership=group_membership))
+        self.take(CloseAsked(ticket="close", deadline_ms=deadline_ms, goes_for_good=goes_for_good))
         self.settle()
 
     def new_fence(self) -> Fence:

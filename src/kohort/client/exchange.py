@@ -213,7 +213,8 @@ class CloseAsked:
     deadline_ms: int
     #: Nobody runs callbacks any more: those that are wanted are answered as if there were none.
     is_forgotten: bool = False
-    group_membership: GroupMembershipOperation = "default"
+    #: Whether a member goes for good; `None`: unless it has a name, under which it comes back.
+    goes_for_good: bool | None = None
 
 
 #: How far the application is.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
 
 from kohort.client.arguments import to_seconds, to_topics
@@ -59,6 +59,11 @@ _GRACE_S: Final = 2.0
 _FORGOTTEN_S: Final = 5.0
 
 
+_GOES_FOR_GOOD: Final[Mapping[GroupMembershipOperation, bool | None]] = {
+    "default": None,
+    "leave_group": True,
+    "remain_in_group": False,
+}
 #: The consumers of this process: in a fork of it they are closed.
 _sides: Final[WeakSet[ConsumerSide]] = WeakSet()
 
@@ -127,7 +132,7 @@ class ConsumerSide:
         self._is_woken = False
         #: Asked for below a call of the same thread, by a signal handler: it is carried out when that call ends.
         self._late_close_s: float | None = None
-        self._at_close: GroupMembershipOperation = "default"
+        self._goes_for_good: bool | None = None
         #: The thread that polled last.
         self._poller: int | None = None
         self._noted_s = 0.0
@@ -225,15 +230,15 @@ class ConsumerSide:
         self, timeout: float, *, with_progress: bool, group_membership: GroupMembershipOperation = "default"
     ) -> Steps[None]:
         timeout = to_seconds(timeout)
-        if group_membership not in get_args(GroupMembershipOperation):
-            words = ", ".join(get_args(GroupMembershipOperation))
+        if group_membership not in _GOES_FOR_GOOD:
+            words = ", ".join(_GOES_FOR_GOOD)
             raise ConfigError(f"group_membership cannot be {group_membership!r}: one of {words} is expected")
         if self._is_closed:
             return
         if self._is_in_callback:
             raise StateError("close cannot be called inside a callback")
         self._is_closed = True
-        self._at_close = group_membership
+        self._goes_for_good = _GOES_FOR_GOOD[group_membership]
         until_s = time.monotonic() + timeout
         while not self._turn.try_take():
             self._deliveries.wake()
@@ -265,7 +270,7 @@ class ConsumerSide:
                 self._note_progress()
             ticket: Future[object] = Future()
             deadline_ms = self._host.deadline_ms(timeout)
-            self._host.post(CloseAsked(ticket=ticket, deadline_ms=deadline_ms, group_membership=self._at_close))
+            self._host.post(CloseAsked(ticket=ticket, deadline_ms=deadline_ms, goes_for_good=self._goes_for_good))
             yield from self._serve_steps(ticket, time.monotonic() + timeout + _GRACE_S, with_progress=with_progress)
         finally:
             self._progress.forget(self._handler.assignment)

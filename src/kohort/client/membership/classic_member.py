@@ -386,7 +386,7 @@ class ClassicMember(Member):
             self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
             self._drop_request()
 
-        if self.at_close == "remain_in_group" or (name is not None and self.at_close == "default"):
+        if not (name is None if self.goes_for_good is None else self.goes_for_good):
             # KIP-345: a static member does not say that it goes; its partitions wait for it until its session ends.
             if then is not None:
                 then(now_ms)

@@ -263,11 +263,11 @@ class ConsumerMember(Member):
                 then(now_ms)
             return
         instance_id = self._settings.group_instance_id
-        if instance_id is None and self.at_close == "remain_in_group":
+        if instance_id is None and self.goes_for_good is False:
             if then is not None:
                 then(now_ms)
             return
-        goes = instance_id is None or self.at_close == "leave_group"
+        goes = instance_id is None or self.goes_for_good is True
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,

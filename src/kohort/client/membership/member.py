@@ -13,14 +13,7 @@ from typing import ClassVar
 
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import (
-    CallbackDone,
-    CallbackKind,
-    CallbackStarted,
-    GroupMembershipOperation,
-    Identity,
-    Start,
-)
+from kohort.client.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity, Start
 from kohort.client.membership.callbacks import Callbacks
 from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness
@@ -74,8 +67,8 @@ class Member(ABC):
         self._lookup = lookup
         self._settings = settings
         self._retry = retry
-        #: How it leaves when its consumer is closed.
-        self.at_close: GroupMembershipOperation = "default"
+        #: Whether it goes for good when its consumer is closed; `None`: unless it has a name.
+        self.goes_for_good: bool | None = None
         #: Called when the member is gone; `None` unless it is leaving.
         self._after_leave: Later | None = None
         #: Counts assignments, so that what belongs to an earlier one is recognised.

@@ -55,7 +55,7 @@ def test_close_leaves_for_a_while(member: ConsumerDialogue) -> None:
 def test_close_leaves_for_good_where_that_is_asked_for(member: ConsumerDialogue) -> None:
     """KIP-1092, LEAVE_GROUP: nobody waits for it."""
     member.stable(0)
-    member.close(group_membership="leave_group")
+    member.close(goes_for_good=True)
     member.acknowledge(REVOKED, 0)
 
     request = member.expect(ConsumerGroupHeartbeatRequest)
@@ -67,7 +67,7 @@ def test_a_dynamic_member_remains_where_that_is_asked_for() -> None:
     """KIP-1092, REMAIN_IN_GROUP: it does not say that it goes."""
     member = ConsumerDialogue()
     member.stable(0)
-    member.close(group_membership="remain_in_group")
+    member.close(goes_for_good=False)
     member.acknowledge(REVOKED, 0)
 
     assert member.find(ConsumerGroupHeartbeatRequest) == []
@@ -160,7 +160,7 @@ def test_static_classic_member_closes_without_leaving(classic: ClassicDialogue) 
 def test_static_classic_member_leaves_by_its_name_where_that_is_asked_for(classic: ClassicDialogue) -> None:
     """KIP-1092 and KIP-345: with a version of LeaveGroup that knows names."""
     classic.at_rest(0)
-    classic.close(group_membership="leave_group")
+    classic.close(goes_for_good=True)
     classic.acknowledge(REVOKED, 0)
 
     (send,) = classic.find(LeaveGroupRequest)
@@ -174,7 +174,7 @@ def test_dynamic_classic_member_remains_where_that_is_asked_for() -> None:
     """KIP-1092: its partitions wait until its session ends."""
     classic = ClassicDialogue()
     classic.at_rest(0)
-    classic.close(group_membership="remain_in_group")
+    classic.close(goes_for_good=False)
     classic.acknowledge(REVOKED, 0)
 
     assert classic.find(LeaveGroupRequest) == []

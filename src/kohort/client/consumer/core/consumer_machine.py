@@ -234,7 +234,7 @@ class ConsumerMachine:
             case CloseAsked():
                 self._closing = event
                 if self._member is not None:
-                    self._member.at_close = event.group_membership
+                    self._member.goes_for_good = event.goes_for_good
                 self._leave(self._finish, now_ms)
             case _:
                 assert_never(event)
