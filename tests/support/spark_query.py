@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
-
 from kohort import TopicPartition
 from kohort.spark.offsets import OffsetJson
 from kohort.spark.options import parse_options
@@ -176,9 +174,7 @@ class Query:
         return self.checkpoint.finished or self._text(self.reader.initialOffset())
 
     def _limit(self) -> Any:
-        limit = self.reader.getDefaultReadLimit()
-        assert isinstance(limit, ReadAllAvailable | ReadMinRows) or limit.max_rows > 0
-        return limit
+        return self.reader.getDefaultReadLimit()
 
     @staticmethod
     def _json(text: str) -> OffsetJson:

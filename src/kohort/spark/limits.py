@@ -1,7 +1,8 @@
-"""When a micro-batch is worth planning.
+"""When a micro-batch is worth planning, and how much of what there is it reads.
 
 Laws: nothing here reads a clock.
-Source: `minOffsetsPerTrigger` and `maxTriggerDelay` of Spark's Kafka source (`KafkaMicroBatchStream.delayBatch`).
+Source: `minOffsetsPerTrigger`, `maxTriggerDelay` and `maxOffsetsPerTrigger` of Spark's Kafka source
+(`KafkaMicroBatchStream.delayBatch`, `rateLimit`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kohort.ids import TopicPartition
-from kohort.spark.offsets import Span
+from kohort.spark.offsets import Span, share_limit
+from kohort.spark.options import SourceOptions
+from kohort.spark.sizes import BytesCap
+
+
+class BatchLimits:
+    """All limits that the options set; where Spark asks for one of them, all hold."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._max_offsets = options.max_offsets_per_trigger
+        least, most = options.min_offsets_per_trigger, options.max_bytes_per_trigger
+        #: `None` where a batch may be as small as it likes.
+        self._delay = (
+            None if least is None else BatchDelay(min_offsets=least, max_delay_ms=options.max_trigger_delay_ms)
+        )
+        #: `None` where it may have any number of bytes.
+        self._bytes = None if most is None else BytesCap(options, max_bytes=most)
+
+    def apply(
+        self, spans: Mapping[TopicPartition, Span], *, may_wait: bool, now_s: float
+    ) -> dict[TopicPartition, Span]:
+        """What of these spans, all that there is now, the next batch reads; empty ones to wait for more."""
+        if may_wait and self._delay is not None and self._delay.hold_back(spans, now_s=now_s):
+            return {partition: Span(span.start, span.start) for partition, span in spans.items()}
+        limited = share_limit(spans, self._max_offsets)
+        return limited if self._bytes is None else self._bytes.cap(limited)
+
+    def close(self) -> None:
+        """Close what was opened to look at records."""
+        if self._bytes is not None:
+            self._bytes.close()
 
 
 class BatchDelay:

@@ -87,6 +87,14 @@ _SIZES: Final = (
         minimum=1,
     ),
     Option(
+        name="maxBytesPerTrigger",
+        parse=parse_int,
+        default=None,
+        doc="About how many bytes of keys, values and headers a micro-batch reads, by the records with which it begins "
+        "in each partition (Spark's Kafka source has none); stream only.",
+        minimum=1,
+    ),
+    Option(
         name="minOffsetsPerTrigger",
         parse=parse_int,
         default=None,
@@ -211,5 +219,5 @@ IDLE: Final = {
 #: Options that only a member of a group has a use for.
 OF_MEMBERS: Final = ("groupJoinTimeout", "groupRebalanceTimeout", "inDoubt", "checkpointLocation")
 #: Options that only one of batch and stream has a use for: the other takes or refuses them as Spark does.
-OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+OF_STREAMS: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")

@@ -55,6 +55,7 @@ class SourceOptions:
     ending: Offsets | None
     fails_on_data_loss: bool
     max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     min_partitions: int | None
@@ -95,6 +96,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         ending=_parse_bound(values, "ending", is_latest_else=True),
         fails_on_data_loss=values["failOnDataLoss"],
         max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
+        max_bytes_per_trigger=values["maxBytesPerTrigger"],
         min_offsets_per_trigger=values["minOffsetsPerTrigger"],
         max_trigger_delay_ms=parse_duration_ms(values["maxTriggerDelay"], option="maxTriggerDelay"),
         min_partitions=values["minPartitions"],

@@ -60,6 +60,13 @@ def partitions_of(topics: Mapping[str, ListedTopic], options: SourceOptions) -> 
     return sorted(found)
 
 
+def find_renewed(topics: Mapping[str, ListedTopic], known_ids: Mapping[str, str]) -> set[str]:
+    """Topics that were deleted and made anew: their ids are not those under which they were read."""
+    return {
+        name for name, topic in topics.items() if topic.topic_id and known_ids.get(name, "") not in ("", topic.topic_id)
+    }
+
+
 def resolve_offsets(
     consumer: Consumer, partitions: Sequence[TopicPartition], asked: Offsets, *, option: str
 ) -> dict[TopicPartition, int]:

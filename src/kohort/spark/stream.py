@@ -11,23 +11,33 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from kohort.client.records import ListedTopic
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
-from kohort.spark.limits import BatchDelay
-from kohort.spark.losses import settle_positions
+from kohort.spark.limits import BatchLimits
+from kohort.spark.losses import drop_renewed, settle_positions
+from kohort.spark.member.custody import Place
 from kohort.spark.member.requests import Places
 from kohort.spark.member.thread import GroupMember
-from kohort.spark.offsets import OffsetJson, QueryOffset, Span, from_json, share_limit, to_json
+from kohort.spark.offsets import OffsetJson, QueryOffset, from_json, to_json
 from kohort.spark.options import SourceOptions, tell_remarks
 from kohort.spark.ownership import EveryPartition, Ownership, Spans
-from kohort.spark.planning import check_starts, choose_spans, find_first_starts, find_partitions
+from kohort.spark.planning import (
+    check_starts,
+    choose_spans,
+    find_first_starts,
+    find_partitions,
+    find_renewed,
+    find_topics,
+    partitions_of,
+)
 from kohort.spark.reading import SpanToRead, read_span
 from kohort.spark.tasks import plan_tasks
 
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
+        ReadMaxBytes,
         ReadMaxRows,
         ReadMinRows,
         SupportsTriggerAvailableNow,
@@ -81,11 +92,11 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = False
         #: For a new query: what there was when it first planned, which is where startingOffsets applies.
         self._existing_first: set[TopicPartition] | None = None
-        least = options.min_offsets_per_trigger
-        #: `None` where a batch may be as small as it likes.
-        self._delay = (
-            None if least is None else BatchDelay(min_offsets=least, max_delay_ms=options.max_trigger_delay_ms)
-        )
+        self._limits = BatchLimits(options)
+        #: topic -> id under which this process saw it first, for a checkpoint that does not say.
+        self._seen_ids: dict[str, str] = {}
+        #: The plan goes on elsewhere than the checkpoint says.
+        self._has_skipped = False
         #: Ends of what was ours when the last batch was planned.
         self._ends: dict[TopicPartition, int] = {}
         #: Ends that an AvailableNow run must not pass; `None` for other triggers.
@@ -98,10 +109,12 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json({}, name=self._known_as(None))
 
     def getDefaultReadLimit(self) -> Any:
-        """`maxOffsetsPerTrigger`, or `minOffsetsPerTrigger`, if one is set; a limit of Spark's is only one of them."""
+        """One of the options that limit a batch, if one is set; Spark's limits are one each, here all hold."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
         if options.min_offsets_per_trigger is not None:
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
@@ -113,22 +126,35 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: OffsetJson, limit: Any) -> OffsetJson:
         """Everything up to `start` is finished; plan the next batch."""
         done = from_json(start)
-        cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         # A trigger of `once` asks for everything.
-        delay = None if isinstance(limit, ReadAllAvailable) else self._delay
+        is_limited = not isinstance(limit, ReadAllAvailable)
         with self._reasons():
             ownership = self._open(done)
             if ownership.has_drained:
                 return start
             # That a topic is gone is said before anything of it is committed, or waited for.
-            existing = self._look_up(ownership, is_new=not done.spans)
+            topics = self._look_up(ownership, is_new=not done.spans)
+            renewed = self._find_renewed(topics, done)
+            self._has_skipped = False
             plan = ownership.plan(
-                done, lambda places: self._choose(ownership, places, existing=existing, cap=cap, delay=delay)
+                done,
+                lambda places: self._choose(ownership, places, topics=topics, renewed=renewed, is_limited=is_limited),
             )
-        # A new query writes its starts into the checkpoint even if there is nothing to read yet.
-        if not any(span.size for span in plan.spans.values()) and (done.spans or not plan.spans):
+        # A new query writes its starts into the checkpoint even if there is nothing to read yet, one that has skipped
+        # something where it goes on.
+        has_news = self._has_skipped or not done.spans
+        if not any(span.size for span in plan.spans.values()) and not (has_news and plan.spans):
             return start
-        self._planned = to_json({**plan.others, **plan.spans}, name=self._name, since=plan.since)
+        others = {each: span for each, span in plan.others.items() if each.topic not in renewed}
+        spans = {**others, **plan.spans}
+        ids = {name: topic.topic_id for name, topic in topics.items() if topic.topic_id}
+        read = {partition.topic for partition in spans}
+        self._planned = to_json(
+            spans,
+            name=self._name,
+            since=plan.since,
+            topic_ids={name: each for name, each in {**done.topic_ids, **ids}.items() if name in read},
+        )
         ownership.note_planned(self._planned)
         return self._planned
 
@@ -148,11 +174,12 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end != self._planned:
             with self._reasons():
                 ownership = self._open(wanted)
-                self._look_up(ownership, is_new=False)
+                renewed = self._find_renewed(self._look_up(ownership, is_new=False), wanted)
                 spans = ownership.resume(before, wanted)
+                spans = drop_renewed(spans, renewed, fails=self._options.fails_on_data_loss)
             self._planned = end
             ownership.note_planned(end)
-        return plan_tasks(spans, self._options)
+        return plan_tasks(spans, self._options, topic_ids=wanted.topic_ids)
 
     # -- the rest of Spark's calls ------------------------------------------------------------------------------------
 
@@ -165,6 +192,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Called when a call has failed or the JVM is gone; a query that ends normally sends SIGTERM instead."""
+        self._limits.close()
         if self._ownership is not None:
             self._ownership.close()
 
@@ -191,16 +219,27 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ownership.is_bounded = self._is_bounded
         return self._ownership
 
-    def _look_up(self, ownership: Ownership, *, is_new: bool) -> list[TopicPartition]:
+    def _look_up(self, ownership: Ownership, *, is_new: bool) -> dict[str, ListedTopic]:
         """What there is to read now; the first look says where a new query starts and a bounded one ends."""
-        existing = find_partitions(ownership.consumer, self._options)
+        topics = find_topics(ownership.consumer, self._options)
+        existing = partitions_of(topics, self._options)
         if self._is_bounded and self._horizon is None:
             self._horizon = ownership.consumer.end_offsets(existing)
         if self._existing_first is None:
             self._existing_first = set(existing) if is_new else set()
             if is_new:
                 check_starts(existing, self._options.starting)
-        return existing
+        for name, topic in topics.items():
+            self._seen_ids.setdefault(name, topic.topic_id)
+        return topics
+
+    def _find_renewed(self, topics: Mapping[str, ListedTopic], offset: QueryOffset) -> set[str]:
+        """Topics that are not those that the offset is about."""
+        renewed = find_renewed(topics, {**self._seen_ids, **offset.topic_ids})
+        assert self._existing_first is not None
+        # What is in them has come since the query began.
+        self._existing_first = {each for each in self._existing_first if each.topic not in renewed}
+        return renewed
 
     @contextmanager
     def _reasons(self) -> Iterator[None]:
@@ -222,14 +261,14 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ownership: Ownership,
         places: Places,
         *,
-        existing: Sequence[TopicPartition],
-        cap: int | None,
-        delay: BatchDelay | None,
+        topics: Mapping[str, ListedTopic],
+        renewed: Collection[str],
+        is_limited: bool,
     ) -> Spans:
         """Spans for the next batch: from where each partition stands to its end, under the cap; empty ones to wait."""
         assert self._existing_first is not None
         consumer = ownership.consumer
-        partitions = [partition for partition in existing if partition in places]
+        partitions = [partition for partition in partitions_of(topics, self._options) if partition in places]
         fresh = [partition for partition in partitions if places[partition] is None]
         positions = find_first_starts(consumer, self._options, fresh, existing_first=self._existing_first)
         stops: dict[TopicPartition, int] = {}
@@ -241,15 +280,26 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     stops[partition] = place.stop
         self._ends = consumer.end_offsets(partitions)
         begins = consumer.beginning_offsets(partitions)
-        positions = settle_positions(
+        settled = settle_positions(
             {each: positions[each] for each in partitions},
             begins=begins,
             ends=self._ends,
+            renewed=[each for each in partitions if each.topic in renewed and is_own(places[each])],
             fails=self._options.fails_on_data_loss,
         )
+        self._has_skipped = settled != positions
+        positions = settled
         # Behind a stop others have read; what was skipped may lie beyond it.
         ends = {each: max(positions[each], min(end, stops.get(each, end))) for each, end in self._ends.items()}
         spans = choose_spans(positions, ends, horizon=self._horizon)
-        if delay is not None and self._horizon is None and delay.hold_back(spans, now_s=time.monotonic()):
-            return {partition: Span(span.start, span.start) for partition, span in spans.items()}
-        return share_limit(spans, cap)
+        if not is_limited:
+            return spans
+        return self._limits.apply(spans, may_wait=self._horizon is None, now_s=time.monotonic())
+
+
+def is_own(place: Place | None) -> bool:
+    """Whether it is the query's checkpoint that says so, and no other member of the group.
+
+    Who deletes a topic deletes what groups remember of it, so that others' offsets are about the new one.
+    """
+    return place is not None and len(place.chain) <= 1

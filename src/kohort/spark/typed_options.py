@@ -47,6 +47,9 @@ class ReadOptions(SharedOptions, total=False):
     that partition goes on at its first record, and a line of the log says what was skipped."""
     maxOffsetsPerTrigger: int | None
     """Cap of a micro-batch, records, shared over partitions by their backlog; stream only."""
+    maxBytesPerTrigger: int | None
+    """About how many bytes of keys, values and headers a micro-batch reads, by the records with which it begins in
+    each partition (Spark's Kafka source has none); stream only."""
     minOffsetsPerTrigger: int | None
     """Wait for so many records, but not longer than maxTriggerDelay; AvailableNow does not wait; stream only."""
     maxTriggerDelay: str

@@ -13,7 +13,7 @@ import kohort
 from kohort import TopicPartition
 from kohort.errors import BrokersUnreachableError, ConfigError, KohortTimeoutError, UnknownTopicError
 from kohort.spark.member.thread import GroupMember
-from kohort.spark.offsets import CheckpointError, QueryOffset, RecordsLostError
+from kohort.spark.offsets import CheckpointError, QueryOffset
 from kohort.spark.options import parse_options
 from kohort.spark.stream import KohortStreamReader
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -197,23 +197,6 @@ def test_a_topic_that_is_deleted_ends_the_query(
     admin.delete_topics([name])
     with pytest.raises(UnknownTopicError):
         eventually(lambda: False, "the deletion is noticed", step=query.run)
-
-
-def test_a_topic_that_was_created_anew_is_not_taken_for_the_old_one(
-    start: Start, topic: Any, fill: Any, admin: kohort.Admin
-) -> None:
-    """Its offsets begin again; going on at the old ones would leave records out without a word."""
-    name = topic(1)
-    fill(name, {0: 5})
-    query = start(subscribe=name, startingOffsets="earliest")
-    query.run()
-    query.stop()
-    admin.delete_topics([name])
-    admin.create_topic(name, 1)
-    fill(name, {0: 2})
-    again = start(subscribe=name, checkpoint=query.checkpoint)
-    with pytest.raises(RecordsLostError, match=f"{name}-0 cannot be read at offset 5: it ends at 2"):
-        again.run()
 
 
 def test_a_checkpoint_of_another_source_is_refused(start: Start, topic: Any) -> None:

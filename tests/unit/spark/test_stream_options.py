@@ -129,26 +129,18 @@ def test_a_query_begins_where_its_group_stands(start: Start, topic: Any, fill: A
     assert query.checkpoint.places() == places(name, {0: range(3, 4), 1: range(3)})
 
 
-def test_a_log_that_was_cut_is_skipped(
-    start: Start, topic: Any, fill: Any, admin: kohort.Admin, caplog: pytest.LogCaptureFixture
-) -> None:
-    """`failOnDataLoss=false`: said once, and what comes next is read."""
+def test_bytes_bound_a_batch(start: Start, topic: Any, address: str) -> None:
+    """`maxBytesPerTrigger`, beside a limit of records; in AvailableNow too, until everything is read."""
     name = topic(2)
-    fill(name, {0: 5, 1: 5})
-    query = start(subscribe=name, startingOffsets="earliest")
+    with kohort.Producer(bootstrap_servers=address) as producer:
+        for number in range(200):
+            producer.send(name, b"v" * 1_000, partition=number % 2)
+    query = start(subscribe=name, startingOffsets="earliest", maxBytesPerTrigger=50_000, available_now=True)
+    assert len(query.trigger()) == pytest.approx(50, abs=4)
     query.run()
-    query.stop()
-    admin.delete_topics([name])
-    admin.create_topic(name, 2)
-    fill(name, {0: 2, 1: 7})
-    again = start(subscribe=name, checkpoint=query.checkpoint, failOnDataLoss="false")
-    again.run()
-    assert caplog.text.count(f"{name}-0 goes on at offset 2 and not at 5: it ends at 2 (failOnDataLoss=false)") == 1
-    fill(name, {0: 1})
-    again.run()
-    read = again.checkpoint.sink[10:]
-    assert sorted(read) == places(name, {0: range(2, 3), 1: range(5, 7)})
-    assert caplog.text.count("goes on at offset") == 1
+    assert query.checkpoint.places() == places(name, {0: range(100), 1: range(100)})
+    both = start(subscribe=name, startingOffsets="earliest", maxBytesPerTrigger=50_000, maxOffsetsPerTrigger=10)
+    assert len(both.trigger()) == 10
 
 
 def test_what_changes_nothing_is_said_once(start: Start, topic: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,159 @@
+"""A topic that is deleted under a query, and one of the same name that comes after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import kohort
+from kohort.errors import UnknownTopicError
+from kohort.spark.offsets import RecordsLostError
+from support.spark_query import Checkpoint, Query
+from support.waiting import until
+
+MADE_ANEW = "its topic was deleted and made anew"
+Start = Callable[..., Query]
+
+
+@pytest.fixture(params=["alone", "in a group"])
+def start(address: str, request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Starts queries of a topic, from its beginning; what a test leaves running is stopped."""
+    running: list[Query] = []
+
+    def build(topic: str, **options: Any) -> Query:
+        group = {"kafka.group.id": f"{topic}-g"} if request.param == "in a group" else {}
+        query = Query(address, **{"subscribe": topic, "startingOffsets": "earliest", **group, **options})
+        running.append(query)
+        return query
+
+    yield build
+    for query in running:
+        query.stop()
+
+
+@pytest.fixture
+def make_anew(admin: kohort.Admin, fill: Any) -> Callable[..., None]:
+    """`make_anew("orders", 3, partitions=2)`: with so many records in each partition."""
+
+    def make(topic: str, records: int, *, partitions: int = 1) -> None:
+        admin.delete_topics([topic])
+        admin.create_topic(topic, partitions)
+        fill(topic, dict.fromkeys(range(partitions), records))
+
+    return make
+
+
+def offsets(query: Query, *, behind: int = 0) -> list[int]:
+    """What the sink has got since it had so many records."""
+    return [offset for _, _, offset in query.checkpoint.sink[behind:]]
+
+
+@pytest.mark.parametrize("records", [2, 5, 9])
+def test_it_is_not_taken_for_the_old_one(start: Start, topic: Any, fill: Any, make_anew: Any, records: int) -> None:
+    """Whether it has fewer records, as many or more: running on or from the checkpoint, the query ends and says so."""
+    name = topic(1)
+    fill(name, {0: 5})
+    query = start(name)
+    query.run()
+    make_anew(name, records)
+    with pytest.raises(RecordsLostError, match=f"{name}-0 cannot be read at offset 5: {MADE_ANEW}"):
+        query.plan()
+    query.stop()
+    with pytest.raises(RecordsLostError, match=MADE_ANEW):
+        start(name, checkpoint=query.checkpoint).plan()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_it_is_read_from_its_beginning(
+    start: Start, topic: Any, fill: Any, *, make_anew: Any, is_restarted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`failOnDataLoss=false`: every record of it once, partitions included that the old one had not; said once."""
+    name = topic(1)
+    fill(name, {0: 5})
+    query = start(name, startingOffsets="latest", failOnDataLoss="false")
+    query.run()
+    fill(name, {0: 3})
+    query.run()
+    assert offsets(query) == [5, 6, 7]
+    make_anew(name, 9, partitions=2)
+    if is_restarted:
+        query.stop()
+        query = start(name, failOnDataLoss="false", checkpoint=query.checkpoint)
+    # In a group the new partition comes when the group has noticed it.
+    until(lambda: len(query.checkpoint.sink) >= 3 + 18, what="both partitions are read", step=query.run)
+    assert sorted(offsets(query, behind=3)) == sorted([*range(9), *range(9)])
+    assert caplog.text.count(f"{name}-0 goes on at offset 0 and not at 8: {MADE_ANEW}") == 1
+    fill(name, {0: 1})
+    query.run()
+    assert offsets(query, behind=21) == [9]
+
+
+def test_one_that_is_empty_is_said_once(
+    start: Start, topic: Any, fill: Any, make_anew: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not with every trigger until it has records: where the query goes on stands in its checkpoint."""
+    name = topic(1)
+    fill(name, {0: 5})
+    query = start(name, failOnDataLoss="false")
+    query.run()
+    make_anew(name, 0)
+    assert query.trigger() == []
+    assert query.plan() is False
+    fill(name, {0: 2})
+    query.run()
+    assert offsets(query, behind=5) == [0, 1]
+    assert caplog.text.count("goes on at") == 1
+
+
+def test_a_batch_of_the_old_one_is_not_repeated_from_the_new(
+    start: Start, topic: Any, fill: Any, make_anew: Any
+) -> None:
+    """A batch that was open when the query ended: its records are gone, and those of the new topic are others."""
+    name = topic(1)
+    fill(name, {0: 5})
+    query = start(name)
+    assert query.plan()
+    query.stop()
+    make_anew(name, 7)
+    strict = start(name, checkpoint=query.checkpoint)
+    with pytest.raises(RecordsLostError, match=f"{name}-0 cannot be read at offset 0: {MADE_ANEW}"):
+        strict.trigger()
+    strict.stop()
+    lenient = start(name, checkpoint=query.checkpoint, failOnDataLoss="false")
+    assert lenient.trigger() == []
+    lenient.run()
+    assert offsets(lenient) == list(range(7))
+
+
+def test_a_query_whose_topic_is_gone_ends(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
+    """At its next plan, and nobody creates it."""
+    name = topic(1)
+    fill(name, {0: 5})
+    query = start(name)
+    query.run()
+    admin.delete_topics([name])
+    with pytest.raises(UnknownTopicError, match=f"topic {name} does not exist"):
+        query.plan()
+    query.stop()
+    again = start(name, checkpoint=query.checkpoint)
+    with pytest.raises(UnknownTopicError):
+        again.plan()
+    again.stop()
+    with pytest.raises(UnknownTopicError):
+        start(name).plan()
+    assert name not in [each.name for each in admin.list_topics()]
+
+
+def test_a_checkpoint_that_names_no_topic_ids_is_held_against_what_is_seen(
+    start: Start, topic: Any, fill: Any, make_anew: Any
+) -> None:
+    """As one of Spark's own source: a topic that is made anew while the query runs is noticed."""
+    name = topic(1)
+    fill(name, {0: 5})
+    query = start(name, checkpoint=Checkpoint(offsets=[f'{{"{name}": {{"0": 5}}}}'], commits=1))
+    assert query.plan() is False
+    make_anew(name, 9)
+    with pytest.raises(RecordsLostError, match=MADE_ANEW):
+        query.plan()
