@@ -94,3 +94,13 @@ def keep_signal_handlers() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def close_idle_connections() -> Iterator[None]:
+    """What executors keep between tasks ends with their process, which here is the test runner's."""
+    yield
+    from kohort.spark import reading
+
+    while reading._idle:
+        reading._idle.popitem()[1].close(timeout=0)
