@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := tests/spark/test_cluster.py tests/spark/test_connect.py
-.PHONY: demo test test-all matrix same-as-spark soak cluster seed seed-clients soak-client bench clean
+.PHONY: demo test test-all matrix same-as-spark soak cluster seed seed-queries soak-queries seed-clients soak-client bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -34,6 +34,12 @@ cluster: setup  ## Spark on a standalone cluster, an executor killed, both broke
 
 seed: setup  ## one seed again, with its story: make seed SEED=17
 	$(PY) -m kohort.testing.seed $(SEED) --verbose
+
+seed-queries: setup  ## one seed of the queries' world again: make seed-queries SEED=17
+	$(PY) -m kohort.testing.queries.seed $(SEED) --verbose
+
+soak-queries: setup  ## 5,000 seeds of the queries' world
+	$(PY) -m kohort.testing.queries.seed 0 --count 5000
 
 seed-clients: setup  ## one seed of the clients' world again: make seed-clients SEED=17
 	$(PY) -m kohort.testing.clients.seed $(SEED) --verbose

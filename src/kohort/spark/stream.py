@@ -9,7 +9,6 @@ Source: measured behaviour of PySpark 4.3; architecture, journey of a micro-batc
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from kohort.ids import TopicPartition
 from kohort.spark.limits import BatchLimits
 from kohort.spark.losses import drop_renewed, settle_positions
 from kohort.spark.member.custody import Place
+from kohort.spark.member.names import QueryName
 from kohort.spark.member.requests import Places
 from kohort.spark.member.thread import GroupMember
 from kohort.spark.offsets import OffsetJson, QueryOffset, from_json, to_json
@@ -86,8 +86,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ownership: Ownership | None = None
         #: The end of the last batch that this process planned; any other batch was planned by an earlier run.
         self._planned: OffsetJson | None = None
-        #: Of the query in its group, from its checkpoint; minted for a new query.
-        self._name: str | None = None
+        self._name = QueryName(options.group_instance_id)
         #: An AvailableNow run.
         self._is_bounded = False
         #: For a new query: what there was when it first planned, which is where startingOffsets applies.
@@ -140,23 +139,18 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 done,
                 lambda places: self._choose(ownership, places, topics=topics, renewed=renewed, is_limited=is_limited),
             )
-        # A new query writes its starts into the checkpoint even if there is nothing to read yet, one that has skipped
-        # something where it goes on.
-        has_news = self._has_skipped or not done.spans
-        if not any(span.size for span in plan.spans.values()) and not (has_news and plan.spans):
-            return start
-        others = {each: span for each, span in plan.others.items() if each.topic not in renewed}
-        spans = {**others, **plan.spans}
-        ids = {name: topic.topic_id for name, topic in topics.items() if topic.topic_id}
-        read = {partition.topic for partition in spans}
-        self._planned = to_json(
-            spans,
-            name=self._name,
-            since=plan.since,
-            topic_ids={name: each for name, each in {**done.topic_ids, **ids}.items() if name in read},
+        end = plan.offset(
+            start,
+            done,
+            name=self._known_as(done.name),
+            topic_ids={**done.topic_ids, **{name: topic.topic_id for name, topic in topics.items() if topic.topic_id}},
+            renewed=renewed,
+            has_skipped=self._has_skipped,
         )
-        ownership.note_planned(self._planned)
-        return self._planned
+        if end is not start:
+            self._planned = end
+            ownership.note_planned(end)
+        return end
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
         """The ends of what we own, as of the last plan, for the query's progress."""
@@ -199,12 +193,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _known_as(self, stored: str | None) -> str | None:
-        """The query's name: that of its checkpoint, else one that is minted once in a process."""
-        if self._options.group_id is None:
-            return None
-        # Spark asks for the initial offset before it repeats a query's first batch, which has the name in its end.
-        self._name = stored or self._name or self._options.group_instance_id or f"kohort-{secrets.token_hex(4)}"
-        return self._name
+        return None if self._options.group_id is None else self._name.take(stored)
 
     def _open(self, offset: QueryOffset) -> Ownership:
         """Made on first use, in the one process that plans."""

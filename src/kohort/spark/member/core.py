@@ -14,22 +14,23 @@ Source: KIP-848, reconciliation of the member; P2 to P4; measured order of Spark
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
+from kohort.spark.checkpoint import BatchState
 from kohort.spark.member.custody import Known, Ledger, Place, build_claims, find_place, is_last_holder, trim
+from kohort.spark.member.doubts import Doubts
 from kohort.spark.member.requests import (
     Choose,
     Commit,
     Existing,
     Fetch,
     LeaveNotes,
-    Names,
     NoAssignment,
     Places,
     Plan,
-    ReadNotes,
     Steps,
     Wait,
 )
@@ -37,7 +38,7 @@ from kohort.spark.member.states import ASSIGNED, ENDING, OPEN, TRANSITIONS, Stat
 from kohort.spark.offsets import QueryOffset, Span
 
 #: How long the first plan waits for more than an empty assignment, which may be the group's first word, milliseconds.
-_FIRST_WORD_MS: Final = 1_000
+_FIRST_WORD_MS: Final = 3_000
 
 
 class Membership:
@@ -67,7 +68,7 @@ class Membership:
         self.notes: list[str] = []
         self._waits = waits
         self._join_patience_ms = join_patience_ms
-        self._doubt_patience_ms = doubt_patience_ms
+        self._doubts = Doubts(name, self.notes, waits=waits, patience_ms=doubt_patience_ms)
         #: Owned partitions that are being planned at this moment: a revocation of these waits, too.
         self._picking: set[TopicPartition] = set()
         #: Owned partitions of a finished batch of which the group has not heard yet: these wait as well.
@@ -82,10 +83,10 @@ class Membership:
         self._unsettled: set[TopicPartition] = set()
         #: Partitions that are not ours and of which we have read what our checkpoint does not have.
         self._lost: set[TopicPartition] = set()
-        #: partition -> since when somebody else's batch is waited for, milliseconds.
-        self._held_since: dict[TopicPartition, int] = {}
         #: The whole topics have been looked at, once in a process.
         self._has_looked = False
+        #: The group has taken us in at some time: what goes wrong from then on may pass.
+        self.has_ever_joined = False
         self._has_ever_owned = False
         #: A plan has waited for partitions in vain; the next one waits again only after we have owned some.
         self._has_waited = False
@@ -105,6 +106,7 @@ class Membership:
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """The group gives these in addition, perhaps none."""
         self.owned.update(partitions)
+        self.has_ever_joined = True
         if partitions:
             self._has_ever_owned, self._has_waited = True, False
         if not self.is_joined and self.state not in ENDING:
@@ -187,7 +189,7 @@ class Membership:
         found: dict[TopicPartition, Ledger] = yield Fetch(tuple(sorted(self.flight)))
         left = {each: trim(span, found.get(each), self.name, end.since.get(each)) for each, span in self.flight.items()}
         claims = {
-            each: Ledger(offset=span.start, chain=found[each].chain, planned=span.end)
+            each: replace(found[each], offset=span.start, planned=span.end)
             for each, span in left.items()
             if each in self.owned and is_last_holder(found.get(each), self.name, end.since.get(each))
         }
@@ -211,14 +213,25 @@ class Membership:
         self._close_batch()
         return (yield from self._settle(self._due | self._unsettled))
 
+    def part(self, batch: BatchState) -> Steps[bool]:
+        """The query ends: tell the group how far everything is read; whether to leave it for good.
+
+        Args:
+            batch: how far Spark is with the open batch, as far as that can be found out.
+        """
+        if self.is_open and batch is BatchState.FINISHED:
+            yield from self.finish_open()
+        elif self.is_open and batch is BatchState.UNWRITTEN:
+            yield from self.take_back()
+        is_settled = yield from self._settle(self._unsettled | self.owned)
+        goes = is_settled and not self.is_open
+        self.on_ending()
+        return goes or not self._waits
+
     def on_ending(self) -> None:
         """The query ends."""
         if self.state not in ENDING:
             self._move(Step.ENDING)
-
-    def settle_all(self) -> Steps[bool]:
-        """Tell the group how far everything is read that is ours; whether it has taken that."""
-        return (yield from self._settle(self._unsettled | self.owned))
 
     def on_left(self) -> None:
         """The group has been told."""
@@ -259,7 +272,7 @@ class Membership:
                 continue
             is_known = known is not None and known.since == ledger.chain[-1].since
             offset = known.end if known is not None and is_known else ledger.offset
-            settled = Ledger(offset=offset, chain=ledger.chain)
+            settled = replace(ledger, offset=offset, planned=None)
             if settled != ledger:
                 news[partition] = settled
         is_taken = yield from self._tell(news)
@@ -322,7 +335,10 @@ class Membership:
         everything: list[TopicPartition] = yield Existing()
         found: dict[TopicPartition, Ledger] = yield Fetch(tuple(everything))
         mine = {each for each, ledger in found.items() if any(holder.name == self.name for holder in ledger.chain)}
-        self._lost = {each for each in mine if self._find_lost(each, found[each]) is not None}
+        # Where we held it last, somebody else may be about to take it; what we have lost of it shows then.
+        self._lost = {
+            each for each in mine if found[each].holder == self.name or self._find_lost(each, found[each]) is not None
+        }
         doubted = {each for each in mine if found[each].holder == self.name and found[each].planned is not None}
         yield from self._settle(doubted - self.owned)
         self._has_looked = True
@@ -335,7 +351,7 @@ class Membership:
         wanted = sorted((readable | self._lost) - self._ledgers.keys())
         fetched: dict[TopicPartition, Ledger] = (yield Fetch(tuple(wanted))) if wanted else {}
         found = {**self._ledgers, **fetched}
-        held = yield from self._find_held(found, readable & found.keys(), now_ms)
+        held = yield from self._doubts.find_held(found, readable & found.keys(), now_ms)
         if held and held == readable and self.is_bounded and not is_last:
             return None
         places: Places = {
@@ -344,10 +360,10 @@ class Membership:
         }
         for each in sorted(self._lost - readable):
             place = self._find_lost(each, found.get(each))
-            if place is None:
-                self._lost.discard(each)
-            else:
+            if place is not None:
                 places[each] = place
+            elif each not in found or found[each].holder != self.name:
+                self._lost.discard(each)
         spans: dict[TopicPartition, Span] = yield Choose(places)
         claims, since = build_claims(self.name, places, spans, found)
         if not readable <= self.owned:
@@ -360,37 +376,6 @@ class Membership:
         others = {each: Span(known.end, known.end) for each, known in self._known.items() if each not in spans}
         kept = {each: known.since for each, known in self._known.items() if known.since is not None}
         return Plan(spans=spans, others=others, since={**kept, **since})
-
-    def _find_held(
-        self, found: dict[TopicPartition, Ledger], readable: set[TopicPartition], now_ms: int
-    ) -> Steps[set[TopicPartition]]:
-        """Partitions in which somebody else has a batch open that he may finish yet.
-
-        What he has noted meanwhile goes into `found`.
-        """
-        doubted = {each for each in readable if found[each].doubt is not None and found[each].holder != self.name}
-        for name in sorted({found[each].holder or "" for each in doubted}):
-            asked = tuple(sorted(each for each in doubted if found[each].holder == name))
-            notes: dict[TopicPartition, Ledger] = yield ReadNotes(name, asked)
-            for partition, note in notes.items():
-                if note.chain == found[partition].chain and note.planned is None:
-                    found[partition] = note
-                    doubted.discard(partition)
-        names: Collection[str] = (yield Names()) if doubted and self._waits else ()
-        held: set[TopicPartition] = set()
-        for partition in sorted(doubted):
-            holder, doubt = found[partition].holder, found[partition].doubt
-            assert doubt is not None
-            began_ms = self._held_since.setdefault(partition, now_ms)
-            if holder in names and now_ms < began_ms + self._doubt_patience_ms:
-                held.add(partition)
-            else:
-                self.notes.append(
-                    f"offsets {doubt.start} to {doubt.end - 1} of {partition} may be read twice: {holder} has planned "
-                    "them and did not come back"
-                )
-        self._held_since = {each: began for each, began in self._held_since.items() if each in held}
-        return held
 
     def _move(self, step: Step) -> None:
         new = TRANSITIONS.get((self.state, step))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kohort.ids import TopicPartition
@@ -54,6 +54,8 @@ class Ledger:
     chain: tuple[Holder, ...] = ()
     #: End of the batch that the last holder has planned; `None` while nothing is in doubt.
     planned: int | None = None
+    #: How many batches were planned, by which one plan is told from the next.
+    count: int = 0
 
     @property
     def holder(self) -> str | None:
@@ -88,7 +90,12 @@ def parse_ledger(offset: int, metadata: str) -> Ledger:
             return Ledger(offset=offset)
         chain = tuple(Holder(str(name), int(since)) for name, since in said["by"])
         planned = said.get("to")
-        return Ledger(offset=offset, chain=chain, planned=None if planned is None else int(planned))
+        return Ledger(
+            offset=offset,
+            chain=chain,
+            planned=None if planned is None else int(planned),
+            count=int(said.get("n", 0)),
+        )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return Ledger(offset=offset)
 
@@ -104,6 +111,8 @@ def format_ledger(ledger: Ledger) -> str:
         said: dict[str, object] = {"kohort": _VERSION, "by": [list(holder) for holder in chain]}
         if ledger.planned is not None:
             said["to"] = ledger.planned
+        if ledger.count:
+            said["n"] = ledger.count
         text = json.dumps(said, separators=(",", ":"))
         if len(text) <= _MOST_BYTES or not chain:
             return text
@@ -181,8 +190,12 @@ def build_claims(
     for partition, span in spans.items():
         place = places[partition] or Place(span.start, None, (Holder(name, span.start),), span.start)
         since[partition] = place.since
-        claim = Ledger(offset=span.start, chain=place.chain, planned=span.end if span.size > 0 else None)
-        if place.stop is None and claim != found.get(partition):
+        before = found.get(partition)
+        count = 0 if before is None else before.count
+        claim = Ledger(offset=span.start, chain=place.chain, count=count)
+        if span.size > 0:
+            claim = replace(claim, planned=span.end, count=count + 1)
+        if place.stop is None and claim != before:
             claims[partition] = claim
     return claims, since
 

@@ -6,10 +6,31 @@ Source: KIP-345; a name is a member's `group.instance.id`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import uuid4
 
 from kohort.client.admin.admin import Admin
 from kohort.client.options import ADMIN_OPTIONS
 from kohort.errors import KohortError
+
+
+class QueryName:
+    """The name of a query in its group, in one process.
+
+    Args:
+        given: what the user wants a new query to be called; `None`: it is minted.
+    """
+
+    def __init__(self, given: str | None) -> None:
+        self._given = given
+        self._name: str | None = None
+
+    def take(self, stored: str | None) -> str:
+        """That of the query's checkpoint; of a new query one that is the same for as long as the process lives.
+
+        Spark asks for the initial offset twice, and before it repeats a query's first batch, whose end has the name.
+        """
+        self._name = stored or self._name or self._given or f"kohort-{uuid4().hex[:8]}"
+        return self._name
 
 
 class NameTakenError(KohortError):

@@ -4,7 +4,7 @@ A group takes no commit for a partition from a member that does not hold it. A q
 finishes a batch all the same says so in a group of its own, which has offsets and never a member; whoever holds the
 partition by now, and waits for that batch, looks there.
 
-Laws: a note counts only while the chain of holders is what it was when the note was written.
+Laws: a note answers one plan, and counts only while the group's ledger has that plan.
 Source: Kafka's offsets of groups without members; they expire by `offsets.retention.minutes`.
 """
 

@@ -6,13 +6,13 @@ Source: the calls of `client/consumer/steps.py`, which are generators for the sa
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kohort.ids import TopicPartition
 from kohort.spark.member.custody import Ledger, Place
-from kohort.spark.offsets import Span
+from kohort.spark.offsets import OffsetJson, QueryOffset, Span, to_json
 
 T = TypeVar("T")
 
@@ -91,3 +91,30 @@ class Plan:
     #: Of what is not in the batch: where the query left it.
     others: dict[TopicPartition, Span] = field(default_factory=dict)
     since: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def offset(
+        self,
+        start: OffsetJson,
+        done: QueryOffset,
+        *,
+        name: str | None,
+        topic_ids: Mapping[str, str] | None = None,
+        renewed: Collection[str] = (),
+        has_skipped: bool = False,
+    ) -> OffsetJson:
+        """What stands for the end of the batch; `start` itself, which is `done`, if there is nothing to do.
+
+        A new query writes where it starts into its checkpoint even if there is nothing to read yet, and one that has
+        skipped something where it goes on.
+
+        Args:
+            topic_ids: of the topics that are read, by their names.
+            renewed: topics that were made anew: what is known of them is about the old ones.
+        """
+        has_news = has_skipped or not done.spans
+        if not any(span.size for span in self.spans.values()) and not (has_news and self.spans):
+            return start
+        spans = {**{each: span for each, span in self.others.items() if each.topic not in renewed}, **self.spans}
+        read = {partition.topic for partition in spans}
+        ids = {topic: each for topic, each in (topic_ids or {}).items() if topic in read}
+        return to_json(spans, name=name, since=self.since, topic_ids=ids)

@@ -270,7 +270,7 @@ class GroupMember:
             try:
                 self.consumer.poll(_LOOK_UP_S)
             except KohortError as why:
-                if not (why.retriable and self._core.is_joined):
+                if not (why.retriable and self._core.has_ever_joined):
                     raise
                 _log.warning("the member of group %s goes on after: %s", self._group_id, why)
             if self.consumer.has_assignment and not self._core.is_joined:
@@ -342,44 +342,35 @@ class GroupMember:
     def _part(self) -> None:
         """Leave for good if nothing is in doubt, else as one that comes back."""
         try:
-            if self._failure is None:
-                self._learn_the_end()
-            is_settled = self._failure is None and self._say_last_words()
+            goes = self._failure is None and self._say_last_words()
             with self._changed:
-                is_settled = is_settled and not self._core.is_open
                 self._core.on_ending()
                 self._changed.notify_all()
-            goes = is_settled or not self._options.waits_in_doubt
             self.consumer.close(timeout=_CLOSE_S, group_membership="leave_group" if goes else "default")
         finally:
             with self._changed:
                 self._core.on_left()
             self._mailbox.close()
 
-    def _learn_the_end(self) -> None:
-        self._read_mail()
-        if self._options.checkpoint_location is None or self._planned is None or not self._core.is_open:
-            return
-        match read_batch_state(self._options.checkpoint_location, self._planned):
-            case BatchState.FINISHED:
-                self._end_batch(self._core.finish_open)
-            case BatchState.UNWRITTEN:
-                self._end_batch(self._core.take_back)
-            case BatchState.OPEN | BatchState.UNKNOWN:
-                pass
-
     def _say_last_words(self) -> bool:
-        """Tell the group how far everything is read; whether it has taken that."""
+        """Tell the group how far everything is read; whether to leave it for good."""
+        self._read_mail()
         if not self._turn.acquire(timeout=_LAST_WORDS_S):
             # Spark's thread was interrupted in the middle of a plan.
-            return False
+            return not self._options.waits_in_doubt
         try:
-            return self._drive(self._core.settle_all(), None, _LAST_WORDS_S)
+            return self._drive(self._core.part(self._look()), None, _LAST_WORDS_S)
         except (KohortError, StateError) as why:
             _log.warning("the group could not be told how far this query is: %s", why)
-            return False
+            return not self._options.waits_in_doubt
         finally:
             self._turn.release()
+
+    def _look(self) -> BatchState:
+        """What Spark's checkpoint says of the open batch."""
+        if self._options.checkpoint_location is None or self._planned is None:
+            return BatchState.UNKNOWN
+        return read_batch_state(self._options.checkpoint_location, self._planned)
 
 
 def _now_ms() -> int:

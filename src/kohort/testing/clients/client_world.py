@@ -17,7 +17,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kohort.broker.server import Server
 from kohort.broker.settings import BrokerSettings
@@ -76,6 +76,9 @@ class ClientWorld:
     >>> ClientWorld(1).run().handed_out > 0
     True
     """
+
+    #: What plays it again.
+    target: ClassVar[str] = "seed-clients"
 
     def __init__(self, seed: int, *, plan: Plan | None = None) -> None:
         self.seed: Final = seed
@@ -314,7 +317,7 @@ class ClientWorld:
         if isinstance(error, Standstill):
             error = LawBroken("EndsInTime", str(error))
         law = error.law if isinstance(error, InvariantViolation) else f"NoSurprise: {type(error).__name__}: {error}"
-        again = f"\n  again with: make seed-clients SEED={self.seed}"
+        again = f"\n  again with: make {self.target} SEED={self.seed}"
         return InvariantViolation(f"{law}{again}", self.story.of())
 
 

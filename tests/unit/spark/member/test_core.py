@@ -31,6 +31,11 @@ from kohort.spark.offsets import QueryOffset, Span
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
+def ledger(offset: int, *, planned: int | None = None, count: int) -> Ledger:
+    """Of a partition that the query has held from the beginning."""
+    return Ledger(offset=offset, chain=(Holder("q", 0),), planned=planned, count=count)
+
+
 class Dialogue:
     """A query `q`, its group's memory, and logs that end at `end`."""
 
@@ -110,13 +115,13 @@ def test_one_commit_says_how_far_and_what_next(query: Dialogue) -> None:
     query.member.on_assigned([ONE])
     first = query.plan()
     assert first.spans == {ONE: Span(0, 10)}
-    assert query.told() == [Commit({ONE: Ledger(offset=0, chain=(Holder("q", 0),), planned=10)})]
+    assert query.told() == [Commit({ONE: ledger(0, planned=10, count=1)})]
     assert query.member.state is State.PLANNED
 
     query.end = 15
     query.plan(offset(first))
 
-    assert query.told() == [Commit({ONE: Ledger(offset=10, chain=(Holder("q", 0),), planned=15)})]
+    assert query.told() == [Commit({ONE: ledger(10, planned=15, count=2)})]
 
 
 def test_nothing_new_is_told_once(query: Dialogue) -> None:
@@ -124,7 +129,7 @@ def test_nothing_new_is_told_once(query: Dialogue) -> None:
     query.member.on_assigned([ONE])
     done = offset(query.plan())
     query.plan(done)
-    assert query.told()[1:] == [Commit({ONE: Ledger(offset=10, chain=(Holder("q", 0),))})]
+    assert query.told()[1:] == [Commit({ONE: ledger(10, count=1)})]
     assert query.member.state is State.OWNING
     query.plan(done)
     assert query.told() == []
@@ -142,7 +147,7 @@ def test_a_partition_stays_until_its_batch_is_told(query: Dialogue) -> None:
     steps = query.member.plan(done, query.now_ms)
     query.run(steps, until=Commit)
     assert not query.member.may_give_up([TWO])
-    assert query.told() == [Commit({TWO: Ledger(offset=10, chain=(Holder("q", 0),))})]
+    assert query.told() == [Commit({TWO: ledger(10, count=1)})]
     with pytest.raises(StopIteration) as ended:
         answer: Any = True
         while True:
@@ -195,6 +200,15 @@ def test_a_batch_of_others_that_they_have_noted_is_theirs(query: Dialogue) -> No
     assert query.member.notes == []
 
 
+def test_a_note_about_another_plan_says_nothing(query: Dialogue) -> None:
+    """It was written before the batch that is open now was planned."""
+    query.ledgers[ONE] = Ledger(offset=4, chain=(Holder("other", 0),), planned=8, count=3)
+    query.notes["other"] = {ONE: Ledger(offset=4, chain=(Holder("other", 0),), count=2)}
+    query.names.add("other")
+    query.member.on_assigned([ONE])
+    assert query.plan().spans == {}
+
+
 def test_a_query_that_does_not_wait_takes_what_it_is_given() -> None:
     """`inDoubt=release`: at least once, with a line."""
     query = Dialogue(waits=False)
@@ -214,7 +228,7 @@ def test_a_batch_that_is_finished_when_its_partition_is_gone_is_noted(query: Dia
     query.member.on_assigned([TWO])
     assert query.member.state is State.PLANNED
     query.plan(done)
-    assert query.notes == {"q": {ONE: Ledger(offset=10, chain=(Holder("q", 0),))}}
+    assert query.notes == {"q": {ONE: ledger(10, count=1)}}
 
 
 def test_an_earlier_run_s_batch_is_in_doubt_before_the_group_has_spoken(query: Dialogue) -> None:
@@ -233,7 +247,7 @@ def test_what_is_known_to_be_finished_is_told_at_once(query: Dialogue) -> None:
     query.plan()
     query.told()
     assert query.run(query.member.finish_open()) is True
-    assert query.told() == [Commit({ONE: Ledger(offset=10, chain=(Holder("q", 0),))})]
+    assert query.told() == [Commit({ONE: ledger(10, count=1)})]
     query.member.on_ending()
     assert query.member.state is State.LEAVING
 
@@ -244,7 +258,7 @@ def test_a_plan_that_spark_never_wrote_down_is_taken_back(query: Dialogue) -> No
     query.plan()
     query.told()
     assert query.run(query.member.take_back()) is True
-    assert query.told() == [Commit({ONE: Ledger(offset=0, chain=(Holder("q", 0),))})]
+    assert query.told() == [Commit({ONE: ledger(0, count=1)})]
     assert not query.member.is_open
 
 

@@ -27,6 +27,7 @@ ledgers = st.builds(
     offset=st.integers(0, 1 << 60),
     chain=st.lists(st.builds(Holder, st.text(max_size=12), st.integers(0, 1 << 60)), max_size=8).map(tuple),
     planned=st.one_of(st.none(), st.integers(0, 1 << 60)),
+    count=st.integers(0, 1 << 40),
 )
 
 

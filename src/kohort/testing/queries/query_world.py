@@ -1,0 +1,346 @@
+"""Queries of one group in a seed: they are stopped, killed, copied and put back, and no record may be missing.
+
+A run is: a broker and queries start and records arrive; for a while things go wrong; then everything is healed, every
+query that is to come back does, and everything has to be read within bounded time. Then the sinks are held against the
+logs.
+
+Laws:
+- `NothingMissing`: every record is in the sink of some query.
+- `NothingDoubled`: no record is there twice, but those of a batch that was in doubt for longer than a session lasts,
+  and those of a batch that ran while the group took its query for dead.
+- `EndsInTime`: it does not take for ever.
+A seed says everything; nothing reads a clock or draws from elsewhere, so that a failure happens again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, Literal
+
+from kohort.ids import TopicPartition
+from kohort.spark.offsets import Span
+from kohort.testing.clients.client_world import ClientWorld
+from kohort.testing.clients.ledger import LawBroken
+from kohort.testing.clients.plan import Party, Plan
+from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
+from kohort.testing.clients.writer import Writer
+from kohort.testing.queries.reader_process import ReaderProcess
+from kohort.testing.queries.streaming_query import StreamingQuery, read_of
+
+GROUP: Final = "blue"
+#: What can go wrong, by how often; the names are methods of `QueryWorld`.
+WEIGHTS: Final = {
+    "stop": 4,
+    "kill_reader": 2,
+    "kill_container": 2,
+    "copy": 3,
+    "restore": 2,
+    "add_query": 2,
+    "retire": 1,
+    "restart_broker": 1,
+    "stall_broker": 1,
+    "grow_topic": 1,
+}
+#: The session of a member, s (`client_world.CONFIG`), and how much of it may have passed when its process ends.
+SESSION_S: Final = 3.0
+_HEARD_S: Final = 0.8
+#: So long everything may take when nothing goes wrong any more, s.
+_PATIENCE_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPlan:
+    """A world before it begins."""
+
+    protocol: Literal["consumer", "classic"] = "consumer"
+    queries: int = 2
+    trigger_s: float = 0.5
+    weights: dict[str, int] = field(default_factory=lambda: WEIGHTS)
+    every_s: float = 1.0
+    perturbed_s: float = 15.0
+    group_id: str = GROUP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryReport:
+    """What a run was."""
+
+    seed: int
+    plan: QueryPlan
+    records: int
+    doubled: int
+    virtual_s: float
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """A reader's process has ended with a batch open, or with something that the group has not heard."""
+
+    query: StreamingQuery
+    name: str
+    ended_s: float
+    spans: dict[TopicPartition, Span]
+
+
+class QueryWorld(ClientWorld):
+    """One seed.
+
+    >>> QueryWorld(1).run().records > 0
+    True
+    """
+
+    target = "seed-queries"
+
+    def __init__(self, seed: int, *, plan: QueryPlan | None = None) -> None:
+        random = Random(f"queries {seed}")
+        self.queries: Final = _draw_plan(random) if plan is None else plan
+        party = Party(group_id=GROUP, protocol=self.queries.protocol, readers=0, auto_commit=False)
+        world = Plan(
+            brokers=1, topics={"t": random.randint(1, 4)}, parties=(party,), perturbed_s=self.queries.perturbed_s
+        )
+        super().__init__(seed, plan=world)
+        self.running: list[StreamingQuery] = []
+        self._doubts: list[_Doubt] = []
+        #: Until when the broker could not hear of anybody.
+        self._disturbed_s = -10.0
+        self._retired: list[StreamingQuery] = []
+        #: What may be there twice.
+        self._excused: dict[TopicPartition, set[int]] = {}
+
+    # -- what queries use ---------------------------------------------------------------------------------------------
+
+    def names(self) -> set[str]:
+        """Names of the group's present members, as a coordinator describes them."""
+        groups = self._shard().groups
+        group: Any = groups.consumer.get(GROUP) or groups.classic.get(GROUP)
+        return set() if group is None else set(group.instance_ids)
+
+    def on_reader_ends(self, query: StreamingQuery, reader: ReaderProcess) -> None:
+        """Remember what is in doubt from here on."""
+        for doubt in self._doubts:
+            if doubt.query is query and reader.core is not None and reader.core.has_ever_joined:
+                # It was there again, and its session has begun anew.
+                doubt.ended_s = self.loop.time()
+        if reader.core is not None and reader.batch:
+            self._doubts.append(_Doubt(query, reader.core.name, self.loop.time(), reader.batch))
+
+    def on_fenced(self, reader: ReaderProcess) -> None:
+        """The group takes the query for dead: what it has open may be read by others."""
+        self._excuse(reader.batch)
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> QueryReport:  # type: ignore[override]
+        """Play the whole story.
+
+        Raises:
+            InvariantViolation: a law was broken; carries the story.
+        """
+        try:
+            report = run_virtually(self._play, self.random)
+        except Exception as error:
+            raise self._with_story(error) from error
+        assert isinstance(report, QueryReport)
+        return report
+
+    async def _play(self, loop: VirtualLoop) -> QueryReport:  # type: ignore[override]
+        self.loop = self._clock.loop = loop
+        loop.set_exception_handler(self._on_loop_error)
+        server = await self._start_brokers()
+        try:
+            writer = Writer(self, "writer")
+            writer.start()
+            for _ in range(self.queries.queries):
+                await self.add_query()
+            while loop.time() < self.queries.perturbed_s:
+                await self.pass_time(self.queries.every_s * self.random.uniform(0.3, 1.7))
+                weights = self.queries.weights
+                if weights:
+                    await getattr(self, self.random.choices(list(weights), list(weights.values()))[0])()
+            await self._come_to_rest_with(writer)
+            doubled = self._check_account()
+            for query in self.running:
+                await query.stop()
+            await writer.end()
+            await self.pass_time(5.0)
+        finally:
+            await self.brokers.close()
+            await server.stop()
+        records = sum(log.log_end_offset for each in self.partitions() if (log := self.log(each)) is not None)
+        return QueryReport(seed=self.seed, plan=self.queries, records=records, doubled=doubled, virtual_s=loop.time())
+
+    def _look(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        here = self.names()
+        for doubt in list(self._doubts):
+            later = doubt.query.reader
+            if later is not None and later.has_planned:
+                self._doubts.remove(doubt)
+            elif doubt.name not in here:
+                # Whoever has left for good had nothing in doubt.
+                is_over = self.loop.time() - doubt.ended_s >= SESSION_S - _HEARD_S
+                if is_over or doubt.ended_s < self._disturbed_s + SESSION_S:
+                    self._excuse(doubt.spans)
+                self._doubts.remove(doubt)
+
+    def _excuse(self, spans: dict[TopicPartition, Span]) -> None:
+        for partition, span in spans.items():
+            self.tell("world", f"{partition} {span.start}-{span.end} may be doubled")
+            self._excused.setdefault(partition, set()).update(range(span.start, span.end))
+
+    async def _come_to_rest_with(self, writer: Writer) -> None:
+        self.is_healed = True
+        self.tell("world", "everything is healed")
+        self.loop.internet.heal()
+        if not self.brokers.leaders.running:
+            await self.start_broker(1)
+        await writer.settle()
+        until_s = self.loop.time() + _PATIENCE_S
+        while self._missing() and self.loop.time() < until_s:
+            for query in self.running:
+                query.start()
+            await self.pass_time(1.0)
+
+    # -- the account --------------------------------------------------------------------------------------------------
+
+    def _counts(self) -> dict[TopicPartition, Counter[int]]:
+        counts: dict[TopicPartition, Counter[int]] = {}
+        for query in self._everybody():
+            for _, partition, span in read_of(query.checkpoint):
+                counts.setdefault(partition, Counter()).update(range(span.start, span.end))
+        return counts
+
+    def _everybody(self) -> Collection[StreamingQuery]:
+        return [*self.running, *self._retired]
+
+    def _missing(self) -> str | None:
+        counts = self._counts()
+        for partition in self.partitions():
+            log = self.log(partition)
+            for offset in range(0 if log is None else log.log_end_offset):
+                if not counts.get(partition, Counter())[offset]:
+                    return f"offset {offset} of {partition}"
+        return None
+
+    def _check_account(self) -> int:
+        missing = self._missing()
+        if missing is not None:
+            raise LawBroken("NothingMissing", f"{missing} is in no sink")
+        doubled = 0
+        for partition, counter in self._counts().items():
+            for offset, times in sorted(counter.items()):
+                if times > 1:
+                    doubled += 1
+                    if offset not in self._excused.get(partition, ()):
+                        who = [
+                            f"{query.name} batch {number}"
+                            for query in self._everybody()
+                            for number, each, span in read_of(query.checkpoint)
+                            if each == partition and span.start <= offset < span.end
+                        ]
+                        raise LawBroken("NothingDoubled", f"offset {offset} of {partition} is with {', '.join(who)}")
+        return doubled
+
+    # -- what goes wrong ----------------------------------------------------------------------------------------------
+
+    def _one(self) -> StreamingQuery | None:
+        return self.random.choice(self.running) if self.running else None
+
+    def _start_later(self, query: StreamingQuery) -> None:
+        """Soon, after a while, or after its session has ended."""
+        self.loop.call_later(self.random.choice((0.05, 1.0, 2.0, 6.0)), self._start_again, query)
+
+    def _start_again(self, query: StreamingQuery) -> None:
+        if query in self.running:
+            query.start()
+
+    async def stop(self) -> None:
+        if (query := self._one()) is not None:
+            await query.stop()
+            self._start_later(query)
+
+    async def kill_reader(self) -> None:
+        if (query := self._one()) is not None:
+            await query.kill("its reader")
+            self._start_later(query)
+
+    async def kill_container(self) -> None:
+        if (query := self._one()) is not None:
+            await query.kill("its container")
+            self._start_later(query)
+
+    async def copy(self) -> None:
+        if (query := self._one()) is not None:
+            query.keep_copy()
+
+    async def restore(self) -> None:
+        query = self._one()
+        if query is None or not query.copies:
+            return
+        query.is_put_back = True
+        await (query.stop() if self.random.random() < 0.5 else query.kill("it"))
+
+        async def put_back() -> None:
+            await query.put_back()
+            self._start_again(query)
+
+        # Not while the process before it still looks into the folder.
+        delay_s = self.random.choice((4.0, 6.0))
+        self.loop.call_later(delay_s, lambda: self.keep(self.loop.create_task(put_back())))
+
+    async def add_query(self) -> None:
+        if len(self.running) < 4:
+            query = StreamingQuery(self, f"query-{len(self._everybody()) + 1}")
+            self.running.append(query)
+            query.start()
+
+    async def retire(self) -> None:
+        """Gone for good; but not before what a copy has lost is read again, which nobody else can."""
+        query = self._one()
+        if len(self.running) > 1 and query is not None and not query.is_put_back:
+            self.running.remove(query)
+            self._retired.append(query)
+            await (query.stop() if self.random.random() < 0.7 else query.kill("it"))
+
+    async def restart_broker(self) -> None:
+        if not self.brokers.leaders.running:
+            return
+        self.tell("world", "the broker restarts")
+        self._disturbed_s = self.loop.time() + 1.0
+        self.brokers.kill(1, hand_over=False)
+
+        async def come_back() -> None:
+            if not self.brokers.leaders.running:
+                await self.start_broker(1)
+
+        self.loop.call_later(self.random.choice((0.2, 1.0)), lambda: self.keep(self.loop.create_task(come_back())))
+
+    async def stall_broker(self) -> None:
+        seconds = self.random.choice((0.5, 2.0))
+        self.tell("world", f"the broker stands still for {seconds:g} s")
+        self._disturbed_s = self.loop.time() + seconds
+        self.loop.internet.stall("broker-1", seconds)
+
+    async def grow_topic(self) -> None:
+        topic = self.brokers.shared.cluster.topic("t")
+        if topic is not None and len(topic.partitions) < 6:
+            self.tell("world", "topic t grows")
+            self.brokers.shared.cluster.grow_topic("t", len(topic.partitions) + 1)
+
+    def _shard(self) -> Any:
+        runtime = self.brokers.runtime
+        return runtime._homes[runtime.index_of(GROUP)].shard
+
+
+def _draw_plan(random: Random) -> QueryPlan:
+    return QueryPlan(
+        protocol=random.choice(("consumer", "consumer", "classic")),
+        queries=random.randint(1, 3),
+        trigger_s=random.choice((0.1, 0.5, 2.0)),
+        every_s=random.choice((0.5, 1.0, 2.0)),
+        perturbed_s=random.choice((5.0, 8.0, 12.0)),
+    )

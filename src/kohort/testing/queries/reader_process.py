@@ -1,0 +1,295 @@
+"""The process beside a driver that is a query's member of its group, on simulated time and network.
+
+What it decides is the product's (`kohort.spark.member`), and its consumers are; only the thread is missing: what
+`member/thread.py` does blockingly is done here on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kohort.aio import Consumer
+from kohort.errors import FencedError, KohortError, StateError
+from kohort.ids import TopicPartition
+from kohort.spark.checkpoint import BatchState
+from kohort.spark.member import requests
+from kohort.spark.member.core import Membership
+from kohort.spark.member.names import QueryName
+from kohort.spark.member.notes import from_offsets, group_of_notes, to_offsets
+from kohort.spark.member.requests import NoAssignment, Places, Steps
+from kohort.spark.offsets import OffsetJson, Span, from_json, share_limit, to_json
+from kohort.testing.clients.wires import PROGRAM
+
+if TYPE_CHECKING:
+    from kohort.testing.queries.query_world import QueryWorld
+
+T = TypeVar("T")
+Spans = dict[TopicPartition, Span]
+_LOOK_UP_S: Final = 0.2
+_CALL_S: Final = 6.0
+
+
+class QueryFailed(Exception):
+    """A call of Spark's has raised: the query ends, and is started again by somebody."""
+
+
+class ReaderProcess:
+    """One life of a reader's process: from its first call to its end."""
+
+    def __init__(self, world: QueryWorld, program: str, random: Random) -> None:
+        self.world: Final = world
+        self.program: Final = program
+        self.core: Membership | None = None
+        #: The end of the batch that this process has planned last.
+        self.planned: OffsetJson | None = None
+        #: What the last batch reads that this process knows of.
+        self.batch: Spans = {}
+        #: The group knows how far the runs before it came.
+        self.has_planned = False
+        self._random = random
+        self._name = QueryName(None)
+        self._consumer: Consumer | None = None
+        self._turn = asyncio.Lock()
+        self._is_closing = False
+        self._is_gone = False
+        self._task: asyncio.Task[None] | None = None
+
+    # -- Spark's calls ------------------------------------------------------------------------------------------------
+
+    def initial_offset(self) -> OffsetJson:
+        """Spark asks twice."""
+        return to_json({}, name=self._name.take(None))
+
+    async def latest_offset(self, start: OffsetJson) -> OffsetJson:
+        """Everything up to `start` is finished; plan the next batch."""
+        done = from_json(start)
+        name = self._name.take(done.name)
+        core = self._open(name)
+        limit = self._random.choice((None, 5, 50))
+        plan = await self._call(lambda: core.plan(done, self.world.loop.now_ms()), limit=limit)
+        end = plan.offset(start, done, name=name)
+        self.batch = {each: span for each, span in plan.spans.items() if span.size > 0}
+        self.has_planned = True
+        if end != start:
+            self.planned = end
+        return end
+
+    async def partitions(self, start: OffsetJson, end: OffsetJson) -> Spans:
+        """What the batch that ends at `end` reads."""
+        before, wanted = from_json(start), from_json(end)
+        if end == self.planned:
+            return wanted.following(before)
+        core = self._open(self._name.take(wanted.name))
+        self.batch = {each: span for each, span in wanted.following(before).items() if span.size > 0}
+        left = await self._call(lambda: core.resume(before, wanted, self.world.loop.now_ms()))
+        self.has_planned = True
+        self.planned = end
+        return left
+
+    async def batch_done(self, end: OffsetJson) -> None:
+        """The driver's listener says that a batch is finished."""
+        core = self.core
+        if core is None or self._is_gone or end != self.planned or self._turn.locked() or not core.is_open:
+            return
+        async with self._turn:
+            try:
+                await self._drive(core.finish_open())
+            except KohortError as error:
+                self._tell(f"could not tell the group: {error}")
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """The process is gone, and nobody has said goodbye."""
+        self._is_closing = self._is_gone = True
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        if self._consumer is not None:
+            self._consumer._host.stop()
+            self._consumer._is_closed = True
+
+    async def terminate(self, look: Callable[[], BatchState]) -> None:
+        """SIGTERM, or the end of the JVM: the member's own thread says the last words."""
+        if self.core is None or self._is_closing:
+            self._is_closing = True
+            return
+        self._is_closing = True
+        task, self._task = self._task, None
+        assert task is not None
+        await asyncio.wait([task], timeout=1.0)
+        task.cancel()
+        goes = False
+        try:
+            async with asyncio.timeout(3.0):
+                async with self._turn:
+                    goes = await self._drive(self.core.part(look()))
+        except (KohortError, TimeoutError) as error:
+            self._tell(f"its last words are lost: {error}")
+            self.core.on_ending()
+        self._tell("leaves for good" if goes else "leaves as one that comes back")
+        assert self._consumer is not None
+        try:
+            await self._consumer.close(3.0, group_membership="leave_group" if goes else "default")
+        except KohortError as error:
+            self._tell(f"cannot say goodbye: {error}")
+        self._is_gone = True
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _open(self, name: str) -> Membership:
+        if self.core is not None:
+            return self.core
+        plan = self.world.queries
+        self.core = Membership(name, waits=True, join_patience_ms=8_000, doubt_patience_ms=600_000)
+        self._consumer = self._build(
+            group_id=plan.group_id,
+            group_instance_id=name,
+            group_protocol=plan.protocol,
+            auto_offset_reset="none",
+            fetch_buffer_bytes=0,
+            max_poll_interval_ms=600_000,
+        )
+        context = copy_context()
+        context.run(PROGRAM.set, self.program)
+        self._task = self.world.loop.create_task(self._hold(), name=self.program, context=context)
+        self._task.add_done_callback(self.world.on_task_done)
+        return self.core
+
+    def _build(self, **options: Any) -> Consumer:
+        only_classic: Any = {}
+        if options.get("group_protocol") == "classic":
+            only_classic = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500}
+        return Consumer(
+            bootstrap_servers=self.world.bootstrap,
+            client_id=self.program,
+            enable_auto_commit=False,
+            request_timeout_ms=4_000,
+            default_api_timeout_ms=int(_CALL_S * 1000),
+            socket_connection_setup_timeout_ms=1_000,
+            retry_backoff_max_ms=500,
+            metadata_max_age_ms=2_000,
+            **options,
+            **only_classic,
+        )
+
+    async def _hold(self) -> None:
+        assert self._consumer is not None
+        assert self.core is not None
+        consumer, core = self._consumer, self.core
+        consumer.subscribe(
+            sorted(self.world.plan.topics),
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+            on_lost=self._on_lost,
+        )
+        while not self._is_closing:
+            try:
+                await consumer.poll(_LOOK_UP_S)
+            except KohortError as error:
+                if self._is_closing:
+                    return
+                if not (error.retriable and core.has_ever_joined):
+                    self._tell(f"its membership ends: {error}")
+                    self._is_closing = True
+                    core.on_ending()
+                    await consumer.close(3.0)
+                    return
+            if consumer.has_assignment and not core.is_joined:
+                await self._on_assigned(consumer, [])
+
+    async def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert self.core is not None
+        self._tell(f"is assigned {', '.join(map(str, partitions))}")
+        consumer.pause(partitions)
+        self.core.on_assigned(partitions)
+
+    async def _on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert self.core is not None
+        self.core.on_wanted_back(partitions)
+        while not (self.core.may_give_up(partitions) or self._is_closing) and consumer.has_assignment:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_UP_S)
+        self._tell(f"gives up {', '.join(map(str, partitions))}")
+        self.core.on_given_up(partitions)
+
+    async def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert self.core is not None
+        self._tell(f"loses {', '.join(map(str, partitions))}")
+        self.world.on_fenced(self)
+        self.core.on_lost(partitions)
+
+    async def _call(self, begin: Callable[[], Steps[T]], *, limit: int | None = None) -> T:
+        try:
+            async with self._turn:
+                return await self._drive(begin(), limit)
+        except (KohortError, NoAssignment) as error:
+            raise QueryFailed(f"{type(error).__name__}: {error}") from error
+
+    async def _drive(self, steps: Steps[T], limit: int | None = None) -> T:
+        answer: Any = None
+        try:
+            while True:
+                request = steps.send(answer)
+                answer = await self._answer(request, limit)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            steps.close()
+            if self.core is not None:
+                for note in self.core.notes:
+                    self._tell(note)
+                self.core.notes.clear()
+
+    async def _answer(self, request: requests.Request, limit: int | None) -> object:
+        assert self._consumer is not None
+        match request:
+            case requests.Wait():
+                await asyncio.sleep(_LOOK_UP_S)
+                if self._is_closing:
+                    raise StateError("this query has ended")
+                return self.world.loop.now_ms()
+            case requests.Fetch(partitions=partitions):
+                return from_offsets(await self._consumer.committed(partitions, metadata=True))
+            case requests.Commit(ledgers=ledgers):
+                try:
+                    await self._consumer.commit(to_offsets(ledgers))
+                except FencedError:
+                    return False
+                self._tell(f"commits {ledgers}")
+                return True
+            case requests.LeaveNotes(ledgers=ledgers):
+                assert self.core is not None
+                self._tell(f"notes {ledgers}")
+                async with self._build(group_id=self._notes(self.core.name)) as notes:
+                    await notes.commit(to_offsets(ledgers))
+                return True
+            case requests.ReadNotes(name=name, partitions=partitions):
+                async with self._build(group_id=self._notes(name)) as notes:
+                    return from_offsets(await notes.committed(partitions, metadata=True))
+            case requests.Names():
+                return self.world.names()
+            case requests.Existing():
+                return self.world.partitions()
+            case requests.Choose(places=places):
+                return await self._choose(places, limit)
+
+    async def _choose(self, places: Places, limit: int | None) -> Spans:
+        assert self._consumer is not None
+        ends = await self._consumer.end_offsets(places)
+        spans: Spans = {}
+        for partition, place in places.items():
+            start = 0 if place is None else place.start
+            stop = None if place is None else place.stop
+            end = ends[partition] if stop is None else min(ends[partition], stop)
+            spans[partition] = Span(start, max(start, end))
+        return share_limit(spans, limit)
+
+    def _notes(self, name: str) -> str:
+        return group_of_notes(self.world.queries.group_id, name)
+
+    def _tell(self, what: str) -> None:
+        self.world.tell(self.program, what)
