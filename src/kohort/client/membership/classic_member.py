@@ -385,7 +385,6 @@ class ClassicMember(Member):
             # A broker serves one request of a connection at a time, and JoinGroup may wait for minutes.
             self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
             self._drop_request()
-
         if not (name is None if self.goes_for_good is None else self.goes_for_good):
             # KIP-345: a static member does not say that it goes; its partitions wait for it until its session ends.
             if then is not None:
@@ -397,6 +396,5 @@ class ClassicMember(Member):
             if then is not None:
                 then(now_ms)
 
-        # Before version 3 a member has no name, and the request would end that of whoever took its place.
-        oldest = None if name is None else _FIRST_LEAVE_BY_NAME
+        oldest = None if name is None else _FIRST_LEAVE_BY_NAME  # Before it a member has no name.
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered, min_version=oldest)
