@@ -1,11 +1,15 @@
-"""Spark batch read of 10 M records of 100 B, seven columns, into `noop`, and writing (`sparkwrite.py`); `local[2]`.
+"""Spark reads 10 M records of 100 B, `local[2]`: a batch of seven columns and a stream into `noop`, a batch of one; and
+writes (`sparkwrite.py`).
 
 Peer: Spark's own source and sink `spark-sql-kafka-0-10`, same broker, both in one session.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from report import Row, Table, alternate, compare, warmed
@@ -21,18 +25,39 @@ PEER = " with ".join(":".join(JARS[number].split(":")[1:]) for number in (0, 3))
 SETTINGS = "local[2], spark.driver.memory=3g"
 
 
-def rate(session: Any, source: str, bootstrap: str) -> float:
-    """Records per second of one batch query."""
-    frame = (
-        session.read.format(source)
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", TOPIC)
-        .option("startingOffsets", "earliest")
-        .load()
-    )
+def rate(job: Job, session: Any, source: str, bootstrap: str) -> float:
+    """Records per second of one query."""
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
     began = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
+    job(session, source, options)
     return RECORDS / (time.perf_counter() - began)
+
+
+def batch(session: Any, source: str, options: dict[str, str]) -> None:
+    session.read.format(source).options(**options).load().write.format("noop").mode("overwrite").save()
+
+
+def one_column(session: Any, source: str, options: dict[str, str]) -> None:
+    # Spark's own source makes all of them, and has no option for it.
+    columns = {"columns": "value"} if source == "kohort" else {}
+    frame = session.read.format(source).options(**options, **columns).load()
+    assert frame.selectExpr("sum(length(value))").collect()[0][0] == 100 * RECORDS
+
+
+def stream(session: Any, source: str, options: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as checkpoint:
+        frame = session.readStream.format(source).options(**options, maxOffsetsPerTrigger="1000000").load()
+        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+
+Job = Callable[[Any, str, dict[str, str]], None]
+#: What is said of each, and what is aimed at.
+JOBS: dict[str, tuple[Job, str]] = {
+    "batch": (batch, ">= 1.5x"),
+    "batch, sum(length(value))": (one_column, ">= 2x"),
+    "stream, 1 M a batch": (stream, "report"),
+}
 
 
 def measure(runs: int) -> list[Table]:
@@ -57,12 +82,14 @@ def measure(runs: int) -> list[Table]:
         with server as running:
             fill(running, TOPIC, partitions=4, records=RECORDS, value=b"x" * 100, key=b"k" * 8)
             address = running.bootstrap_servers
-            ours, peers = alternate(
-                runs,
-                lambda a=address: rate(session, "kohort", a),
-                None if left_out else lambda a=address: rate(session, "kafka", a),
-            )
-            measured = [(f"batch, from {running.name}", ">= 1.5x", ours, peers)]
+            measured = []
+            for job, (run, reach) in JOBS.items():
+                ours, peers = alternate(
+                    runs,
+                    partial(rate, run, session, "kohort", address),
+                    None if left_out else partial(rate, run, session, "kafka", address),
+                )
+                measured.append((f"{job}, from {running.name}", reach, ours, peers))
             measured += [
                 (f"{what}, to {running.name}", ">= 1x", ours, peers)
                 for what, ours, peers in writing_rates(session, running, runs, has_peer=not left_out)
