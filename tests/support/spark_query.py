@@ -18,6 +18,7 @@ from kohort import TopicPartition
 from kohort.spark.offsets import OffsetJson
 from kohort.spark.options import parse_options
 from kohort.spark.stream import KohortStreamReader
+from support.waiting import until
 
 #: One record: topic, partition, offset.
 Place = tuple[str, int, int]
@@ -151,6 +152,10 @@ class Query:
         """Trigger until there is nothing to do."""
         while self.checkpoint.is_open or self.plan():
             self.finish(self.execute())
+
+    def read(self, count: int) -> None:
+        """Run until the sink has so many records: in a group partitions may come a moment later."""
+        until(lambda: len(self.checkpoint.sink) >= count, what=f"{count} records are read", step=self.run)
 
     def owned(self) -> set[TopicPartition]:
         """The partitions that the last plan was about."""

@@ -249,8 +249,7 @@ def test_latest_is_committed_for_the_next_owner(start: Start, topic: Any, fill: 
     name = topic(1)
     fill(name, {0: 5})
     first = start(subscribe=name, kafka__group__id=f"{name}-g")
-    first.run()
-    assert committed(admin, f"{name}-g") == {0: 5}
+    eventually(lambda: committed(admin, f"{name}-g") == {0: 5}, "its start is committed", step=first.run)
     first.stop()
     fill(name, {0: 3})
     second = start(subscribe=name, kafka__group__id=f"{name}-g", available_now=True)

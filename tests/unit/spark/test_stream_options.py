@@ -98,7 +98,7 @@ def test_a_member_may_subscribe_to_a_pattern(start: Start, topic: Any, fill: Any
     name = topic(2)
     fill(name, {0: 2, 1: 1})
     query = start(subscribePattern=f"{name}|none", kafka__group__id=name, startingOffsets="committed")
-    query.run()
+    query.read(3)
     assert query.checkpoint.places() == places(name, {0: range(2), 1: range(1)})
 
 
@@ -112,7 +112,7 @@ def test_a_member_of_the_classic_protocol_reads(start: Start, topic: Any, fill: 
         startingOffsets="earliest",
         **{"kafka.group.id": name, "kafka.group.protocol": "classic", "kafka.partition.assignment.strategy": assignor},
     )
-    query.run()
+    query.read(3)
     assert query.checkpoint.places() == places(name, {0: range(2), 1: range(1)})
     assert admin.describe_group(name).group_type == "classic"
 
@@ -125,7 +125,7 @@ def test_a_query_begins_where_its_group_stands(start: Start, topic: Any, fill: A
         consumer.assign([TopicPartition(name, 0)])
         consumer.commit({TopicPartition(name, 0): 3})
     query = start(subscribe=name, kafka__group__id=name, startingOffsets="committed")
-    query.run()
+    query.read(4)
     assert query.checkpoint.places() == places(name, {0: range(3, 4), 1: range(3)})
 
 
