@@ -157,9 +157,11 @@ def _follow_on(
     rows = [_row(values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
     for row in sorted(rows, key=lambda row: (row.time_ms, row.sequence)):
         reader.read(row)
-    told = _to_arrow(reader.take(), names)
+    told = reader.take()
     state.update((pickle.dumps(reader),))
-    yield told.to_pandas()
+    # Empty frames make pandas warn where PySpark puts them together.
+    if told:
+        yield _to_arrow(told, names).to_pandas()
 
 
 def _row(values: Iterable[Any]) -> _Row:
