@@ -30,6 +30,7 @@ from kohort.spark.member.custody import Ledger
 from kohort.spark.member.names import NameTakenError, find_names
 from kohort.spark.member.notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
 from kohort.spark.member.requests import NoAssignment, Plan
+from kohort.spark.neighbours import announce
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span
 from kohort.spark.options import SourceOptions
 from kohort.spark.ownership import Choose
@@ -72,6 +73,7 @@ class GroupMember:
         self._must_exit = False
         self._is_over = False
         self._mailbox = Mailbox.open(name)
+        announce(self._group_id, name)
         self.consumer = Consumer.from_config(
             {
                 **options.client,
