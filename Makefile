@@ -14,7 +14,7 @@ test: setup  ## everything that must hold, under 15 minutes
 	$(PY) -m ruff format --check src tests bench examples tools
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(foreach test,$(CLUSTER),--ignore $(test)) tests  # long files first, as they are named
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(foreach test,$(CLUSTER),--ignore $(test)) tests  # long files first; half of the time tests wait
 
 test-all: test  ## the tests on Python 3.11, 3.12 and 3.13, as far as they are installed; TESTS=tests/unit for a part
 	@tools/test_all.sh $(TESTS)

@@ -3,8 +3,8 @@
 Run it with: python examples/spark_write.py (needs PySpark 4.2 and Java 17, or newer ones)
 """
 
+import shutil
 import tempfile
-from pathlib import Path
 
 import kohort
 import kohort.spark
@@ -20,12 +20,8 @@ def header(name, column):
 
 def copy(spark, address, checkpoint):
     orders = kohort.spark.read_stream(spark, "orders", startingOffsets="earliest", bootstrap_servers=address)
-    copies = kohort.spark.write_stream(
-        orders.selectExpr("key", "upper(cast(value as string)) value", HEADERS),
-        "copies",
-        kohort_batchHeaders=True,
-        bootstrap_servers=address,
-    )
+    louder = orders.selectExpr("key", "upper(cast(value as string)) value", HEADERS)
+    copies = kohort.spark.write_stream(louder, "copies", kohort_batchHeaders=True, bootstrap_servers=address)
     copies.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 
 
@@ -36,12 +32,9 @@ with kohort.Broker() as broker, tempfile.TemporaryDirectory() as checkpoint:
     spark = kohort.spark.session(master="local[2]")
     copy(spark, address, checkpoint)
     # As after a crash behind the write and before Spark's commit log: the batch is written again.
-    for file in ("0", ".0.crc"):
-        Path(checkpoint, "commits", file).unlink()
+    shutil.rmtree(f"{checkpoint}/commits")
     copy(spark, address, checkpoint)
 
     copies = kohort.spark.read_topic(spark, "copies", includeHeaders=True, bootstrap_servers=address)
-    marks = copies.selectExpr(
-        "value", header("kohort.query", "query"), header("kohort.batch", "batch"), header("offset", "origin")
-    )
-    print(f"{marks.count()} rows, {marks.dropDuplicates(['query', 'batch', 'origin']).count()} of them different")
+    marks = copies.selectExpr(header("kohort.query", "query"), header("kohort.batch", "batch"), header("offset", "row"))
+    print(f"{marks.count()} rows, {marks.distinct().count()} of them different")

@@ -57,6 +57,11 @@ def test_make_demo_is_this_command() -> None:
     assert "\n\t$(PY) -m kohort.cli.main demo\n" in MAKEFILE.read_text()
 
 
+def complaints(errors: str) -> list[str]:
+    """What a demo says on its error output, without what a busy machine makes its broker say."""
+    return [line for line in errors.splitlines() if not line.startswith("event=clock_gap")]
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_demo_tells_what_happened_and_everything_adds_up(
@@ -66,7 +71,7 @@ def test_the_demo_tells_what_happened_and_everything_adds_up(
     # Java says on the error output that it has seen them, and the demo is to say nothing there.
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
     done = run_demo("--flights", str(TENTH), "--seconds", "6", "--output", str(tmp_path / "out"))
-    assert (done.code, done.err) == (0, ""), done
+    assert (done.code, complaints(done.err)) == (0, []), done
     lines = done.out.splitlines()
 
     assert lines[0].startswith(f"{TENTH:,} flights through a broker that keeps its data in ")
@@ -156,9 +161,9 @@ def test_a_demo_that_is_ended_leaves_nobody_behind(
         assert demo.end(number_of_signal) == code
     assert [is_gone(process, within=PATIENCE_SECONDS) for process in started] == [True] * 4
     # On a busy machine the broker says that it was kept waiting.
-    assert [line for line in demo.complaints if not line.startswith("event=clock_gap")] == []
+    assert complaints("\n".join(demo.complaints)) == []
     done = run_demo("--flights", "50", "--seconds", "1", "--no-spark", "--json", "--output", str(tmp_path))
-    assert (done.code, done.err) == (0, ""), done
+    assert (done.code, complaints(done.err)) == (0, []), done
     account = json.loads(done.out)
     assert (account["produced"], account["counted"], account["missing"]) == (50, 50, 0)
     assert account["complaints"] == []

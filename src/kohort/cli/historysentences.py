@@ -75,7 +75,7 @@ class MemberNames:
 def sentence(event: HistoryEvent, names: MemberNames) -> str:
     """What a row says, for a person."""
     who = names.of(event.member_id)
-    details = {name: names.within(text) if name == "why" else text for name, text in event.details.items()}
+    details = {name: names.within(text) if name in ("why", "reason") else text for name, text in event.details.items()}
     tell = _SENTENCES.get(event.event)
     if tell is not None:
         said = tell(who, details)

@@ -253,7 +253,7 @@ def test_stream_sink_says_which_pyspark_it_needs(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("request_bytes", "stored_count", "sentence"),
+    ("request_bytes", "stored_at_least", "sentence"),
     [
         (1_000_000, 0, r"MESSAGE_TOO_LARGE .*value\[0\] of 2000000 bytes is above max\.request\.size"),
         (
@@ -265,14 +265,14 @@ def test_stream_sink_says_which_pyspark_it_needs(monkeypatch: pytest.MonkeyPatch
     ids=["for the producer", "for the broker"],
 )
 def test_record_that_is_too_large_fails_its_task(
-    address: str, topic: Topic, request_bytes: int, stored_count: int, sentence: str
+    address: str, topic: Topic, request_bytes: int, stored_at_least: int, sentence: str
 ) -> None:
-    """Above `max.request.size` its batch is not even sent; above the topic's `max.message.bytes` others are stored."""
+    """Above `max.request.size` it is not even sent, and the row before it may have been; what is stored is said."""
     given = options(address, topic=topic(1), kafka__max__request__size=request_bytes, kafka__linger__ms=60_000)
     with pytest.raises(RowsNotAcknowledgedError, match=sentence) as failure:
         KohortBatchWriter(given, VALUE, False).write(iter([values(b"before"), values(bytes(2_000_000))]))
     assert failure.value.failed_count + sum(each.record_count for each in failure.value.stored) == 2
-    assert sum(each.record_count for each in failure.value.stored) == stored_count
+    assert stored_at_least <= sum(each.record_count for each in failure.value.stored) <= 1
     assert isinstance(failure.value.__cause__, KohortError)
     assert not failure.value.retriable
 
