@@ -179,7 +179,7 @@ def members_join_leave_and_vanish(bootstrap: str, protocol: str) -> None:
         ledger.wait_for_records(load.ends)
         assert set(ledger.repeated()) <= at_risk
         with Consumer(**options) as reader:
-            assert reader.committed(load.ends) == load.ends
+            until(lambda: reader.committed(load.ends) == load.ends, what="everything is committed")
 
 
 def _others_have(ledger: Ledger, partitions: set[TopicPartition], load: Load) -> bool:
@@ -216,7 +216,7 @@ def mixed_members_share(bootstrap: str, ours: str, theirs: str) -> None:
         ledger.wait_for_records(load.ends)
         assert ledger.repeated() == {}
         with Consumer(**own) as reader:
-            assert reader.committed(load.ends) == load.ends
+            until(lambda: reader.committed(load.ends) == load.ends, what="everything is committed")
 
 
 def callbacks_follow_the_assignment(bootstrap: str, protocol: str) -> None:
@@ -298,7 +298,7 @@ def groups_outlive_their_coordinator(bootstrap: str, restart: Callable[[], None]
             assert ledger.kinds("only") == ["assigned"], "nobody has lost anything"
     for protocol, group in groups.items():
         with Consumer(**group_options(bootstrap, group, protocol)) as reader:
-            assert reader.committed(load.ends) == load.ends
+            until(lambda: reader.committed(load.ends) == load.ends, what="everything is committed")
 
 
 # -- offsets ----------------------------------------------------------------------------------------------------------

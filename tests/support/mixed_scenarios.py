@@ -89,7 +89,7 @@ def python_member_shares(bootstrap: str, client: str) -> None:
         load.send(10)
         ledger.wait_for_records(load.ends)
         with Consumer(**options) as reader:
-            assert reader.committed(load.ends) == load.ends
+            wait_until(lambda: reader.committed(load.ends) == load.ends, "everything is committed")
 
 
 def java_member_shares(bootstrap: str, assignor: str) -> None:
