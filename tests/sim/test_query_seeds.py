@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 
 from kohort.testing.queries.query_world import QueryWorld
 from kohort.testing.queries.seed import main, run_seeds
+from support.seed_pool import Outcomes, played
 
 SEEDS = 200
 SEEDS_PER_TEST = 20
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> Iterator[dict[int, Future[list[tuple[int, str | None]]]]]:
+def outcomes() -> Iterator[Outcomes]:
     """First seed of each test -> what comes of its seeds, which every core of the machine works at."""
-    # The order of sets of strings is a part of a world.
-    before = os.environ.get("PYTHONHASHSEED")
-    os.environ["PYTHONHASHSEED"] = "0"
-    pool = ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"))
-    seeds = [range(first, first + SEEDS_PER_TEST) for first in range(0, SEEDS, SEEDS_PER_TEST)]
-    try:
-        yield {each.start: pool.submit(run_seeds, each) for each in seeds}
-    finally:
-        pool.shutdown(cancel_futures=True)
-        if before is None:
-            del os.environ["PYTHONHASHSEED"]
-        else:
-            os.environ["PYTHONHASHSEED"] = before
+    with played(run_seeds, SEEDS, SEEDS_PER_TEST) as found:
+        yield found
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_every_law_holds(first: int, outcomes: dict[int, Future[list[tuple[int, str | None]]]]) -> None:
+def test_every_law_holds(first: int, outcomes: Outcomes) -> None:
     """A failure says which seed it was and tells the story."""
     told = outcomes[first].result()
     assert [seed for seed, _ in told] == list(range(first, first + SEEDS_PER_TEST))

@@ -362,7 +362,7 @@ class GroupMember:
             return not self._options.waits_in_doubt
         try:
             return self._drive(self._core.part(self._look()), None, _LAST_WORDS_S)
-        except (KohortError, StateError) as why:
+        except KohortError as why:
             _log.warning("the group could not be told how far this query is: %s", why)
             return not self._options.waits_in_doubt
         finally:
