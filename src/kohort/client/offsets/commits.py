@@ -77,6 +77,13 @@ class _Commit:
     is_logged: bool = False
     #: Epoch with which it was tried; `None` before the first time.
     epoch: int | None = None
+    #: Why the last attempt has to be repeated, and of which partition that is said.
+    refusal: tuple[TopicPartition, ErrorCode] | None = None
+
+    @property
+    def last_refusal(self) -> str:
+        """What an error in the end says of it."""
+        return "" if self.refusal is None else f"; the last attempt: {self.refusal[0]}: {self.refusal[1].name}"
 
 
 class Commits:
@@ -244,11 +251,15 @@ class Commits:
         if head is not None and now_ms >= head.deadline_ms:
             # Its answer may still come, and the next commit waits for that; whoever waits for this one need not.
             head.deadline_ms = now_ms + self._requests.request_timeout_ms
-            silence = KohortTimeoutError(f"the commit of group {self._group_id} was not answered in time")
+            silence = KohortTimeoutError(
+                f"the commit of group {self._group_id} was not answered in time{head.last_refusal}"
+            )
             self._tell(head, silence, now_ms)
         for commit in [each for each in self._queue if now_ms >= each.deadline_ms and each is not head]:
             self._queue.remove(commit)
-            too_late = KohortTimeoutError(f"offsets of group {self._group_id} were not committed in time")
+            too_late = KohortTimeoutError(
+                f"offsets of group {self._group_id} were not committed in time{commit.last_refusal}"
+            )
             self._tell(commit, too_late, now_ms)
 
     # -- commits on the wire ----------------------------------------------------------------------------------------
@@ -309,7 +320,7 @@ class Commits:
             self._lookup.works()
             self._end_commit(None, now_ms)
             return
-        partition, code = next(iter(bad.items()))
+        partition, code = commit.refusal = next(iter(bad.items()))
         if code is ErrorCode.ILLEGAL_GENERATION and self._is_overtaken(commit):
             self._pause(now_ms)
         elif code in NO_MEMBER:

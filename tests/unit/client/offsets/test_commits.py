@@ -175,6 +175,17 @@ def test_commit_that_takes_too_long_ends_in_time(member: ConsumerDialogue) -> No
     assert member.commits() == {partition(0): 6}
 
 
+def test_commit_that_is_refused_until_its_time_is_over_says_what_was_refused(member: ConsumerDialogue) -> None:
+    """A topic that does not exist may come; who commits to a misspelt one is told its name."""
+    commit(member, timeout_ms=1_000, p0=5)
+    member.accept_commit(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    member.advance(1_000)
+
+    assert isinstance(error_of(member), KohortTimeoutError)
+    assert str(error_of(member)).endswith("the last attempt: orders-0: UNKNOWN_TOPIC_OR_PARTITION")
+
+
 def test_commit_of_partitions_assigned_by_hand_names_no_member() -> None:
     """A group without members takes commits of anybody."""
     consumer = ConsumerDialogue()
