@@ -6,6 +6,8 @@ import argparse
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,25 +44,47 @@ def reported(spark: SparkSession, broker: kohort.Broker, admin: kohort.Admin, tm
     address = broker.bootstrap_servers
     with kohort.Producer(bootstrap_servers=address) as producer:
         producer.send_many("reported", [b"%d" % number for number in range(40)])
-    members = [
-        kohort.Consumer(
-            "reported", bootstrap_servers=address, group_id="told", client_id=name, auto_offset_reset="earliest"
+    with ExitStack() as stack:
+        members = {
+            name: stack.enter_context(
+                kohort.Consumer(
+                    "reported", bootstrap_servers=address, group_id="told", client_id=name, auto_offset_reset="earliest"
+                )
+            )
+            for name in ("ada", "bob")
+        }
+        until(
+            lambda: [len(member.assignment()) for member in members.values()] == [2, 2],
+            what=lambda: f"two partitions each: {standing(admin, members)}",
+            step=lambda: poll(members),
         )
-        for name in ("ada", "bob")
-    ]
+        until(
+            lambda: sum(row.committed or 0 for row in admin.group_offsets("told")) == 40,
+            what=lambda: f"40 records committed: {standing(admin, members)}",
+            step=lambda: poll(members),
+        )
+        members.pop("bob").close()
+        until(
+            lambda: len(members["ada"].assignment()) == 4,
+            what=lambda: f"what bob had: {standing(admin, members)}",
+            step=lambda: poll(members),
+        )
+        gathered = gather_groups(options_of("told", "-b", address), tmp_path_factory.mktemp("gathered"))
+        return aggregate(tables_of(spark, gathered, since_ms=None), gathered)
 
-    def poll() -> None:
-        for member in members:
-            member.poll(0.05)
 
-    until(lambda: [len(member.assignment()) for member in members] == [2, 2], what="both members", step=poll)
-    until(lambda: sum(row.committed or 0 for row in admin.group_offsets("told")) == 40, what="commits", step=poll)
-    members.pop().close()
-    until(lambda: len(members[0].assignment()) == 4, what="what bob had", step=poll)
-    gathered = gather_groups(options_of("told", "-b", address), tmp_path_factory.mktemp("gathered"))
-    report = aggregate(tables_of(spark, gathered, since_ms=None), gathered)
-    members[0].close()
-    return report
+def poll(members: Mapping[str, kohort.Consumer]) -> None:
+    for member in members.values():
+        member.poll(0.05)
+
+
+def standing(admin: kohort.Admin, members: Mapping[str, kohort.Consumer]) -> str:
+    """Where the members stand, and what the group has of it."""
+    read = {
+        name: {str(each): member.position(each) for each in member.assignment()} for name, member in members.items()
+    }
+    committed = {f"{row.topic}-{row.partition}": (row.committed, row.end_offset) for row in admin.group_offsets("told")}
+    return f"positions {read}, committed and end {committed}"
 
 
 def test_the_report_says_what_happened(reported: dict[str, Any]) -> None:

@@ -15,13 +15,16 @@ PATIENCE_SECONDS = 40.0
 def until(
     happened: Callable[[], object],
     *,
-    what: str,
+    what: str | Callable[[], str],
     step: Callable[[], object] = lambda: None,
     seconds: float = PATIENCE_SECONDS,
 ) -> None:
-    """Call `step` until `happened`, one of which blocks for a moment; fail with `what` if that takes too long."""
+    """Call `step` until `happened`, one of which blocks for a moment; fail with `what` if that takes too long.
+
+    `what` may be asked for when it has failed: then it tells how things stand.
+    """
     deadline = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what}")
+            raise AssertionError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
         step()
