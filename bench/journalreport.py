@@ -10,6 +10,7 @@ import resource
 import time
 from typing import Any
 
+from kohort.assign.registry import BUILT_IN
 from kohort.cli.report.aggregates import aggregate, tables_from
 from kohort.cli.report.gather import Gathered
 from kohort.pipelines.journal import JOURNAL_SCHEMA
@@ -79,14 +80,17 @@ def generate(spark: Any, count: int) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
-    count = parser.parse_args().rows
+    parser.add_argument("--no-what-if", action="store_true", help="as for kohort report")
+    options = parser.parse_args()
+    count = options.rows
     import kohort.spark
 
     settings = {"spark.ui.enabled": False, "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": False}
     spark = kohort.spark.session(master="local[2]", **{**settings, "spark.driver.memory": "1g"})
     began = time.perf_counter()
     gathered = Gathered(paths=(), partitions={"orders": PARTITIONS})
-    report = aggregate(tables_from(generate(spark, count), gathered, since_ms=None), gathered)
+    assignors = () if options.no_what_if else BUILT_IN
+    report = aggregate(tables_from(generate(spark, count), gathered, since_ms=None, assignors=assignors), gathered)
     seconds = time.perf_counter() - began
     assert report["summary"]["rebalances"] == count // len(CYCLE) * 2, report["summary"]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -110,7 +110,8 @@ def test_tables_say_what_happened(rows: DataFrame, facts: DataFrame) -> None:
     assert max(row["ratio"] for row in collected(pipelines.skew(facts))) == 2.0
     (refused,) = collected(pipelines.refusals(facts))
     assert (refused["api"], refused["error"], refused["times"]) == ("CommitOffsets", "ILLEGAL_GENERATION", 3)
-    moved = pipelines.what_if(rows, ["sticky"], partitions={"orders": 3}).groupBy("group_id").sum("moved")
+    told = pipelines.facts(rows, assignors=["range", "sticky"], partitions={"orders": 3})
+    moved = pipelines.what_if(told, ["sticky"]).groupBy("group_id").sum("moved")
     assert collected(moved) == [{"group_id": "billing", "sum(moved)": 3}]
 
 

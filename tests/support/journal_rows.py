@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kohort.client.admin.results import HistoryEvent
 from kohort.pipelines.fact import Fact, Kind
 from kohort.pipelines.following import Follower
-from kohort.pipelines.whatif import Replay
+from kohort.pipelines.replaying import Replay
 
 
 @dataclass

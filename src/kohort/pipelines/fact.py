@@ -24,6 +24,8 @@ class Kind(StrEnum):
     WAIT = "wait"
     #: What the coordinator refused.
     REFUSAL = "refusal"
+    #: What an assignor would have made of an assignment.
+    REPLAY = "replay"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class Fact:
     `moved`: partitions that went from one member to another while both were there; `given_back_by`: members that had to
     give up partitions; `unowned`, `unowned_ms`: gaps that ended in the rebalance, and their times together. `fewest`,
     `most`: partitions of the members that have the fewest and the most. `is_empty`: the group had no members meanwhile;
-    `is_noticed`: the gap begins where the owner's connection was seen to break.
+    `is_noticed`: the gap begins where the owner's connection was seen to break. `assignor`: the one that was asked.
     """
 
     kind: str
@@ -63,6 +65,7 @@ class Fact:
     times: int | None = None
     is_empty: bool | None = None
     is_noticed: bool | None = None
+    assignor: str | None = None
 
 
 #: Name -> type, in Spark's words.

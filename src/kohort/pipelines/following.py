@@ -373,3 +373,5 @@ _READERS: Final = {
     "group_forgotten": Follower._forgotten,
     "refused": Follower._refused,
 }
+#: What is looked at.
+EVENTS: Final = frozenset(_READERS)

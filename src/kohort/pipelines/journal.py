@@ -9,13 +9,17 @@ Source: requirement P5; the JSON of `kohort group history --json`, one document 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from kohort.pipelines.fact import COLUMNS
+from kohort.assign.interface import Assignor
+from kohort.pipelines import following, replaying
+from kohort.pipelines.fact import COLUMNS, Fact
 from kohort.pipelines.following import Follower, JournalRow
+from kohort.pipelines.replaying import Replays, find_assignor
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -55,10 +59,10 @@ class Reader(Protocol):
     def read(self, row: JournalRow) -> None:
         """Take the next row in."""
 
-    def take(self) -> list[Any]:
+    def take(self) -> list[Fact]:
         """What has come to its end since the last call."""
 
-    def finish(self) -> list[Any]:
+    def finish(self) -> list[Fact]:
         """What is left when there are no more rows."""
 
 
@@ -94,7 +98,9 @@ def parse_journal(lines: DataFrame) -> DataFrame:
     return rows.where("group_id is not null and event is not null and time_ms is not null")
 
 
-def facts(rows: DataFrame) -> DataFrame:
+def facts(
+    rows: DataFrame, *, assignors: Sequence[str | Assignor] = (), partitions: Mapping[str, int] | None = None
+) -> DataFrame:
     """What the rows come to: columns of `FACTS_SCHEMA`, one row a fact, in no order.
 
     The tables of this package are made of it. Each of them takes rows or facts; whoever makes several keeps the facts
@@ -103,79 +109,108 @@ def facts(rows: DataFrame) -> DataFrame:
     In a stream, give it a watermark or none: it keeps the state of each group for ever, some kilobytes. Rows of one
     group have to come in their order, as those of one partition of a topic do; facts that are not over are not told.
 
+    Args:
+        rows: journal rows, batch or stream; facts are returned as they are.
+        assignors: what `what_if` is to find in the facts; `partitions` is as there.
+
+    Raises:
+        ConfigError: there is no assignor of that name.
+
     >>> kept = facts(rows).persist()  # doctest: +SKIP
     """
     if "event" not in rows.columns:
         return rows
-    return follow_groups(rows, Follower, COLUMNS)
+    chosen = tuple(find_assignor(assignor) for assignor in assignors)
+    if not chosen:
+        return follow_groups(rows, Follower, events=following.EVENTS)
+    make = partial(_Readers, Replays(chosen, dict(partitions or {})))
+    return follow_groups(rows, make, events=following.EVENTS | replaying.EVENTS)
 
 
-def follow_groups(rows: DataFrame, make: Callable[[str], Reader], columns: Mapping[str, str]) -> DataFrame:
-    """What readers tell of the rows of their groups.
+class _Readers:
+    """What happened and what might have, out of the same rows."""
+
+    def __init__(self, replays: Replays, group_id: str) -> None:
+        self._readers: Final[tuple[Reader, ...]] = (Follower(group_id), replays(group_id))
+
+    def read(self, row: JournalRow) -> None:
+        for reader in self._readers:
+            reader.read(row)
+
+    def take(self) -> list[Fact]:
+        return [fact for reader in self._readers for fact in reader.take()]
+
+    def finish(self) -> list[Fact]:
+        return [fact for reader in self._readers for fact in reader.finish()]
+
+
+def follow_groups(rows: DataFrame, make: Callable[[str], Reader], *, events: Collection[str]) -> DataFrame:
+    """What readers tell of the rows of their groups: columns of `FACTS_SCHEMA`.
 
     Args:
         rows: batch or stream.
         make: a reader for a group; it can be pickled.
-        columns: name -> Spark's type, of what readers tell.
+        events: those that readers look at; other rows stay where they are.
     """
-    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-    needed = rows.select("group_id", *_READ)
+    from pyspark.sql import functions as f
+
+    needed = rows.where(f.col("event").isin(sorted(events))).select("group_id", *_READ)
     if rows.isStreaming:
-        follow_on = partial(_follow_on, make, columns)
-        return needed.groupBy("group_id").applyInPandasWithState(follow_on, schema, _STATE, "append", "NoTimeout")
+        follow_on = partial(_follow_on, make)
+        return needed.groupBy("group_id").applyInPandasWithState(follow_on, FACTS_SCHEMA, _STATE, "append", "NoTimeout")
     ordered = needed.repartition("group_id").sortWithinPartitions("group_id", "time_ms", "sequence")
-    return ordered.mapInArrow(partial(_follow_all, make, columns), schema)
+    return ordered.mapInArrow(partial(_follow_all, make), FACTS_SCHEMA)
 
 
 def _names_of(schema: str) -> list[str]:
     return [column.partition(" ")[0] for column in schema.split(", ")]
 
 
-def _follow_all(
-    make: Callable[[str], Reader], names: Mapping[str, str], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _follow_all(make: Callable[[str], Reader], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Groups one after the other, each whole and in order."""
     reader = make("")
     group: str | None = None
     for batch in batches:
-        told: list[Any] = []
-        columns = [batch.column(name).to_pylist() for name in ("group_id", *_READ)]
-        for group_id, *values in zip(*columns, strict=True):
+        told: list[Fact] = []
+        columns = [batch.column(name).to_pylist() for name in ("group_id", *_READ[:-1])]
+        for group_id, *values in zip(*columns, _dictionaries(batch.column(_READ[-1])), strict=True):
             if group_id != group:
                 told += reader.finish()
                 reader, group = make(group_id), group_id
-            reader.read(_row(values))
-        yield _to_arrow(told + reader.take(), names)
-    yield _to_arrow(reader.finish(), names)
+            reader.read(_Row(*values))
+        yield _to_arrow(told + reader.take())
+    yield _to_arrow(reader.finish())
+
+
+def _dictionaries(maps: pa.MapArray) -> Iterator[dict[str, str]]:
+    """Faster than Arrow's own way, which makes an object of each pair."""
+    offsets, keys, items = maps.offsets.to_pylist(), maps.keys.to_pylist(), maps.items.to_pylist()
+    return (dict(zip(keys[start:stop], items[start:stop], strict=True)) for start, stop in pairwise(offsets))
 
 
 def _follow_on(
-    make: Callable[[str], Reader], names: Mapping[str, str], key: tuple[str], frames: Iterator[pd.DataFrame], state: Any
+    make: Callable[[str], Reader], key: tuple[str], frames: Iterator[pd.DataFrame], state: Any
 ) -> Iterator[pd.DataFrame]:
     """The rows of one group that came with one batch of a stream."""
     reader: Reader = pickle.loads(state.get[0]) if state.exists else make(key[0])
-    rows = [_row(values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
+    rows = [_Row(*values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
+    # pandas has a map as a dictionary, or as pairs.
+    rows = [row._replace(details=dict(row.details or ())) for row in rows]
     for row in sorted(rows, key=lambda row: (row.time_ms, row.sequence)):
         reader.read(row)
     told = reader.take()
     state.update((pickle.dumps(reader),))
     # Empty frames make pandas warn where PySpark puts them together.
     if told:
-        yield _to_arrow(told, names).to_pandas()
+        yield _to_arrow(told).to_pandas()
 
 
-def _row(values: Iterable[Any]) -> _Row:
-    row = _Row(*values)
-    # Arrow has a map as pairs; pandas as a dictionary.
-    return row._replace(details=dict(row.details or ()))
-
-
-def _to_arrow(told: Sequence[Any], names: Mapping[str, str]) -> pa.RecordBatch:
+def _to_arrow(told: Sequence[Fact]) -> pa.RecordBatch:
     import pyarrow as pa
 
     types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
-    schema = pa.schema([(name, types[kind]) for name, kind in names.items()])
-    columns = zip(*map(attrgetter(*names), told), strict=True) if told else [()] * len(schema)
+    schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    columns = zip(*map(attrgetter(*COLUMNS), told), strict=True) if told else [()] * len(schema)
     return pa.RecordBatch.from_arrays(
         [pa.array(values, column.type) for values, column in zip(columns, schema, strict=True)], schema=schema
     )

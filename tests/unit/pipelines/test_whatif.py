@@ -49,6 +49,15 @@ def test_partitions_are_learnt_from_rows_where_nobody_says_them() -> None:
     assert [each.partitions for each in told.take()] == [0, 6]
 
 
+def test_what_was_given_stays_given_when_a_topic_grows() -> None:
+    tell, told = replay(["sticky"], orders=2)
+    tell.joins("ada")
+    tell.settles("ada", gained="orders-0 orders-5")
+    tell.joins("bob")
+    tell.goes("bob", "member left")
+    assert [(each.partitions, each.moved, each.fewest) for each in told.take()] == [(2, 0, 2), (6, 0, 3), (6, 0, 6)]
+
+
 def test_a_static_member_s_next_process_has_what_it_had() -> None:
     tell, told = replay(["sticky"], orders=4)
     tell.joins("m1", instance="one")

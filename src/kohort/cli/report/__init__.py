@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from kohort.assign.registry import BUILT_IN
 from kohort.cli.bootstrap import add_bootstrap
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json
@@ -50,6 +51,7 @@ def add_parser(subparsers: Any) -> None:
         help="rows that kohort group history --json has written, instead of a broker's; repeatable",
     )
     report.add_argument("--no-lag", action="store_true", help="without lag, for which the groups' topics are read")
+    report.add_argument("--no-what-if", action="store_true", help="without what other assignors would have moved")
     report.add_argument(
         "--follow", action="store_true", help="stay, keep the tables in --tables and the page up to date, until Ctrl-C"
     )
@@ -100,7 +102,8 @@ def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path
     if not options.json:
         complain("Spark makes the report")
     with open_session(folder, name="kohort report") as spark:
-        report = aggregate(tables_of(spark, gathered, since_ms=since_ms), gathered)
+        assignors = () if options.no_what_if else BUILT_IN
+        report = aggregate(tables_of(spark, gathered, since_ms=since_ms, assignors=assignors), gathered)
     if options.json:
         print_json(report)
         return

@@ -7,7 +7,7 @@ limits below, however long the history.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.assign.registry import BUILT_IN
@@ -33,17 +33,25 @@ _SPANS_SHOWN: Final = 200
 Lines = list[dict[str, Any]]
 
 
-def tables_of(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> dict[str, DataFrame]:
-    """The tables, by the names of their functions: what was over before `since_ms` is left out."""
+def tables_of(
+    spark: SparkSession, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BUILT_IN
+) -> dict[str, DataFrame]:
+    """The tables, by the names of their functions: what was over before `since_ms` is left out.
+
+    `assignors`: those that are asked what they would have moved; without any there is no `what_if`.
+    """
     from kohort import pipelines
 
-    tables = tables_from(pipelines.read_journal(spark, list(gathered.paths)), gathered, since_ms=since_ms)
+    rows = pipelines.read_journal(spark, list(gathered.paths))
+    tables = tables_from(rows, gathered, since_ms=since_ms, assignors=assignors)
     if gathered.bootstrap and gathered.ends:
         tables["lag"] = _lag(spark, gathered, since_ms=since_ms)
     return tables
 
 
-def tables_from(rows: DataFrame, gathered: Gathered, *, since_ms: int | None) -> dict[str, DataFrame]:
+def tables_from(
+    rows: DataFrame, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BUILT_IN
+) -> dict[str, DataFrame]:
     """The same out of rows that are a frame already, without lag."""
     from pyspark.sql import functions as f
 
@@ -51,20 +59,18 @@ def tables_from(rows: DataFrame, gathered: Gathered, *, since_ms: int | None) ->
 
     if gathered.groups:
         rows = rows.where(f.col("group_id").isin(list(gathered.groups)))
-    facts = pipelines.facts(rows).persist()
-    moved = pipelines.what_if(rows, partitions=gathered.partitions)
+    facts = pipelines.facts(rows, assignors=assignors, partitions=gathered.partitions).persist()
     if since_ms is not None:
         facts = facts.where(f.coalesce("ended_ms", f.lit(since_ms)) >= since_ms)
-        moved = moved.where(f.col("began") >= f.timestamp_millis(f.lit(since_ms)))
-    return {
+    tables = {
         "rebalances": pipelines.rebalances(facts),
         "unowned": pipelines.unowned(facts, session_timeout_ms=gathered.session_timeouts_ms),
         "waits": pipelines.waits(facts, longer_than_s=SHORTEST_WAIT_S),
         "flapping": pipelines.flapping(facts),
         "skew": pipelines.skew(facts),
         "refusals": pipelines.refusals(facts),
-        "what_if": moved,
     }
+    return {**tables, "what_if": pipelines.what_if(facts, assignors)} if assignors else tables
 
 
 def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, Any]:

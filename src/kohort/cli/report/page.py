@@ -60,7 +60,7 @@ SECTIONS: Final = (
             "worst: of all rebalances.", "No groups of the consumer protocol."),
     Section("what_if", "What another assignor would have moved",
             "The same members with each assignor from the beginning; partitions taken from living members.",
-            "No groups of the consumer protocol."),
+            "No groups of the consumer protocol, or assignors were not asked."),
     Section("refusals", "What was refused", "Without what every classic rebalance has.", "Nothing."),
 )  # fmt: skip
 

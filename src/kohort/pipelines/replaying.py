@@ -1,0 +1,221 @@
+"""The membership of a group again, each of its assignments asked of other assignors.
+
+Laws: an assignor goes on from its own last answer, not from what was so; what it would have moved is counted as the
+rebalances count it: partitions that go from one member to another while both are there. Pure: rows in, counts out.
+Source: requirement P5; `coordinator/consumer/target.py`, which asks assignors the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kohort.assign.interface import Assignable, AssignableMember, Assignor
+from kohort.assign.ownership import PartitionSpace
+from kohort.assign.registry import BUILT_IN, built_in
+from kohort.assign.subscribers import subscribers_by_topic
+from kohort.errors import ConfigError
+from kohort.ids import TopicId
+from kohort.pipelines.fact import Fact, Kind
+from kohort.pipelines.following import RETURNED, JournalRow
+from kohort.pipelines.groupstate import parse_partitions
+
+#: What changes a group's membership or its assignment.
+EVENTS: Final = frozenset(
+    {
+        "member_joined", "member_kept", "subscription_changed", "member_removed", "assignment_changed", "epoch_bumped",
+        "target_computed", "group_forgotten",
+    }
+)  # fmt: skip
+
+
+def find_assignor(assignor: str | Assignor) -> Assignor:
+    """The assignor of that name among those that come with kohort, or the object itself.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    found = built_in(assignor) if isinstance(assignor, str) else assignor
+    if found is None:
+        raise ConfigError(f"there is no assignor {assignor!r}: one of {', '.join(BUILT_IN)} is expected, or an object")
+    return found
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Makes the replay of a group."""
+
+    assignors: tuple[Assignor, ...]
+    partitions: dict[str, int]
+
+    def __call__(self, group_id: str) -> Replay:
+        return Replay(group_id, self.assignors, self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """Who wants what: what an assignor is asked about, but for who owns what."""
+
+    #: In their order.
+    member_ids: list[str]
+    members: tuple[AssignableMember, ...]
+    topics: list[str]
+    space: PartitionSpace
+    subscribers: tuple[Sequence[int], ...]
+
+
+class Replay:
+    """Reads the rows of one group in order."""
+
+    def __init__(self, group_id: str, assignors: Sequence[Assignor], partitions: Mapping[str, int]) -> None:
+        """`partitions`: topic -> how many it has; what rows name is added."""
+        self._group_id: Final = group_id
+        self._assignors: Final = tuple(assignors)
+        self._counts: Final = dict(partitions)
+        #: Member id -> (instance id, topics, pattern).
+        self._members: dict[str, tuple[str, tuple[str, ...], str]] = {}
+        #: Of the latest assignment, and whose numbers stand in `_owners`.
+        self._shape = _NOBODY
+        self._is_changed = True
+        #: By assignor: the number of the member to which it gave each partition of the shape; -1 is nobody.
+        self._owners: list[array[int]] = [array("i") for _ in self._assignors]
+        #: Instance id -> the member id that it had until the row before.
+        self._returning: dict[str, str] = {}
+        #: The latest epoch of the group and its trigger.
+        self._epoch = ""
+        self._why = ""
+        self._last = (-1, -1)
+        self._told: list[Fact] = []
+
+    def read(self, row: JournalRow) -> None:
+        """Take the next row in."""
+        if row.sequence <= self._last[0] and row.time_ms <= self._last[1]:
+            return
+        self._last = (row.sequence, row.time_ms)
+        details = row.details
+        match row.event:
+            case "member_joined" | "member_kept" | "subscription_changed":
+                self._put(row)
+            case "member_removed":
+                instance = self._members.pop(row.member_id, ("", (), ""))[0]
+                self._is_changed = True
+                if details.get("reason") == RETURNED:
+                    self._returning[instance] = row.member_id
+            case "assignment_changed":
+                for name in ("gained", "held"):
+                    for topic, number in parse_partitions(details.get(name, ""))[0]:
+                        if number >= self._counts.get(topic, 0):
+                            self._counts[topic], self._is_changed = number + 1, True
+            case "epoch_bumped":
+                self._epoch, self._why = details["epoch"], details.get("trigger", "")
+            case "target_computed" if details["epoch"] == self._epoch:
+                # Several epochs in a short time are one assignment; one of an epoch before says nothing new.
+                self._assign(row)
+            case "group_forgotten":
+                self._members, self._shape, self._is_changed = {}, _NOBODY, True
+                self._owners = [array("i") for _ in self._assignors]
+
+    def take(self) -> list[Fact]:
+        """What has been replayed since the last call."""
+        told, self._told = self._told, []
+        return told
+
+    def finish(self) -> list[Fact]:
+        """What is left: each assignment is asked when its row comes."""
+        return self.take()
+
+    def _put(self, row: JournalRow) -> None:
+        details = row.details
+        instance, topics, pattern = self._members.get(row.member_id, ("", (), ""))
+        if "topics" in details or "pattern" in details:
+            named = details.get("topics", "")
+            topics, pattern = tuple(named.split(",")) if named else (), details.get("pattern", "")
+        self._members[row.member_id] = (details.get("instance", instance), topics, pattern)
+        self._is_changed = True
+        former = self._returning.pop(details.get("instance", ""), None)
+        if former is not None:
+            renamed = [row.member_id if each == former else each for each in self._shape.member_ids]
+            self._shape = replace(self._shape, member_ids=renamed)
+
+    def _assign(self, row: JournalRow) -> None:
+        if self._is_changed:
+            old, self._shape = self._shape, self._look()
+            self._owners = [_carry(owners, old, self._shape) for owners in self._owners]
+            self._is_changed = False
+        for number, assignor in enumerate(self._assignors):
+            before, after = self._owners[number], self._ask(assignor, self._owners[number])
+            self._owners[number] = after
+            self._tell(row, assignor.name, before, after)
+
+    def _look(self) -> _Shape:
+        member_ids = sorted(self._members)
+        subscribers = subscribers_by_topic([self._topics_of(member_id) for member_id in member_ids])
+        topics = sorted(topic for topic in subscribers if self._counts.get(topic))
+        return _Shape(
+            member_ids=member_ids,
+            members=tuple(
+                AssignableMember(member_id=each, instance_id=self._members[each][0] or None) for each in member_ids
+            ),
+            topics=topics,
+            space=PartitionSpace((TopicId(topic.encode()), self._counts[topic]) for topic in topics),
+            subscribers=tuple(subscribers[topic] for topic in topics),
+        )
+
+    def _ask(self, assignor: Assignor, owner: array[int]) -> array[int]:
+        shape = self._shape
+        if not shape.member_ids or not owner:
+            return owner
+        return assignor.assign(
+            Assignable(
+                space=shape.space,
+                topic_names=tuple(shape.topics),
+                members=shape.members,
+                subscribers=shape.subscribers,
+                owner=owner,
+            )
+        )
+
+    def _tell(self, row: JournalRow, assignor: str, before: array[int], after: array[int]) -> None:
+        loads = Counter(after)
+        loads.pop(-1, None)
+        fact = Fact(kind=Kind.REPLAY.value, group_id=self._group_id, began_ms=row.time_ms, ended_ms=row.time_ms)
+        fact.epoch, fact.why, fact.assignor = int(row.details["epoch"]), self._why, assignor
+        fact.members, fact.partitions = len(self._shape.member_ids), len(after)
+        fact.moved = sum(old not in (-1, new) for old, new in zip(before, after, strict=True))
+        fact.fewest = min(loads.values(), default=0) if len(loads) == fact.members else 0
+        fact.most = max(loads.values(), default=0)
+        self._told.append(fact)
+
+    def _topics_of(self, member_id: str) -> tuple[str, ...]:
+        _, topics, pattern = self._members[member_id]
+        if not pattern:
+            return topics
+        try:
+            matches = re.compile(pattern).fullmatch
+        except re.error:
+            return topics
+        return (*topics, *(topic for topic in self._counts if topic not in topics and matches(topic)))
+
+
+def _carry(owners: array[int], old: _Shape, new: _Shape) -> array[int]:
+    """The same owners in another shape; who or what is not in it any more is nobody's."""
+    numbers = {member_id: number for number, member_id in enumerate(new.member_ids)}
+    # Nobody, -1, is the last one.
+    translated = [*(numbers.get(member_id, -1) for member_id in old.member_ids), -1]
+    by_topic = {
+        topic: owners[start : start + count]
+        for topic, start, count in zip(old.topics, old.space.starts, old.space.counts, strict=True)
+    }
+    carried = array("i")
+    for topic, count in zip(new.topics, new.space.counts, strict=True):
+        had = by_topic.get(topic, array("i"))[:count]
+        carried.extend(translated[owner] for owner in had)
+        carried.extend([-1] * (count - len(had)))
+    return carried
+
+
+_NOBODY: Final = _Shape(member_ids=[], members=(), topics=[], space=PartitionSpace([]), subscribers=())
