@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import TypeVar
 
 APACHE_KAFKA = "Apache Kafka 4.3"
+NO_PEER = "no peer"
+
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -48,15 +52,16 @@ def alternate(
     runs: int, first: Callable[[], float], second: Callable[[], float] | None
 ) -> tuple[list[float], list[float]]:
     """A B A B ..., after one warm-up of each."""
-    first()
-    if second is not None:
-        second()
-    ours, peers = [], []
-    for _ in range(runs):
-        ours.append(first())
-        if second is not None:
-            peers.append(second())
-    return ours, peers
+    ours, *peers = take_turns(runs, *filter(None, (first, second)))
+    return ours, peers[0] if peers else []
+
+
+def take_turns(runs: int, *sides: Callable[[], Measured]) -> list[list[Measured]]:
+    """A B C A B C ..., after one warm-up of each: what each side has measured."""
+    for side in sides:
+        side()
+    rounds = [[side() for side in sides] for _ in range(runs)]
+    return [list(each) for each in zip(*rounds, strict=True)]
 
 
 def warmed(runs: int) -> str:

@@ -1,111 +1,151 @@
-"""Spark reads 10 M records of 100 B, `local[2]`: a batch of seven columns and a stream into `noop`, a batch of one; and
-writes (`sparkwrite.py`).
+"""Spark reads a topic as a batch, `local[2]`: 10 M records of 100 B into `noop` and of one column; records of 1 KB,
+compressed ones, headers; JSON that is parsed and grouped.
 
-Peer: Spark's own source and sink `spark-sql-kafka-0-10`, same broker, both in one session.
+Peer: Spark's own source, as it comes and tuned.
 """
 
 from __future__ import annotations
 
-import tempfile
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from report import Row, Table, alternate, compare, warmed
-from servers import KohortServer, apache_server
-from sparkwrite import writing_rates
-from support.spark_kafka import JARS, SparkKafkaUnavailableError, fetch_jars
-from topics import fill
+from kohort.records.batch import build_batch
+from report import Row, Table, take_turns, warmed
+from sparksides import OURS, PLAIN, TUNED, Cost, Side, brokers, cost_of, rows_of, spark_session
+from topics import Server, fill, fill_batches
 
 RECORDS = 10_000_000
-TOPIC = "sparkbatch"
-#: Spark's own source is the newest whose jars go together here; it reads by the client that it was built with.
-PEER = " with ".join(":".join(JARS[number].split(":")[1:]) for number in (0, 3))
-SETTINGS = "local[2], spark.driver.memory=3g"
+#: Of the rows that tell what other records cost.
+SOME = 2_000_000
+PARTITIONS = 4
+JSON_PER_BATCH = 8_000
+_CARRIERS = ("AA", "AS", "B6", "DL", "EV", "UA", "US", "WN")
 
 
-def rate(job: Job, session: Any, source: str, bootstrap: str) -> float:
-    """Records per second of one query."""
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
-    began = time.perf_counter()
-    job(session, source, options)
-    return RECORDS / (time.perf_counter() - began)
+def into_noop(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
 
 
-def batch(session: Any, source: str, options: dict[str, str]) -> None:
-    session.read.format(source).options(**options).load().write.format("noop").mode("overwrite").save()
-
-
-def one_column(session: Any, source: str, options: dict[str, str]) -> None:
-    # Spark's own source makes all of them, and has no option for it.
-    columns = {"columns": "value"} if source == "kohort" else {}
-    frame = session.read.format(source).options(**options, **columns).load()
+def sum_of_lengths(frame: Any) -> None:
     assert frame.selectExpr("sum(length(value))").collect()[0][0] == 100 * RECORDS
 
 
-def stream(session: Any, source: str, options: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as checkpoint:
-        frame = session.readStream.format(source).options(**options, maxOffsetsPerTrigger="1000000").load()
-        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        writer.trigger(availableNow=True).start().awaitTermination()
+def parse_and_group(frame: Any) -> None:
+    parsed = frame.selectExpr("from_json(string(value), 'carrier string, delay int, tail string') flight")
+    delays = parsed.groupBy("flight.carrier").agg({"flight.delay": "avg", "*": "count"}).collect()
+    assert sum(row["count(1)"] for row in delays) == SOME
 
 
-Job = Callable[[Any, str, dict[str, str]], None]
-#: What is said of each, and what is aimed at.
-JOBS: dict[str, tuple[Job, str]] = {
-    "batch": (batch, ">= 1.5x"),
-    "batch, sum(length(value))": (one_column, ">= 2x"),
-    "stream, 1 M a batch": (stream, "report"),
+@dataclass(frozen=True)
+class Read:
+    """One row: what is read and how; `reaches` are those beside the peer as it comes, and tuned."""
+
+    topic: str
+    records: int
+    run: Callable[[Any], None]
+    reaches: Sequence[str]
+    options: tuple[tuple[str, str], ...] = ()
+    #: For ours alone: Spark's own source makes every column, and has no option for it.
+    own_options: tuple[tuple[str, str], ...] = ()
+
+
+ON_BOTH_BROKERS = {
+    "batch": Read("plain", RECORDS, into_noop, (">= 1.75x", ">= 1.25x")),
+    "batch, sum(length(value))": Read(
+        "plain", RECORDS, sum_of_lengths, (">= 2.5x", ">= 1.75x"), own_options=(("columns", "value"),)
+    ),
+}
+OTHER_RECORDS = {
+    "batch, values of 1 KB": Read("large", SOME // 2, into_noop, (">= 1.3x", ">= 1x")),
+    "batch, zstd": Read("zstd", SOME, into_noop, (">= 1.3x", ">= 1x")),
+    "batch, two headers": Read("headers", SOME, into_noop, (">= 1.3x", ">= 1x"), (("includeHeaders", "true"),)),
+    "batch, JSON parsed and grouped": Read("json", SOME, parse_and_group, (">= 1.3x", ">= 1x")),
 }
 
 
+def fill_others(server: Server) -> None:
+    """The topics of `OTHER_RECORDS`."""
+    fill(server, "large", partitions=PARTITIONS, records=SOME // 2, value=b"x" * 1000, key=b"k" * 8)
+    fill(server, "zstd", partitions=PARTITIONS, records=SOME, value=b"x" * 100, key=b"k" * 8, compression="zstd")
+    for topic, build in (("headers", batch_with_headers), ("json", batch_of_json)):
+        fill_batches(server, topic, build, per_batch=JSON_PER_BATCH, partitions=PARTITIONS, records=SOME)
+
+
+def batch_with_headers(count: int) -> bytes:
+    """Two on each record of 100 B."""
+    now_ms = int(time.time() * 1000)
+    headers = (("trace", b"0123456789abcdef"), ("source", b"bench"))
+    return build_batch([(b"k" * 8, b"x" * 100, now_ms, headers)] * count)
+
+
+def batch_of_json(count: int) -> bytes:
+    """Flights, 56 to 61 B each."""
+    now_ms = int(time.time() * 1000)
+    flights = [
+        {"carrier": _CARRIERS[n % len(_CARRIERS)], "delay": n % 240 - 30, "tail": f"N{n:05d}"} for n in range(count)
+    ]
+    return build_batch([(b"k" * 8, json.dumps(flight).encode(), now_ms, ()) for flight in flights])
+
+
+def cost(session: Any, server: Server, read: Read, side: Side) -> Cost:
+    """One query."""
+    options = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": read.topic}
+    own = read.own_options if side is OURS else ()
+    options |= {"startingOffsets": "earliest", **dict(read.options), **dict(own), **side.options}
+    frame = session.read.format(side.format).options(**options).load()
+    return cost_of(session, lambda: read.run(frame))
+
+
+def rows_from(session: Any, server: Server, reads: dict[str, Read], runs: int, peers: Sequence[Side]) -> list[Row]:
+    """Rates of all, and what a row of `batch` takes of the processors."""
+    rows = []
+    for name, read in reads.items():
+        ours, *theirs = take_turns(runs, *(partial(cost, session, server, read, side) for side in (OURS, *peers)))
+        by_peer = dict(zip(peers, theirs, strict=True))
+        rates = {side: [read.records / each.wall_s for each in found] for side, found in by_peer.items()}
+        what = f"{name}, from {server.name}"
+        mine = [read.records / each.wall_s for each in ours]
+        rows += rows_of(what, mine, rates, unit="rows/s", reaches=read.reaches, how=warmed(runs))
+        if name == "batch":
+            rows += rows_of_processors(what, read.records, ours, by_peer, runs=runs, reach="<= 0.5 us")
+    return rows
+
+
+def rows_of_processors(
+    what: str, records: int, ours: Sequence[Cost], peers: dict[Side, list[Cost]], *, runs: int, reach: str
+) -> list[Row]:
+    """Microseconds of processors a row: JVM and Python beside the peer as it comes, and Python alone."""
+
+    def each(costs: Sequence[Cost]) -> list[float]:
+        return [(cost.jvm_s + cost.python_s) / records * 1e6 for cost in costs]
+
+    plain = {side: each(costs) for side, costs in peers.items() if side is PLAIN}
+    python = [cost.python_s / records * 1e6 for cost in ours]
+    return [
+        *rows_of(
+            f"CPU of JVM and Python, {what}",
+            each(ours),
+            plain,
+            unit="us a row",
+            reaches=[reach],
+            how=warmed(runs),
+            less_is_better=True,
+        ),
+        *rows_of(f"Python's part, {what}", python, {}, unit="us a row", reaches=["report"], how=warmed(runs)),
+    ]
+
+
 def measure(runs: int) -> list[Table]:
-    from pyspark.sql import SparkSession
-
-    from kohort.spark.java import use_java, use_this_python
-
-    use_java()
-    use_this_python()
-    jars, left_out = "", []
-    try:
-        jars = ",".join(map(str, fetch_jars()))
-    except SparkKafkaUnavailableError as why:
-        left_out = [f"left out: {why}"]
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    session = builder.config("spark.jars", jars).getOrCreate()
-    peer = apache_server()
-    rows: list[Row] = []
-    for server in (KohortServer(), *(() if isinstance(peer, str) else (peer,))):
-        with server as running:
-            fill(running, TOPIC, partitions=4, records=RECORDS, value=b"x" * 100, key=b"k" * 8)
-            address = running.bootstrap_servers
-            measured = []
-            for job, (run, reach) in JOBS.items():
-                ours, peers = alternate(
-                    runs,
-                    partial(rate, run, session, "kohort", address),
-                    None if left_out else partial(rate, run, session, "kafka", address),
-                )
-                measured.append((f"{job}, from {running.name}", reach, ours, peers))
-            measured += [
-                (f"{what}, to {running.name}", ">= 1x", ours, peers)
-                for what, ours, peers in writing_rates(session, running, runs, has_peer=not left_out)
-            ]
-            rows += [
-                compare(
-                    what,
-                    ours,
-                    peers,
-                    unit="rows/s",
-                    reach=reach,
-                    peer_name=PEER,
-                    how=warmed(runs),
-                    settings=SETTINGS,
-                )
-                for what, reach, ours, peers in measured
-            ]
-    session.stop()
+    with spark_session() as (session, left_out), brokers() as servers:
+        peers = () if left_out else (PLAIN, TUNED)
+        rows: list[Row] = []
+        for server in servers:
+            fill(server, "plain", partitions=PARTITIONS, records=RECORDS, value=b"x" * 100, key=b"k" * 8)
+            rows += rows_from(session, server, ON_BOTH_BROKERS, runs, peers)
+        fill_others(servers[-1])
+        rows += rows_from(session, servers[-1], OTHER_RECORDS, runs, peers)
     return [Table("sparkbatch", "Spark batch", rows, left_out)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
@@ -111,14 +112,28 @@ def fill(
     compression: str = "none",
 ) -> None:
     """Create `topic` and write `records` into it, evenly over its partitions, batches of about 1 MB."""
+    fill_batches(
+        server,
+        topic,
+        lambda count: batch_of(count, value, key, compression=compression),
+        per_batch=max(1, 900_000 // (len(value) + len(key or b"") + 12)),
+        partitions=partitions,
+        records=records,
+    )
+
+
+def fill_batches(
+    server: Server, topic: str, build: Callable[[int], bytes], *, per_batch: int, partitions: int, records: int
+) -> None:
+    """Create `topic` and write `records` into it, evenly over its partitions.
+
+    Args:
+        build: makes a batch of so many records; it is written again and again.
+        per_batch: records.
+    """
     connection = RawConnection(server.port)
     create_writable_topic(connection, topic, partitions, {"flush.messages": PAGE_CACHE})
-    per_batch = max(1, 900_000 // (len(value) + len(key or b"") + 12))
-    batches = {
-        count: batch_of(count, value, key, compression=compression)
-        for count in (per_batch, records // partitions % per_batch)
-        if count
-    }
+    batches = {count: build(count) for count in (per_batch, records // partitions % per_batch) if count}
     frames = []
     for partition in range(partitions):
         whole, rest = divmod(records // partitions, per_batch)

@@ -21,15 +21,21 @@ def test_document_is_up_to_date() -> None:
 
 
 def test_every_published_table_is_shown_once() -> None:
-    """What was measured is not kept from the reader."""
+    """What was measured is not kept from the reader, and what was not is said."""
     tables = [table["name"] for entry in PUBLISHED.values() for table in entry["tables"]]
-    assert sorted(TOOL["asked_for"](DOCUMENT)) == sorted(tables)
+    shown = TOOL["asked_for"](DOCUMENT)
+    assert len(shown) == len(set(shown))
+    assert set(tables) <= set(shown)
+    assert len(set(shown) - set(tables)) == DOCUMENT.count(TOOL["UNPUBLISHED"])
 
 
-def test_every_bench_is_published_with_its_peer() -> None:
-    """The page is that of a whole run."""
-    assert list(PUBLISHED) == list(load_bench("run").BENCHES)
+def test_every_bench_is_published_with_its_peer_or_said_not_to_be() -> None:
+    """The page is that of a whole run, but for benches that are new."""
+    benches = load_bench("run").BENCHES
+    assert list(PUBLISHED) == [name for name in benches if name in PUBLISHED]
     assert published.missing(PUBLISHED, list(PUBLISHED)) == []
+    new = set(benches) - PUBLISHED.keys()
+    assert new <= set(TOOL["asked_for"](DOCUMENT))
 
 
 def test_every_row_says_how_it_was_measured() -> None:

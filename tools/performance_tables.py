@@ -3,7 +3,8 @@
 Run it with: python tools/performance_tables.py
 
 A table stands between `<!-- table: NAME NAME -->` and `<!-- end -->`: the rows of those tables of the benches, one
-behind the other. `<!-- run -->` is followed by when and on what they were measured.
+behind the other, or how to measure one that is not published yet. `<!-- run -->` is followed by when and on what they
+were measured.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "performance.md"
 PUBLISHED = ROOT / "bench" / "published.json"
 _PART = re.compile(r"<!-- (run|table: [a-z ]+) -->\n.*?<!-- end -->", re.DOTALL)
+#: In the place of a table.
+UNPUBLISHED = "Not published yet; `make bench` measures it."
 _KILO, _MEGA = 1e3, 1e6
 _TIMES, _DASH = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
 
@@ -26,11 +29,7 @@ Document = Mapping[str, Mapping[str, Any]]
 
 
 def render(text: str, published: Document) -> str:
-    """The document with every part between its marks made anew.
-
-    Raises:
-        KeyError: it asks for a table that no published bench has.
-    """
+    """The document with every part between its marks made anew."""
 
     def part(found: re.Match[str]) -> str:
         mark = found.group(1)
@@ -70,6 +69,8 @@ def described(machine: Mapping[str, str | int]) -> list[str]:
 def table_of(published: Document, names: Sequence[str]) -> list[str]:
     """The lines of one Markdown table; settings and cores are columns where a row has any."""
     tables = {table["name"]: table for entry in published.values() for table in entry["tables"]}
+    if not tables.keys() >= set(names):
+        return [UNPUBLISHED]
     rows = [row for name in names for row in tables[name]["rows"]]
     columns = ["what", "kohort", "peer", "peer is", "ratio", "reach", "runs", f"min{_DASH}max, kohort / peer"]
     has_settings, has_cores = any(row["settings"] for row in rows), any(row["cores"] for row in rows)

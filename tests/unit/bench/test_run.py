@@ -85,6 +85,15 @@ def test_run_that_is_not_whole_is_not_published_until_the_rest_is_measured(
     assert benches.kept("published.json") == {"first": 2.5, "second": 3.0}
 
 
+def test_part_is_published_beside_the_rest(benches: Benches) -> None:
+    """Of a checkout that has not measured the others itself."""
+    benches.run("--publish")
+    run.published.RESULTS.unlink()
+    benches.ratios = {"first": 2.5, "second": None}
+    assert benches.run("first", "--publish") == 0
+    assert benches.kept("published.json") == {"first": 2.5, "second": 3.0}
+
+
 def test_run_without_its_peers_is_not_published(benches: Benches) -> None:
     benches.left_out = ["left out: Apache Kafka needs Java and Maven"]
     assert benches.run("--publish") == 1
