@@ -2,7 +2,8 @@
 
 Laws: names come in any case; each is acted on, answered with a line of the log that says why it changes nothing, or
 refused by the name under which it was given; nothing is passed over in silence.
-Source: Spark's Kafka integration guide (`kafka.`); Apache Kafka's client configurations.
+Source: Spark's Kafka integration guide (`kafka.`); Apache Kafka's client configurations; measured with PySpark 4.3: who
+makes a table in Python learns its options, who reads or writes it does not.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
+#: What Spark says of a table of its catalog beside the options.
+_OF_TABLES: Final = "provider"
+_TABLES_INSTEAD: Final = "CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...) keeps them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,12 @@ def split_options(
 
     Raises:
         UnknownOptionError: nobody knows the name.
-        ConfigError: a setting is refused, or cannot have that value.
+        ConfigError: a setting is refused, or cannot have that value; the address of a broker is missing; a table.
     """
+    if _OF_TABLES in map(str.lower, given):
+        raise ConfigError(
+            f"CREATE TABLE ... USING kohort is no use: Spark forgets the table's options; {_TABLES_INSTEAD}"
+        )
     found = Given()
     by_lower = {option.name.lower(): option for option in own}
     for name, value in given.items():
@@ -91,6 +99,9 @@ def split_options(
         else:
             known = [*(each.name for each in own), *(_PREFIX + each.name for each in settings)]
             raise UnknownOptionError(name, known, what=own.what)
+    if "bootstrap.servers" not in found.kafka:
+        table = "" if given else f" (no option is given at all: those of a table Spark forgets; {_TABLES_INSTEAD})"
+        raise ConfigError(f"option kafka.bootstrap.servers is needed: the address of a broker, HOST:PORT{table}")
     return found
 
 

@@ -82,8 +82,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     client, values, remarks = found.kafka, OPTIONS.parse(found.own), [*found.remarks, *_passed_over(found.own)]
     checked = CONSUMER_OPTIONS.parse(client)
     api_timeout_ms: int = checked["default.api.timeout.ms"]
-    if "bootstrap.servers" not in client:
-        raise ConfigError("option kafka.bootstrap.servers is needed: the address of a broker, HOST:PORT")
     group_id, group_instance_id = client.pop("group.id", None), client.pop("group.instance.id", None)
     if group_instance_id is not None and group_id is None:
         remarks.append("option kafka.group.instance.id changes nothing without kafka.group.id")

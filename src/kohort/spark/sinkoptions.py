@@ -81,8 +81,6 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         instead_of_path="topic",
     )
     values, client = SINK_OPTIONS.parse(found.own), found.kafka
-    if "bootstrap.servers" not in client:
-        raise ConfigError("option kafka.bootstrap.servers is needed: the address of a broker, HOST:PORT")
     if values[EXACTLY_ONCE]:
         raise ConfigError(
             f"{EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the producer has "

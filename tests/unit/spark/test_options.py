@@ -349,6 +349,7 @@ def test_path_of_load_is_no_option() -> None:
         ({"spark.kafka.clusters.a.auth": "x"}, "delegation tokens are fetched and renewed by a JVM"),
         ({"groupJoinTimeout": "5s"}, "groupJoinTimeout is for members of a group: give kafka.group.id, too"),
         ({"path": "orders"}, "the path 'orders' names no topic: leave it out, and give option subscribe"),
+        ({"owner": "root", "option.subscribe": "orders", "provider": "kohort"}, "TEMPORARY VIEW ... USING kohort"),
         ({"kafka.fetch.buffer.bytes": "0"}, "kafka.fetch.buffer.bytes cannot be set"),
         ({"kafka.check.crcs": "perhaps"}, "option kafka.check.crcs cannot be 'perhaps'"),
     ],
@@ -366,6 +367,10 @@ def test_what_is_missing_is_said() -> None:
     """The address, and what to read."""
     with pytest.raises(ConfigError, match=r"option kafka\.bootstrap\.servers is needed"):
         parse_options({"subscribe": "orders"})
+    with pytest.raises(
+        ConfigError, match=r"HOST:PORT \(no option is given at all: those of a table Spark forgets; CREATE"
+    ):
+        parse_options({})
     with pytest.raises(
         ConfigError, match="exactly one of the options subscribe, subscribePattern and assign is needed"
     ):
