@@ -19,6 +19,7 @@ from kohort.cli.report import add_parser
 from kohort.cli.report.aggregates import aggregate, tables_of
 from kohort.cli.report.follow import start_query, take_place
 from kohort.cli.report.gather import gather_groups
+from kohort.cli.report.keeping import put_together, read_table
 from kohort.cli.report.page import write_page
 from support.journal_rows import Followed
 from support.waiting import until
@@ -128,7 +129,8 @@ def test_tables_are_kept_while_a_group_goes_on(spark: SparkSession, tmp_path: Pa
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     place, out = take_place(tmp_path / "tables"), tmp_path / "report.html"
     rows = Followed().two_members().rows
-    query = start_query(spark, place, out, group="billing")
+    since_1970_s = 100 * 365 * 86_400
+    query = start_query(spark, place, out, group="billing", keep_s=since_1970_s)
     try:
         for name, part in (("1.json", rows[:7]), ("2.json", rows)):
             lines = [json.dumps({"group_id": "billing", **asdict(row)}) for row in part]
@@ -137,6 +139,15 @@ def test_tables_are_kept_while_a_group_goes_on(spark: SparkSession, tmp_path: Pa
             query.processAllAvailable()
     finally:
         query.stop()
-    kept = spark.read.parquet(str(place / "rebalances")).orderBy("began").select("cause", "moved").collect()
-    assert [tuple(row) for row in kept] == [("ada joined", 0), ("bob joined", 1)]
+    assert causes(spark, place, since_ms=0) == [("ada joined", 0), ("bob joined", 1)]
     assert "bob joined" in out.read_text()
+
+    # Both batches are put together; the end of the first rebalance is too long ago.
+    put_together(spark, place / "rebalances", before=2, since_ms=rows[7].time_ms, most=1)
+    assert [path.name for path in (place / "rebalances").glob("batch=*")] == ["batch=1"]
+    assert causes(spark, place, since_ms=0) == [("bob joined", 1)]
+
+
+def causes(spark: SparkSession, place: Path, *, since_ms: int) -> list[tuple[Any, ...]]:
+    kept = read_table(spark, place / "rebalances", since_ms=since_ms).orderBy("began").select("cause", "moved")
+    return [tuple(row) for row in kept.collect()]

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+import kohort
 from kohort.cli.main import main
 from kohort.cli.report import check_place, parse_since
-from kohort.cli.report.follow import take_place
+from kohort.cli.report.follow import Rows, take_place
+from kohort.cli.report.keeping import finish
 from kohort.cli.report.page import MARK, SECTIONS, render, write_page
 from kohort.errors import ConfigError, KohortError
+from support.waiting import until
 
 SUMMARY = {"rebalances": 1, "seconds": 0.4, "longest_seconds": 0.4, "moved": 3, "first": None, "last": None}
 
@@ -48,7 +51,10 @@ def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
         ([], "takes a GROUP or --all"),
         (["billing", "--all"], "takes a GROUP or --all"),
         (["billing", "--since", "soon"], "--since 'soon'"),
+        (["billing", "--since", "9" * 40 + "d"], "--since '999"),
         (["billing", "--tables", "x"], "--tables is for --follow"),
+        (["billing", "--keep", "7d"], "--keep is for --follow"),
+        (["billing", "--follow", "--keep", "2026-01-31"], "--keep '2026-01-31': a span like 12h or 7d"),
         (["billing", "--follow", "--input", "x"], "--input cannot be with it"),
         (["billing", "--follow", "--json"], "--since and --json are for a single report"),
     ],
@@ -65,6 +71,7 @@ def test_contradictions_are_refused_before_anything_starts(
     [
         (["--out", "{0}/none/report.html"], "there is no folder {0}/none"),
         (["--out", "{0}"], "is a folder: a file is expected, such as {0}/report.html"),
+        (["--out", "/proc/report.html"], "--out /proc/report.html cannot be written"),
         (["--input", "{0}/none.json"], "there is no such file; kohort group history GROUP --json > FILE makes one"),
         (["-b", "127.0.0.1:1"], "no broker can be reached"),
     ],
@@ -94,6 +101,65 @@ def test_a_report_is_replaced_by_the_next(tmp_path: Path) -> None:
     write_page(report(groups=["billing", "returns"]), page)
     assert "<h1>2 groups</h1>" in page.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_broker_without_a_history_is_told_for_lag_alone() -> None:
+    """Nothing is known of rebalances, which is not the same as that there were none."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    text = render({"groups": ["billing"], "made": "now", "notes": ["no history"], "lag": [{"group_id": "billing"}]})
+    assert re.findall("<h2>(.*?)</h2>", text) == ["Lag"]
+
+
+def test_tables_that_cannot_be_made_are_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(KohortError, match="cannot hold tables: Not a directory; choose another with --tables"):
+        take_place(tmp_path / "file" / "tables")
+
+
+@pytest.mark.parametrize(
+    ("is_whole", "left"), [(True, ["batch=2", "batch=3"]), (False, ["batch=1", "batch=2", "batch=3"])]
+)
+def test_batches_that_are_put_together_are_in_a_table_once(tmp_path: Path, is_whole: bool, left: list[str]) -> None:
+    """The process was stopped before the folders of the batches had gone, or before the draft was whole."""
+    for name in ("batch=1", "batch=2", "batch=3", ".together=2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").write_text(name)
+    if is_whole:
+        (tmp_path / ".together=2" / "_SUCCESS").touch()
+    finish(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
+    assert ((tmp_path / "batch=2" / "part").read_text() == ".together=2") is is_whole
+
+
+def test_rows_of_a_broker_that_began_anew_are_written_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its numbers begin anew with it; while it is away there is a word, and no end."""
+
+    def comes_and_goes(address: str, name: str) -> None:
+        with kohort.Consumer("orders", bootstrap_servers=address, group_id="billing", client_id=name) as member:
+            until(member.assignment, what="a partition", step=lambda: member.poll(0.05))
+
+    with kohort.Broker() as broker:
+        port, address = broker.port, broker.bootstrap_servers
+        admin = kohort.Admin(bootstrap_servers=address, default_api_timeout_ms=1_000)
+        with admin:
+            rows = Rows(admin, tmp_path, "billing")
+            admin.create_topic("orders", 1)
+            comes_and_goes(address, "ada")
+            comes_and_goes(address, "bob")
+            rows.look()
+            rows.look()
+            broker.stop()
+            rows.look()
+            rows.look()
+            with kohort.Broker(port=port):
+                admin.create_topic("orders", 1)
+                comes_and_goes(address, "eve")
+                rows.look()
+    assert capsys.readouterr().err.count("it is asked again") == 1
+    before, after = (path.read_text() for path in sorted(tmp_path.glob("*.json")))
+    assert '"bob"' in before and '"eve"' not in before
+    assert '"eve"' in after and '"bob"' not in after
+    assert len(after.splitlines()) < len(before.splitlines())
 
 
 def test_tables_take_no_folder_of_somebody_else(tmp_path: Path) -> None:

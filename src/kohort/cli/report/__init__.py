@@ -13,7 +13,7 @@ import time
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Final
 
 from kohort.assign.registry import BUILT_IN
@@ -58,6 +58,9 @@ def add_parser(subparsers: Any) -> None:
     report.add_argument(
         "--tables", metavar="DIR", help="with --follow: Parquet, a folder a table (default: FILE with -tables)"
     )
+    report.add_argument(
+        "--keep", metavar="SPAN", help="with --follow: how long a line stays after its end: 12h, 7d (default 30d)"
+    )
     add_json(report)
     add_bootstrap(report)
     report.set_defaults(run=run)
@@ -69,11 +72,15 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("kohort report takes a GROUP or --all")
     if options.follow and options.input:
         raise ConfigError("--follow follows a broker: --input cannot be with it")
-    if options.tables and not options.follow:
-        raise ConfigError("--tables is for --follow")
+    for name in ("tables", "keep"):
+        if getattr(options, name) and not options.follow:
+            raise ConfigError(f"--{name} is for --follow")
     if options.follow and (options.since or options.json):
         raise ConfigError("--follow keeps all that comes, in tables: --since and --json are for a single report")
     since_ms = parse_since(options.since, now_s=time.time())
+    keep_s = parse_span(options.keep or "30d")
+    if keep_s is None:
+        raise ConfigError(f"--keep {options.keep!r}: a span like 12h or 7d is expected")
     out = Path(options.out)
     if not options.json:
         check_place(out, is_forced=options.force)
@@ -87,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         if options.follow:
             from kohort.cli.report.follow import follow
 
-            follow(options, out, folder)
+            follow(options, out, folder, keep_s=keep_s)
             return 0
         gathered = gather_files(options.input, options.group) if options.input else gather_groups(options, folder)
         _make(options, gathered, out, folder=folder, since_ms=since_ms)
@@ -108,17 +115,31 @@ def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path
         print_json(report)
         return
     write_page(report, out)
-    rebalances, groups = report["summary"]["rebalances"], len(report["groups"])
-    sys.stdout.write(f"{out}: {rebalances} rebalance{'s' * (rebalances != 1)} of {groups} group{'s' * (groups != 1)}\n")
+    groups = f"{len(report['groups'])} group{'s' * (len(report['groups']) != 1)}"
+    if "summary" not in report:
+        sys.stdout.write(f"{out}: lag of {groups}; this broker keeps no history of groups\n")
+        return
+    rebalances = report["summary"]["rebalances"]
+    sys.stdout.write(f"{out}: {rebalances} rebalance{'s' * (rebalances != 1)} of {groups}\n")
+
+
+def parse_span(text: str) -> int | None:
+    """Seconds; `None` for what is no span.
+
+    >>> parse_span("90s"), parse_span("2h"), parse_span("soon")
+    (90, 7200, None)
+    """
+    span = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    return None if span is None else int(span[1]) * _UNITS[span[2]]
 
 
 def parse_since(text: str | None, *, now_s: float) -> int | None:
     """Milliseconds since 1970; `None` without a word. `now_s`: seconds since 1970."""
     if text is None:
         return None
-    span = re.fullmatch(r"(\d+)([smhd])", text)
-    if span:
-        return int((now_s - int(span[1]) * _UNITS[span[2]]) * 1000)
+    span_s = parse_span(text)
+    if span_s is not None:
+        return max(0, int((now_s - span_s) * 1000))
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
@@ -137,3 +158,8 @@ def check_place(out: Path, *, is_forced: bool) -> None:
         with out.open("rb") as page:
             if MARK.encode() not in page.read(1_000):
                 raise KohortError(f"{out} is there and is no report: it is left alone; --force writes over it")
+    try:
+        with TemporaryFile(dir=out.parent):
+            pass
+    except OSError as why:
+        raise KohortError(f"--out {out} cannot be written: {why.strerror}") from why

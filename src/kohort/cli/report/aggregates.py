@@ -42,8 +42,10 @@ def tables_of(
     """
     from kohort import pipelines
 
-    rows = pipelines.read_journal(spark, list(gathered.paths))
-    tables = tables_from(rows, gathered, since_ms=since_ms, assignors=assignors)
+    tables: dict[str, DataFrame] = {}
+    if gathered.has_history:
+        rows = pipelines.read_journal(spark, list(gathered.paths))
+        tables = tables_from(rows, gathered, since_ms=since_ms, assignors=assignors)
     if gathered.bootstrap and gathered.ends:
         tables["lag"] = _lag(spark, gathered, since_ms=since_ms)
     return tables
@@ -74,7 +76,25 @@ def tables_from(
 
 
 def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, Any]:
-    """What the page shows: sections by name, each a list of lines; `summary` and `groups` beside them."""
+    """What the page shows: sections by name, each a list of lines; `summary` and `groups` beside them.
+
+    Without tables of a history there are no sections of it.
+    """
+    report: dict[str, Any] = {
+        "groups": list(gathered.groups),
+        "made": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        "notes": list(gathered.notes),
+    }
+    if "rebalances" in tables:
+        report |= _history_lines(tables)
+        found = report.pop("found")
+        report["groups"] = report["groups"] or found
+    if "lag" in tables:
+        report |= _lag_lines(tables["lag"])
+    return report
+
+
+def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
     from pyspark.sql import functions as f
 
     rebalances = tables["rebalances"].persist()
@@ -89,10 +109,8 @@ def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, 
             f.max("began").alias("last"),
         )
     )
-    report: dict[str, Any] = {
-        "groups": list(gathered.groups) or [row["group_id"] for row in _lines(_groups(rebalances))],
-        "made": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
-        "notes": list(gathered.notes),
+    lines: dict[str, Any] = {
+        "found": [row["group_id"] for row in _lines(_groups(rebalances))],
         "summary": total,
         "causes": _lines(_causes(rebalances)),
         "rebalances": _lines(_rounded(rebalances.orderBy(f.desc("began")).limit(LINES))),
@@ -106,11 +124,9 @@ def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, 
         "refusals": _lines(_refusals(tables["refusals"])),
         "what_if": _lines(_moved(tables["what_if"], rebalances)) if "what_if" in tables else [],
     }
-    if "lag" in tables:
-        report |= _lag_lines(tables["lag"])
     # Spark would take a table that is read anew from the same files for the one that is kept.
     rebalances.unpersist()
-    return report
+    return lines
 
 
 def _groups(rebalances: DataFrame) -> DataFrame:

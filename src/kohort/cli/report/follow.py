@@ -1,7 +1,8 @@
 """`--follow`: tables that a streaming query keeps, and a page that is made anew from them whenever something came.
 
 Laws: a table's lines come once, whatever is stopped and begun again: rows that were written down before are known by
-their numbers, and each batch of the query has a folder of its own in each table. What is not over is not in them yet.
+their numbers, and `keeping` sees to the tables. What is not over is not in them yet. A broker that is away, or has
+begun anew, ends nothing. Nothing grows for ever: rows go when they have been read, lines when they are old.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kohort.cli.output import complain, plain
 from kohort.cli.report.aggregates import SHORTEST_WAIT_S, aggregate
 from kohort.cli.report.gather import Gathered
+from kohort.cli.report.keeping import finish, put_together, read_table, write_batch
 from kohort.cli.report.page import write_page
 from kohort.errors import KohortError
 from kohort.pipelines.tables import flapping_of
@@ -25,39 +27,59 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from kohort import Admin
+    from kohort.client.admin.results import HistoryEvent
 
 #: Seconds between two looks at the histories.
 INTERVAL_S: Final = 1.0
+#: Seconds for which a line is kept unless --keep says otherwise: 30 days.
+KEEP_S: Final = 30 * 86_400
 _MARK: Final = ".kohort-report"
 _KEPT: Final = ("rebalances", "unowned", "waits", "stays", "skew", "refusals")
 
 
-def follow(options: argparse.Namespace, out: Path, scratch: Path) -> None:
-    """Keep tables and page until Ctrl-C, or until the query fails."""
+def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int) -> None:
+    """Keep tables and page until Ctrl-C, or until the query fails.
+
+    `keep_s`: seconds for which a line stays after what it tells has ended.
+
+    Raises:
+        BrokerError: UNSUPPORTED_VERSION: the broker keeps no history.
+        KohortError: no broker can be reached at the beginning.
+    """
     from kohort import Admin
     from kohort.cli.demo.sparkjob import open_session
 
-    place = take_place(Path(options.tables or out.with_name(f"{out.stem}-tables")))
-    with Admin(bootstrap_servers=options.bootstrap) as admin, open_session(scratch, name="kohort report") as spark:
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        # Whether it can be had at all is known before a folder is made and Spark starts.
+        for group in [options.group] if options.group else [row.group_id for row in admin.list_groups()[:1]]:
+            if not admin.group_history(group).events:
+                complain(f"nothing is known of group {group} yet")
+        place = take_place(Path(options.tables or out.with_name(f"{out.stem}-tables")))
         rows = Rows(admin, place / "history", options.group)
-        rows.write_new()
-        query = start_query(spark, place, out, group=options.group)
-        complain(f"tables in {place}, the page in {out}; Ctrl-C ends it")
-        try:
-            while query.isActive:
-                time.sleep(INTERVAL_S)
-                rows.write_new()
-            query.awaitTermination()
-        finally:
-            query.stop()
+        with open_session(scratch, name="kohort report") as spark:
+            rows.write_new()
+            query = start_query(spark, place, out, group=options.group, keep_s=keep_s)
+            complain(f"tables in {place}, the page in {out}; Ctrl-C ends it")
+            try:
+                while query.isActive:
+                    time.sleep(INTERVAL_S)
+                    rows.look()
+                query.awaitTermination()
+            finally:
+                query.stop()
 
 
 def take_place(place: Path) -> Path:
     """A folder of ours: a new or empty one, or one that carries the mark of an earlier run."""
     if place.exists() and not (place / _MARK).exists() and any(place.iterdir()):
         raise KohortError(f"{place} holds files and not the mark of a report's tables: choose another with --tables")
-    (place / "history").mkdir(parents=True, exist_ok=True)
-    (place / _MARK).touch()
+    try:
+        (place / "history").mkdir(parents=True, exist_ok=True)
+        (place / _MARK).touch()
+    except OSError as why:
+        raise KohortError(f"{place} cannot hold tables: {why.strerror}; choose another with --tables") from why
+    for name in _KEPT:
+        finish(place / name)
     return place
 
 
@@ -68,37 +90,64 @@ class Rows:
         self._admin: Final = admin
         self._folder: Final = folder
         self._group: Final = group
-        #: Group -> the sequence of its last row that is written.
-        self._last: dict[str, int] = {}
+        #: Group -> its last row that is written.
+        self._last: dict[str, HistoryEvent] = {}
+        self._is_away = False
+
+    def look(self) -> None:
+        """`write_new`; a broker that is away is told once, and asked again."""
+        try:
+            self.write_new()
+        except KohortError as why:
+            if not why.retriable:
+                raise
+            if not self._is_away:
+                complain(f"{why}; it is asked again")
+            self._is_away = True
+        else:
+            self._is_away = False
 
     def write_new(self) -> None:
         """One more file, if there is something to write."""
         groups = [self._group] if self._group else [row.group_id for row in self._admin.list_groups()]
         lines = []
         for group in groups:
-            for event in self._admin.group_history(group, after=self._last.get(group, 0)).events:
+            for event in self._news(group):
                 lines.append(json.dumps({"group_id": group, **plain(event)}) + "\n")
-                self._last[group] = event.sequence
+                self._last[group] = event
         if lines:
             draft = self._folder / f".{time.time_ns()}.json"
             draft.write_text("".join(lines))
             # Spark takes no notice of names that begin with a dot.
             draft.replace(self._folder / draft.name[1:])
 
+    def _news(self, group: str) -> Sequence[HistoryEvent]:
+        last = self._last.get(group)
+        if last is not None:
+            events = self._admin.group_history(group, after=last.sequence - 1).events
+            if events and (events[0].sequence, events[0].time_ms) == (last.sequence, last.time_ms):
+                return events[1:]
+        # A broker that has begun anew counts anew, too. Rows that come twice count once.
+        return self._admin.group_history(group).events
 
-def start_query(spark: SparkSession, place: Path, out: Path, *, group: str | None) -> StreamingQuery:
+
+def start_query(
+    spark: SparkSession, place: Path, out: Path, *, group: str | None, keep_s: int = KEEP_S
+) -> StreamingQuery:
     """The query that keeps the tables below `place` and the page `out`; `group` `None`: all that are in the rows."""
     from kohort import pipelines
 
-    lines = spark.readStream.text(str(place / "history"))
+    # Rows that have been read are in the state of the query; their files go.
+    lines = spark.readStream.option("cleanSource", "delete").text(str(place / "history"))
 
     def keep(facts: DataFrame, batch_id: int) -> None:
+        since_ms = int((time.time() - keep_s) * 1000)
         facts.persist()
-        made: Mapping[str, DataFrame] = {name: getattr(pipelines, name)(facts) for name in _KEPT}
-        for name, table in made.items():
-            table.write.mode("overwrite").parquet(str(place / name / f"batch={batch_id}"))
+        for name in _KEPT:
+            write_batch(getattr(pipelines, name)(facts), place / name, batch_id)
+            put_together(spark, place / name, before=batch_id, since_ms=since_ms)
         facts.unpersist()
-        tables = {name: spark.read.parquet(str(place / name)) for name in _KEPT}
+        tables = {name: read_table(spark, place / name, since_ms=since_ms) for name in _KEPT}
         tables["waits"] = tables["waits"].where(f"seconds > {SHORTEST_WAIT_S}")
         tables["flapping"] = flapping_of(tables["stays"])
         notes = ("Kept up to date; what is not over is not in it yet, nor lag, nor other assignors.",)

@@ -25,6 +25,7 @@ class Gathered:
 
     `session_timeouts_ms`: by group. `partitions`: topic -> how many. `ends`: (group, topic, partition) -> (end of the
     log, milliseconds when that was); of partitions that the groups have committed. `bootstrap` `None`: no broker.
+    `has_history`: rows can be had at all; only kohort's brokers write them.
     """
 
     paths: tuple[str, ...]
@@ -34,6 +35,7 @@ class Gathered:
     partitions: dict[str, int] = field(default_factory=dict)
     ends: dict[tuple[str, str, int], int] = field(default_factory=dict)
     bootstrap: str | None = None
+    has_history: bool = True
 
 
 def gather_files(paths: Sequence[str], group: str | None) -> Gathered:
@@ -56,18 +58,32 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
     from kohort import Admin
 
     with Admin(bootstrap_servers=options.bootstrap) as admin:
-        groups = [options.group] if options.group else [row.group_id for row in admin.list_groups()]
+        there = [row.group_id for row in admin.list_groups()]
+        groups = [options.group] if options.group else there
         path = folder / "history.json"
         notes: list[str] = []
         rows = 0
+        has_history = True
         with path.open("w") as file:
-            for found in _histories(admin, groups, notes):
-                rows += len(found.events)
-                for event in found.events:
-                    file.write(json.dumps({"group_id": found.group_id, **plain(event)}) + "\n")
-                if not found.is_complete:
-                    notes.append("Older rows are gone: the broker keeps the latest journal.ring.rows of all groups.")
-        if not rows and (options.no_lag or not groups):
+            try:
+                for found in _histories(admin, groups):
+                    rows += len(found.events)
+                    for event in found.events:
+                        file.write(json.dumps({"group_id": found.group_id, **plain(event)}) + "\n")
+                    if not found.is_complete:
+                        notes.append(
+                            "Older rows are gone: the broker keeps the latest journal.ring.rows of all groups."
+                        )
+            except BrokerError as why:
+                if why.code is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                has_history = False
+        if not has_history:
+            _check_lag_is_had(options, there)
+            notes = [
+                "This broker keeps no history of groups, only kohort's does: of what happened, lag alone is known."
+            ]
+        elif not rows and (options.no_lag or not groups):
             raise KohortError(_nothing(options.group))
         return Gathered(
             paths=(str(path),),
@@ -77,24 +93,27 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
             partitions={topic.name: topic.partition_count for topic in admin.list_topics()},
             ends={} if options.no_lag else dict(_ends(admin, groups)),
             bootstrap=None if options.no_lag else options.bootstrap,
+            has_history=has_history,
         )
 
 
-def _histories(admin: Admin, groups: Sequence[str], notes: list[str]) -> Iterator[GroupHistory]:
+def _histories(admin: Admin, groups: Sequence[str]) -> Iterator[GroupHistory]:
     from kohort.cli.grouphistory import check_is_there
 
     for group in groups:
-        try:
-            found = admin.group_history(group)
-        except BrokerError as why:
-            if why.code is not ErrorCode.UNSUPPORTED_VERSION:
-                raise
-            notes.append(
-                "This broker keeps no history of groups, only kohort's does: of what happened, lag alone is known."
-            )
-            return
+        found = admin.group_history(group)
         check_is_there(admin, found, is_end_welcome=True)
         yield found
+
+
+def _check_lag_is_had(options: argparse.Namespace, there: Sequence[str]) -> None:
+    """Raise if lag, which is all that is known without a history, is not to be had either."""
+    if options.group and options.group not in there:
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {options.group}")
+    if options.no_lag:
+        raise KohortError("this broker keeps no history of groups, only kohort's does; without --no-lag there is lag")
+    if not there:
+        raise KohortError("this broker has no groups")
 
 
 def _nothing(group: str | None) -> str:

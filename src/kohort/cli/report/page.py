@@ -80,20 +80,23 @@ def render(report: dict[str, Any]) -> str:
     groups = report["groups"]
     title = f"Group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups"
     pictures = {
-        "causes": plots.draw_rebalances(report["points"]),
-        "unowned": plots.draw_unowned(report["unowned"]),
+        "causes": plots.draw_rebalances(report.get("points", [])),
+        "unowned": plots.draw_unowned(report.get("unowned", [])),
         "lag": plots.draw_lag(report.get("lag_points", [])),
-        "what_if": plots.draw_moved(report["what_if"]),
+        "what_if": plots.draw_moved(report.get("what_if", [])),
     }
     parts = [
         f"<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n{MARK}",
         f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>',
         f"<style>{_STYLE}</style>\n</head>\n<body>",
-        f"<h1>{escape(title)}</h1>\n<p>Made {escape(report['made'])}{_span(report['summary'])}.</p>",
+        f"<h1>{escape(title)}</h1>\n<p>Made {escape(report['made'])}{_span(report)}.</p>",
         *(f"<p>{escape(note)}</p>" for note in report["notes"]),
-        _sums(report),
+        _sums(report) if "summary" in report else "",
     ]
     for section in SECTIONS:
+        if "summary" not in report and section.name != "lag":
+            # Nothing is known of it, which is not the same as that nothing happened.
+            continue
         parts.append(f"<h2>{section.title}</h2>\n<p>{section.explains}</p>")
         if pictures.get(section.name):
             parts.append(f'<div class="wide">{pictures[section.name]}</div>')
@@ -101,8 +104,9 @@ def render(report: dict[str, Any]) -> str:
     return "\n".join([*parts, "</body>\n</html>\n"])
 
 
-def _span(summary: dict[str, Any]) -> str:
-    return f"; rebalances from {summary['first']} to {summary['last']}" if summary["first"] else ""
+def _span(report: dict[str, Any]) -> str:
+    summary = report.get("summary")
+    return f"; rebalances from {summary['first']} to {summary['last']}" if summary and summary["first"] else ""
 
 
 def _sums(report: dict[str, Any]) -> str:
