@@ -87,7 +87,7 @@ def pauses_s(session: Any, server: Server) -> list[float]:
         pauses = moves_s(batches_of(stays), batches_of(comes))
         drain_and_stop(comes)
         gone = batches_of(comes)
-        wait(lambda: len(behind(gone, batches_of(stays))) >= AT_REST, "the first query has all again")
+        wait(lambda: any(len(each.ends) == PARTITIONS for each in behind(gone, batches_of(stays))), "all come back")
         return pauses + moves_s(gone, behind(gone, batches_of(stays)))
 
 
