@@ -81,13 +81,17 @@ def pauses_s(session: Any, server: Server) -> list[float]:
         topic = stack.enter_context(steady_topic(server, a_second=STEADY))
         start = partial(query_of, session, server, topic, group)
         stays = stack.enter_context(start(f"{folder}/stays"))
-        wait(lambda: len(batches_of(stays)) >= AT_REST, "the first query reads")
+        wait(lambda: len(batches_of(stays)) >= AT_REST, "the first query reads", stays)
         comes = stack.enter_context(start(f"{folder}/comes"))
-        wait(lambda: len(batches_of(comes)) >= AT_REST, "the second query reads")
+        wait(lambda: len(batches_of(comes)) >= AT_REST, "the second query reads", comes)
         pauses = moves_s(batches_of(stays), batches_of(comes))
         drain_and_stop(comes)
         gone = batches_of(comes)
-        wait(lambda: any(len(each.ends) == PARTITIONS for each in behind(gone, batches_of(stays))), "all come back")
+        wait(
+            lambda: any(len(each.ends) == PARTITIONS for each in behind(gone, batches_of(stays))),
+            "all come back",
+            stays,
+        )
         return pauses + moves_s(gone, behind(gone, batches_of(stays)))
 
 
@@ -114,7 +118,7 @@ def lags_s(session: Any, server: Server) -> list[float]:
         topic = stack.enter_context(steady_topic(server, a_second=STEADY))
         seen = stack.enter_context(watched(server, group, topic))
         query = stack.enter_context(query_of(session, server, topic, group, checkpoint))
-        wait(lambda: len(batches_of(query)) > BATCHES + 1, "the query reads")
+        wait(lambda: len(batches_of(query)) > BATCHES + 1, "the query reads", query)
         # The first ones come with what is only done once.
         batches = batches_of(query)[1:BATCHES]
         logged_s = [Path(checkpoint, "commits", str(batch.batch_id)).stat().st_mtime for batch in batches]

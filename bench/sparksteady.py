@@ -64,14 +64,17 @@ def steady_topic(server: Server, *, a_second: int) -> Iterator[str]:
         sender.join()
 
 
-def wait(is_done: Callable[[], bool], what: str, *, seconds: float = 90) -> None:
-    """Look again and again.
+def wait(is_done: Callable[[], bool], what: str, query: Any, *, seconds: float = 90) -> None:
+    """Look again and again, while the query runs.
 
     Raises:
+        RuntimeError: the query has ended.
         TimeoutError: it did not come to that.
     """
     deadline = time.monotonic() + seconds
     while not is_done():
+        if not query.isActive:
+            raise RuntimeError(f"{what}: the query has ended: {query.exception()}")
         if time.monotonic() > deadline:
             raise TimeoutError(what)
         time.sleep(0.02)

@@ -45,7 +45,7 @@ def ages_ms(session: Any, server: Server, side: Side) -> tuple[float, float]:
         frame = frame.observe("batch", *what_is_seen())
         writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(processingTime="0 seconds").start()
-        wait(lambda: any(progress.numInputRows for progress in query.recentProgress), "the first batch")
+        wait(lambda: any(progress.numInputRows for progress in query.recentProgress), "the first batch", query)
         time.sleep(WARM_S)
         counts_from = time.time()
         time.sleep(COUNTED_S)
