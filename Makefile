@@ -53,7 +53,7 @@ bench: setup  ## every claim of docs/performance.md beside its peer; fails where
 clean:
 	rm -rf .venv .venv-3.* .cache build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	# What else lies there is the user's.
-	[ ! -f demo-output/.kohort-demo ] || rm -rf demo-output/data demo-output/flights.png demo-output/.kohort-demo
+	[ ! -f demo-output/.kohort-demo ] || rm -rf demo-output/data demo-output/flights.png demo-output/report.html demo-output/.kohort-demo
 	find src -name '*.so' -o -name 'kernels.c' | xargs -r rm -f
 
 setup:

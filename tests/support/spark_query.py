@@ -37,8 +37,8 @@ class Checkpoint:
     commits: int = 0
     #: batch id -> its records, in the order in which they were written.
     batches: dict[int, list[Place]] = field(default_factory=dict)
-    #: Which writing of a batch the sink keeps.
-    keeps: Literal["first", "last"] = "last"
+    #: Which writing of a batch the sink keeps; one that appends keeps all.
+    keeps: Literal["first", "last", "all"] = "last"
     #: Where the same is kept in files; `None` for nowhere.
     location: Path | None = None
 
@@ -72,8 +72,11 @@ class Checkpoint:
 
     def write(self, written: list[Place]) -> None:
         """The sink has the open batch."""
-        if self.keeps == "last" or self.commits not in self.batches:
+        earlier = self.batches.get(self.commits)
+        if self.keeps == "last" or earlier is None:
             self.batches[self.commits] = written
+        elif self.keeps == "all":
+            self.batches[self.commits] = earlier + written
 
     def log_commit(self) -> None:
         """The commit log has the open batch."""

@@ -1,7 +1,8 @@
 """Two sources of one application in one group: they divide its topics, which may not be what was meant.
 
 To Spark's own source `kafka.group.id` is a label, and every query reads everything. Here it is a membership: two
-queries of one DataFrame are two members. That is said when the second one begins.
+queries of one DataFrame are two members. That is said when the second one begins; one that the user has given a name in
+the group is a member on purpose.
 
 Laws: nothing is refused: a join of two topics in one group is right; what cannot be looked at is not said.
 Source: the readers of an application are children of one JVM; each leaves a note in the user's private folder.
@@ -47,7 +48,7 @@ def announce(group_id: str, name: str, *, application: int | None = None, folder
         _log.warning(
             "this application reads by several sources in group %s: %s and %s are members that divide the topics "
             "between them. In Spark's own source kafka.group.id is a label, and each query reads everything: if that "
-            "is meant, give each query a group of its own",
+            "is meant, give each query a group of its own; if sharing is, a kafka.group.instance.id",
             group_id,
             ", ".join(others),
             name,

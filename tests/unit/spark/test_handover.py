@@ -49,6 +49,17 @@ def share(start: Start, admin: kohort.Admin, name: str, **more: object) -> tuple
     return first, second
 
 
+@pytest.mark.parametrize(("names", "sentences"), [(("", ""), 1), (("q-1", "q-2"), 0)], ids=["unnamed", "named"])
+def test_two_sources_of_an_application_are_told_unless_the_user_has_named_them(
+    start: Start, topic: Any, caplog: pytest.LogCaptureFixture, names: tuple[str, str], sentences: int
+) -> None:
+    """A source with a `kafka.group.instance.id` is a member on purpose."""
+    name = topic(2)
+    for each in names:
+        start(**of_group(name), **({"kafka__group__instance__id": each} if each else {})).plan()
+    assert sum("divide the topics between them" in message for message in caplog.messages) == sentences
+
+
 # -- a checkpoint that was put back ------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""`kohort demo`: real flights through a broker, a consumer group under stress, and a Spark query; then the account.
+"""`kohort demo`: real flights through a broker, a consumer group and two Spark queries under stress; then the account.
 
 Laws: every claim that it prints is counted from what the members and Spark wrote down themselves; whatever does not
 add up is said in one sentence and the exit code is not 0.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kohort.cli.output import complain, print_json
-from kohort.errors import ConfigError, KohortError
+from kohort.errors import ConfigError
 
 #: How many there are in the data.
 FLIGHTS: Final = 336_776
@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
         "--output",
         default="demo-output",
         metavar="DIR",
-        help="a folder for data and picture: a new one, or that of an earlier run (default demo-output)",
+        help="a folder for data, picture and report: a new one, or that of an earlier run (default demo-output)",
     )
     demo.add_argument(
         "--flights", type=int, default=FLIGHTS, metavar="N", help="take only the first N flights (default all)"
@@ -54,15 +54,13 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--flights {options.flights}: 1 to {FLIGHTS} is expected")
     if not (math.isfinite(options.seconds) and options.seconds > 0):
         raise ConfigError(f"--seconds {options.seconds:g}: a number above 0 is expected")
-    if not options.no_spark:
-        require_packages("pyspark", "matplotlib")
     # As Ctrl-C: what was started is ended.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     stage = Stage(
         Path(options.output),
         flights=options.flights,
         seconds=options.seconds,
-        with_spark=not options.no_spark,
+        without_spark="--no-spark: Spark is left out" if options.no_spark else why_no_spark(),
         quiet=options.json,
     )
     account = stage.run()
@@ -78,13 +76,18 @@ def run(options: argparse.Namespace) -> int:
     return 1 if account.complaints else 0
 
 
-def require_packages(*names: str) -> None:
-    """Say before anything is started what the Spark part lacks."""
-    missing = [name for name in names if find_spec(name) is None]
+def why_no_spark() -> str | None:
+    """What the Spark part lacks here, and what to do; `None` if it lacks nothing."""
+    missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if missing:
-        raise KohortError(
-            f"the demo's Spark part needs {' and '.join(missing)}: pip install 'kohort[spark,demo]', or add --no-spark"
-        )
+        return f"Spark is left out, for want of {' and '.join(missing)}: pip install 'kohort[spark,demo]'"
+    from kohort.spark.java import JavaNotFoundError, find_java_home
+
+    try:
+        find_java_home()
+    except JavaNotFoundError as why:
+        return f"Spark is left out: {why}"
+    return None
 
 
 def own_command() -> str:

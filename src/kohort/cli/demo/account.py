@@ -58,8 +58,38 @@ class Count:
 
 
 @dataclass(kw_only=True)
+class QueryAccount:
+    """One streaming query: `ends`: how its runs ended. `in_doubt`: numbers of batches of which nobody can know whether
+    they were finished, because the reader was killed.
+    """
+
+    name: str
+    records: int = 0
+    batches: int = 0
+    ends: list[str] = field(default_factory=list)
+    in_doubt: list[int] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class SparkAccount:
+    """The Spark part: `duplicates` records that were read twice, `doubled` of them with no batch in doubt."""
+
+    produced: int = 0
+    queries: list[QueryAccount] = field(default_factory=list)
+    rebalances: list[Rebalance] = field(default_factory=list)
+    counted: int = 0
+    duplicates: int = 0
+    doubled: int = 0
+    committed: int = 0
+    rows: list[tuple[str, int, float]] = field(default_factory=list)
+    picture: str | None = None
+    report: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(kw_only=True)
 class Account:
-    """Everything that the demo says at its end; `complaints` is empty if it adds up."""
+    """Everything that the demo says at its end; `complaints` is empty if it adds up. `spark`: `None` without it."""
 
     produced: int = 0
     killed: str = ""
@@ -68,11 +98,8 @@ class Account:
     counted: int = 0
     duplicates: int = 0
     missing: int = 0
-    spark_rows: list[tuple[str, int, float]] = field(default_factory=list)
-    spark_counted: int | None = None
-    spark_committed: int | None = None
-    spark_seconds: float | None = None
-    picture: str | None = None
+    spark: SparkAccount | None = None
+    without_spark: str | None = None
     seconds: float = 0.0
     complaints: list[str] = field(default_factory=list)
 
@@ -121,36 +148,58 @@ def check(account: Account, ends: Mapping[int, int]) -> None:
         )
 
 
-def check_spark(account: Account) -> None:
-    """Spark counted each record once and committed all of them."""
-    if account.spark_counted != account.produced:
-        account.complaints.append(f"Spark counted {account.spark_counted} records, {account.produced} were produced")
-    if account.spark_committed != account.produced:
-        account.complaints.append(f"Spark's group committed {account.spark_committed} records, not {account.produced}")
+def check_spark(account: Account, spark: SparkAccount) -> None:
+    """Every record was read and committed; twice only in a batch that was in doubt."""
+    if spark.counted != spark.produced:
+        account.complaints.append(f"the Spark queries read {spark.counted} records, {spark.produced} were produced")
+    if spark.committed != spark.produced:
+        account.complaints.append(
+            f"the Spark queries committed {spark.committed} records, {spark.produced} were produced"
+        )
+    if spark.doubled:
+        account.complaints.append(f"{records(spark.doubled)} read twice by the Spark queries with no batch in doubt")
 
 
 def print_account(account: Account) -> None:
     """Tables for a person."""
+    spark = account.spark
     print("\nWhat each member processed")
     rows = [(member.name, f"{member.records:,}", member.fate) for member in account.members]
     print_table(("MEMBER", "RECORDS", "END"), rows, empty="no members")
-    print("\nEach rebalance, from the group's history")
-    steps = [(step.epoch, step.cause, step.duration) for step in account.rebalances]
-    print_table(("EPOCH", "CAUSE", "DURATION"), steps, empty="none seen")
-    if account.spark_rows:
+    _print_rebalances("Each rebalance, from the group's history", account.rebalances)
+    if spark is not None:
+        print("\nWhat each Spark query read")
+        read = [(row.name, f"{row.records:,}", str(row.batches), ", ".join(row.ends)) for row in spark.queries]
+        print_table(("QUERY", "RECORDS", "BATCHES", "ENDS"), read, empty="no queries")
+        _print_rebalances("Each rebalance of the queries' group", spark.rebalances)
         print("\nSpark: departures and mean delay by carrier")
-        shown = [(carrier, f"{flights:,}", f"{delay:.1f} min") for carrier, flights, delay in account.spark_rows]
+        shown = [(carrier, f"{flights:,}", f"{delay:.1f} min") for carrier, flights, delay in spark.rows]
         print_table(("CARRIER", "DEPARTURES", "MEAN DELAY"), shown, empty="none")
     print(f"\n{account.produced:,} produced, {account.counted:,} processed by the group, {account.missing:,} missing")
     print(_twice(account))
-    if account.spark_counted is not None:
-        print(
-            f"{account.spark_counted:,} counted by Spark in {account.spark_seconds:.1f} s, "
-            f"{account.spark_committed:,} committed to its group"
-        )
-    if account.picture:
-        print(f"picture: {account.picture}")
+    if spark is not None:
+        _print_spark(spark)
     print(f"done in {account.seconds:.0f} s" + ("" if account.complaints else ": everything adds up"))
+
+
+def _print_rebalances(title: str, rebalances: Sequence[Rebalance]) -> None:
+    print(f"\n{title}")
+    steps = [(step.epoch, step.cause, step.duration) for step in rebalances]
+    print_table(("EPOCH", "CAUSE", "DURATION"), steps, empty="none seen")
+
+
+def _print_spark(spark: SparkAccount) -> None:
+    missing = spark.produced - spark.counted
+    print(f"{spark.produced:,} in the end, {spark.counted:,} read by the Spark queries, {missing:,} missing")
+    if not spark.duplicates:
+        print("0 twice: nobody else has read a batch that was in doubt")
+    elif not spark.doubled:
+        print(f"{spark.duplicates:,} twice: in the batch of a killed reader that was not back before its session ended")
+    else:
+        print(f"{spark.duplicates:,} twice")
+    for what, path in (("picture", spark.picture), ("report of both groups", spark.report)):
+        if path:
+            print(f"{what}: {path}")
 
 
 def records(count: int) -> str:

@@ -1,8 +1,8 @@
 """Where the demo writes: a folder of its own, in which nothing but its own files is ever removed.
 
-Laws: a folder is taken if it is new, empty or carries the demo's mark. What is removed is `data` and the picture, and
-`data` only if everything in it is what the demo's broker writes; anything else is refused by name before anything is
-touched. No link is followed.
+Laws: a folder is taken if it is new, empty or carries the demo's mark. What is removed is `data`, the picture and the
+report, and `data` only if everything in it is what the demo's broker writes; anything else is refused by name before
+anything is touched. No link is followed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ from kohort.storage.fs import DiskFileSystem
 from kohort.storage.recovery import CLEANED_SUFFIX
 
 TOPIC: Final = "flights"
+PARTITIONS: Final = 12
 MARK_NAME: Final = ".kohort-demo"
 DATA_NAME: Final = "data"
 PICTURE_NAME: Final = "flights.png"
+REPORT_NAME: Final = "report.html"
+
+#: What is removed beside the data.
+_FILES: Final = (PICTURE_NAME, REPORT_NAME)
 
 _MARK: Final = (
-    f"kohort demo wrote this folder. Its next run removes {DATA_NAME}/ and {PICTURE_NAME} and makes them anew;\n"
+    f"kohort demo wrote this folder. Its next run removes {DATA_NAME}/, {' and '.join(_FILES)} and makes them anew;\n"
     "remove this file to keep them.\n"
 )
 _IN_DATA: Final = re.compile(f"({re.escape(META_NAME)}|{re.escape(CATALOG_NAME)}|{re.escape(MARKER_NAME)})(\\.tmp)?")
@@ -70,7 +75,8 @@ def take_place(folder: Path) -> Path:
                 lock.release()
         # Before the data, so that what an interrupted run leaves is known for the demo's.
         (folder / MARK_NAME).write_text(_MARK)
-        (folder / PICTURE_NAME).unlink(missing_ok=True)
+        for name in _FILES:
+            (folder / name).unlink(missing_ok=True)
         data.mkdir()
     except FileExistsError as why:
         raise PlaceRefusedError(folder, "is a file, and the demo needs a folder") from why
@@ -84,9 +90,9 @@ def _check_ours(folder: Path) -> None:
     mark = folder / MARK_NAME
     if names and (mark.is_symlink() or not mark.is_file()):
         raise PlaceRefusedError(folder, f"holds {_show(names)} and not the demo's mark {MARK_NAME}: it is left alone")
-    picture = folder / PICTURE_NAME
-    if picture.is_symlink() or (picture.exists() and not picture.is_file()):
-        raise PlaceRefusedError(picture, "is not a file of the demo's: it is left alone")
+    for file in (folder / name for name in _FILES):
+        if file.is_symlink() or (file.exists() and not file.is_file()):
+            raise PlaceRefusedError(file, "is not a file of the demo's: it is left alone")
     data = folder / DATA_NAME
     if data.is_symlink() or (data.exists() and not data.is_dir()):
         raise PlaceRefusedError(data, "is not a folder of the demo's: it is left alone")

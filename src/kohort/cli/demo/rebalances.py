@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kohort import Admin
 from kohort.client.admin.results import HistoryEvent
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import KohortError
 from kohort.pipelines.fact import Kind
 from kohort.pipelines.following import SILENT, Follower
 
@@ -29,6 +32,23 @@ class Rebalance:
     def duration(self) -> str:
         """For a person: behind a silence stands what came after it."""
         return f"{self.seconds:.2f} s" if self.silent_seconds is None else f"then {self.seconds:.2f} s"
+
+
+def read_rebalances(admin: Admin, group: str) -> list[Rebalance]:
+    """Those of a group, up to now.
+
+    Raises:
+        KohortError: the broker has dropped the beginning of its history.
+    """
+    history = admin.group_history(group)
+    if not history.is_complete:
+        raise KohortError(f"the broker has dropped the beginning of the history of {group}")
+    configs = {row.name: row.value or "" for row in admin.describe_group_configs(group)}
+    return rebalances_of(
+        history.events,
+        session_timeout_ms=int(configs["consumer.session.timeout.ms"]),
+        default_session_timeout_ms=GroupSettings().group_consumer_session_timeout_ms,
+    )
 
 
 def rebalances_of(

@@ -1,4 +1,4 @@
-"""The Spark part of the demo: a streaming query that is a member of a group, and its result as table and picture."""
+"""Spark for the demo: a session, the count of what the queries wrote, and its result as table and picture."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kohort.cli.demo.account import SparkAccount
 from kohort.errors import KohortError
 from kohort.spark.java import use_java, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FLIGHT_SCHEMA = "carrier string, sched_dep_time int, dep_delay int"
-
-#: Errors are shown, nothing else. Where the shell's own logger has the root's level, Spark does not say what that is.
+#: Errors are shown, nothing else; how a query has ended is asked of the query. Where the shell's own logger has the
+#: root's level, Spark does not say what that is.
 _QUIET_LOG = """status = error
 rootLogger.level = error
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = error
+logger.streaming.name = org.apache.spark.sql.execution.streaming
+logger.streaming.level = off
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
 appender.console.name = console
@@ -84,36 +86,37 @@ def open_session(folder: Path, *, name: str = "kohort demo") -> Iterator[SparkSe
         raise SparkFailedError(str(why)) from why
 
 
-def aggregate(session: SparkSession, *, bootstrap: str, topic: str, group: str, checkpoint: Path) -> list[CarrierHour]:
-    """Departures and mean delay by carrier and hour, from a streaming query that ends at the present end."""
+def count_rows(session: SparkSession, folder: Path, account: SparkAccount) -> list[CarrierHour]:
+    """Go through all that the queries wrote, fill in their account, and sum it up by carrier and hour.
+
+    Args:
+        folder: of Parquet, with a folder for each query and in it one for each of its batches.
+    """
     from pyspark.sql import functions as f
 
-    records = (
-        session.readStream.format("kohort")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", topic)
-        .option("kafka.group.id", group)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 120_000)
-        .option("columns", "value")
-        .load()
+    rows = session.read.parquet(str(folder)).persist()
+    in_doubt = f.lit(False)
+    for query in account.queries:
+        in_doubt = in_doubt | ((f.col("query") == query.name) & f.col("batch").isin(query.in_doubt))
+    records = rows.groupBy("partition", "offset").agg(
+        (f.count("*") - 1).alias("again"), f.max(in_doubt).alias("excused")
     )
-    flight = records.select(f.from_json(f.col("value").cast("string"), FLIGHT_SCHEMA).alias("flight")).select(
-        "flight.*"
-    )
+    again = f.sum("again")
+    totals = records.agg(
+        f.count("*"), again, f.coalesce(f.sum(f.when(~f.col("excused"), f.col("again"))), f.lit(0))
+    ).first()
+    assert totals is not None
+    account.counted, account.duplicates, account.doubled = totals
+    by_query = rows.groupBy("query").agg(f.count("*"), f.count_distinct("batch"))
+    counts = {name: (records, batches) for name, records, batches in by_query.collect()}
+    for query in account.queries:
+        query.records, query.batches = counts.get(query.name, (0, 0))
     hour = f.floor(f.col("sched_dep_time") / 100).cast("int").alias("hour")
-    by_hour = flight.groupBy("carrier", hour).agg(f.count("*"), f.count("dep_delay"), f.avg("dep_delay"))
-    query = (
-        by_hour.writeStream.format("memory")
-        .queryName("departures")
-        .outputMode("complete")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    rows = session.sql("select * from departures order by carrier, hour").collect()
-    return [CarrierHour(*row) for row in rows]
+    once = rows.dropDuplicates(["partition", "offset"])
+    by_hour = once.groupBy("carrier", hour).agg(f.count("*"), f.count("dep_delay"), f.avg("dep_delay"))
+    cells = [CarrierHour(*row) for row in by_hour.orderBy("carrier", "hour").collect()]
+    rows.unpersist()
+    return cells
 
 
 def by_carrier(cells: list[CarrierHour]) -> list[tuple[str, int, float]]:

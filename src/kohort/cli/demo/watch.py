@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterable
 
-from kohort import Admin
+from kohort import Admin, TopicPartition
+from kohort.cli.demo.place import TOPIC
+from kohort.cli.group import show_partitions
 from kohort.client.admin.results import GroupDescription
 from kohort.errors import KohortError
 
@@ -42,3 +46,22 @@ class GroupWatch:
                 continue
             if offsets:
                 self.lag = sum(row.end_offset if row.lag is None else row.lag for row in offsets)
+
+
+def show_numbers(partitions: Iterable[int]) -> str:
+    """`0-3,7`, or a dash for none."""
+    return show_partitions(TopicPartition(TOPIC, partition) for partition in partitions).removeprefix(f"{TOPIC}:")
+
+
+def wait_until(is_reached: Callable[[], bool], otherwise: str, *, seconds: float = 40.0) -> float:
+    """How many seconds it took.
+
+    Raises:
+        KohortError: it was not reached in time.
+    """
+    began = time.monotonic()
+    while not is_reached():
+        if time.monotonic() > began + seconds:
+            raise KohortError(f"{otherwise} within {seconds:g} s")
+        time.sleep(0.05)
+    return time.monotonic() - began

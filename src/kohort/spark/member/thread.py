@@ -73,7 +73,8 @@ class GroupMember:
         self._must_exit = False
         self._is_over = False
         self._mailbox = Mailbox.open(name)
-        announce(self._group_id, name)
+        if options.group_instance_id is None:
+            announce(self._group_id, name)
         self.consumer = Consumer.from_config(
             {
                 **options.client,

@@ -9,6 +9,7 @@ from kohort.cli.demo.account import (
     Doubled,
     MemberAccount,
     Span,
+    SparkAccount,
     check,
     check_spark,
     count_records,
@@ -100,12 +101,19 @@ def test_time_and_not_the_order_of_the_list_says_who_was_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counted", "committed", "complaints"), [(15, 15, 0), (14, 15, 1), (15, 14, 1), (None, None, 2)]
+    ("counted", "committed", "doubled", "complaints"),
+    [
+        (15, 15, 0, []),
+        (14, 15, 0, ["the Spark queries read 14 records, 15 were produced"]),
+        (15, 14, 0, ["the Spark queries committed 14 records, 15 were produced"]),
+        (15, 15, 1, ["1 record was read twice by the Spark queries with no batch in doubt"]),
+    ],
 )
-def test_spark_counts_and_commits_each_record(counted: int | None, committed: int | None, complaints: int) -> None:
-    account = Account(produced=15, spark_counted=counted, spark_committed=committed)
-    check_spark(account)
-    assert len(account.complaints) == complaints
+def test_spark_reads_and_commits_each_record(counted: int, committed: int, doubled: int, complaints: list[str]) -> None:
+    """Twice only what was in doubt."""
+    account = Account(produced=9)
+    check_spark(account, SparkAccount(produced=15, counted=counted, committed=committed, duplicates=3, doubled=doubled))
+    assert account.complaints == complaints
 
 
 def test_the_account_is_printed_with_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,3 +134,21 @@ def test_excused_duplicates_are_said_with_their_reason(capsys: pytest.CaptureFix
 def test_a_wrong_account_claims_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     print_account(checked(member("a", (0, 0, 9, 1))))
     assert "adds up" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "doubled", "says"),
+    [
+        (0, 0, "0 twice: nobody else has read a batch that was in doubt"),
+        (4, 0, "4 twice: in the batch of a killed reader that was not back before its session ended"),
+        (4, 1, "4 twice"),
+    ],
+)
+def test_what_spark_read_twice_is_said_with_its_reason(
+    capsys: pytest.CaptureFixture[str], duplicates: int, doubled: int, says: str
+) -> None:
+    account = checked(member("a", (0, 0, 9, 1)), B)
+    account.spark = SparkAccount(produced=20, counted=19, duplicates=duplicates, doubled=doubled, report="r.html")
+    print_account(account)
+    shown = capsys.readouterr().out
+    assert f"\n20 in the end, 19 read by the Spark queries, 1 missing\n{says}\nreport of both groups: r.html\n" in shown

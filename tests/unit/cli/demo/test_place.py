@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort.cli.demo.place import DATA_NAME, MARK_NAME, PICTURE_NAME, TOPIC, PlaceRefusedError, take_place
+from kohort.cli.demo.place import (
+    DATA_NAME,
+    MARK_NAME,
+    PICTURE_NAME,
+    REPORT_NAME,
+    TOPIC,
+    PlaceRefusedError,
+    take_place,
+)
 
 
 def run_broker(data: Path, *topics: str) -> None:
@@ -37,6 +45,7 @@ def test_a_new_or_empty_folder_is_taken_and_marked(tmp_path: Path, name: str) ->
 def test_the_next_run_finds_no_trace_of_the_last_but_leaves_other_files(tmp_path: Path) -> None:
     run_broker(take_place(tmp_path), TOPIC)
     (tmp_path / PICTURE_NAME).write_text("a picture")
+    (tmp_path / REPORT_NAME).write_text("a page")
     (tmp_path / "notes.txt").write_text("mine")
 
     assert list(take_place(tmp_path).iterdir()) == []
@@ -52,7 +61,7 @@ def test_what_an_interrupted_run_leaves_is_made_anew(tmp_path: Path, left: tuple
     assert list(take_place(tmp_path).iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [DATA_NAME, "checkpoint", PICTURE_NAME, "notes.txt", "log4j2.properties"])
+@pytest.mark.parametrize("name", [DATA_NAME, "checkpoint", PICTURE_NAME, REPORT_NAME, "notes.txt", "log4j2.properties"])
 @pytest.mark.parametrize("kind", [Path.mkdir, Path.touch])
 def test_a_folder_without_the_mark_is_refused_and_left_as_it_was(
     tmp_path: Path, name: str, kind: Callable[[Path], None]
@@ -96,7 +105,7 @@ def test_a_topic_that_was_made_in_the_demos_data_is_refused_by_name(tmp_path: Pa
     assert everything_in(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", [DATA_NAME, f"{DATA_NAME}/{TOPIC}-0", PICTURE_NAME, MARK_NAME])
+@pytest.mark.parametrize("name", [DATA_NAME, f"{DATA_NAME}/{TOPIC}-0", PICTURE_NAME, REPORT_NAME, MARK_NAME])
 def test_links_are_not_followed(tmp_path: Path, name: str) -> None:
     """A link in the place of a folder of the demo's leads to somebody's files."""
     mine, place = tmp_path / "mine", tmp_path / "place"

@@ -1,0 +1,207 @@
+"""The second half of the demo: two Spark queries that share a group, stopped and killed while flights arrive.
+
+Laws: whatever becomes of a query, each record is in the folder of a batch, and in two of them only where a batch was in
+doubt because its reader was killed; Spark counts them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kohort import Admin
+from kohort.cli.demo import sparkjob
+from kohort.cli.demo.account import SparkAccount
+from kohort.cli.demo.load import Load
+from kohort.cli.demo.place import PARTITIONS, PICTURE_NAME, REPORT_NAME
+from kohort.cli.demo.queries import PATIENCE_S, SPARK_GROUP, Query
+from kohort.cli.demo.rebalances import read_rebalances
+from kohort.cli.demo.screen import Screen
+from kohort.cli.demo.watch import GroupWatch, show_numbers, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.table import Table
+
+#: A query that is started again is back long before that.
+SPARK_SESSION_TIMEOUT_MS: Final = 10_000
+#: What the flights of the second half are parted into; some arrive in every act.
+SHARES: Final = (0.7, 0.8, 0.9, 1.0)
+NAMES: Final = ("eve", "fay")
+HALF: Final = PARTITIONS // 2
+
+
+class SparkScene:
+    """One run of it; `run()` fills in the account."""
+
+    def __init__(self, output: Path, bootstrap: str, load: Load, admin: Admin, *, quiet: bool, seconds: float) -> None:
+        """`seconds`: how long the flights take that are still to come."""
+        self._output = output
+        self._bootstrap = bootstrap
+        self._load = load
+        self._admin = admin
+        self._quiet = quiet
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._phase = "starting Spark"
+        self._queries: list[Query] = []
+
+    def run(self, account: SparkAccount) -> None:
+        """All acts, then the count, the picture and the page.
+
+        Raises:
+            KohortError: an act did not come to its end.
+        """
+        self._say(f"\nSpark: {' and '.join(NAMES)}, two streaming queries, share a group while more flights arrive")
+        self._admin.alter_group_configs(SPARK_GROUP, {"consumer.session.timeout.ms": SPARK_SESSION_TIMEOUT_MS})
+        watch = GroupWatch(self._bootstrap, SPARK_GROUP)
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="kohort-demo-") as scratch,
+                Screen(self._render, watch, quiet=self._quiet),
+                sparkjob.open_session(Path(scratch)) as session,
+            ):
+                self._play(session, Path(scratch), account)
+                self._phase = "Spark counts what it has read"
+                self._count(session, Path(scratch, "rows"), account)
+                self._phase = "Spark makes the report of both groups"
+                self._report(session, Path(scratch), account)
+        finally:
+            watch.close()
+        account.seconds = time.monotonic() - self._began
+
+    def _play(self, session: SparkSession, folder: Path, account: SparkAccount) -> None:
+        from kohort.spark import QueryListener
+
+        session.streams.addListener(QueryListener())
+        # One looks seldom, so that it can be stopped long before its next look.
+        self._queries = [
+            Query(session, name=name, bootstrap=self._bootstrap, folder=folder, trigger=trigger)
+            for name, trigger in zip(NAMES, ("4 seconds", "1 second"), strict=True)
+        ]
+        account.queries = [query.account for query in self._queries]
+        self._join(*self._queries)
+        self._stop(*self._queries)
+        self._kill(self._queries[1])
+        self._phase = "reading the rest"
+        self._come(3)
+        account.produced = self._load.settle()
+        self._wait(lambda: self._lag() == 0, "the queries did not reach the end of the topic")
+        for query in self._queries:
+            query.drain()
+        account.rebalances = read_rebalances(self._admin, SPARK_GROUP)
+        self._say("  eve and fay are drained: nothing is in doubt, and the group is empty")
+
+    def _join(self, eve: Query, fay: Query) -> None:
+        self._phase = "the queries join"
+        eve.start()
+        self._wait(lambda: self._is_shared(eve=PARTITIONS) and eve.finished() >= 0, "eve did not read")
+        self._say(f"  eve starts, and reads all {PARTITIONS} partitions from their beginning")
+        self._come(0)
+        fay.start()
+        self._wait(lambda: self._is_halved() and fay.finished() >= 0, "fay got no partitions")
+        self._say(f"  fay starts, and goes on with {HALF} of them where eve has ended")
+
+    def _stop(self, eve: Query, fay: Query) -> None:
+        self._phase = "a stop"
+        last = eve.finished()
+        self._come(1)
+        self._wait(lambda: eve.is_between_triggers(behind=last), "eve did not finish a batch")
+        eve.stop()
+        took_s = self._wait(lambda: self._is_shared(fay=PARTITIONS), "fay did not take over from eve")
+        self._say(f"  eve is stopped between two triggers: fay has all {PARTITIONS} after {took_s:.1f} s")
+        eve.start()
+        self._wait(self._is_halved, "eve did not get its partitions back")
+        self._say(f"  eve starts again from its checkpoint, and has {HALF} of the {PARTITIONS} again")
+
+    def _kill(self, fay: Query) -> None:
+        self._phase = "a kill"
+        self._come(2)
+        fay.kill_reader()
+        self._say(
+            f"  fay's reader is killed (SIGKILL), and the query ends: its partitions wait for it, "
+            f"{SPARK_SESSION_TIMEOUT_MS / 1000:g} s at the most"
+        )
+        began = time.monotonic()
+        fay.start()
+        self._wait(lambda: self._is_halved() and fay.finished() >= 0, "fay did not come back")
+        back_s = time.monotonic() - began
+        self._say(f"  fay starts again, repeats the batch that was in doubt, and is back after {back_s:.1f} s")
+
+    def _wait(self, is_reached: Callable[[], bool], otherwise: str) -> float:
+        """How many seconds it took; a query that has ended by itself ends the wait."""
+
+        def look() -> bool:
+            for query in self._queries:
+                query.check()
+            return is_reached()
+
+        return wait_until(look, otherwise, seconds=PATIENCE_S)
+
+    def _is_shared(self, **shares: int) -> bool:
+        """Whether the group is at rest, and each query has so many partitions."""
+        return {name: held for name, held in self._held().items() if held} == shares
+
+    def _is_halved(self) -> bool:
+        return self._is_shared(eve=HALF, fay=HALF)
+
+    def _come(self, act: int) -> None:
+        """Let the flights of that act arrive, those of the act before being there."""
+        self._load.begin(SHARES[act], seconds=self._seconds / len(SHARES))
+
+    def _held(self) -> Mapping[str, int]:
+        """How many partitions each query of the group has, while it is at rest; else nothing."""
+        if all(listing.group_id != SPARK_GROUP for listing in self._admin.list_groups()):
+            return {}
+        group = self._admin.describe_group(SPARK_GROUP)
+        if group.state != "Stable":
+            return {}
+        return {member.instance_id or member.member_id: len(member.assignment) for member in group.members}
+
+    def _lag(self) -> int:
+        offsets = self._admin.group_offsets(SPARK_GROUP)
+        return sum(row.end_offset if row.lag is None else row.lag for row in offsets)
+
+    def _count(self, session: SparkSession, rows: Path, account: SparkAccount) -> None:
+        cells = sparkjob.count_rows(session, rows, account)
+        account.rows = sparkjob.by_carrier(cells)
+        account.committed = sum(row.committed or 0 for row in self._admin.group_offsets(SPARK_GROUP))
+        picture = self._output / PICTURE_NAME
+        sparkjob.draw(cells, picture)
+        account.picture = os.fspath(picture)
+
+    def _report(self, session: SparkSession, folder: Path, account: SparkAccount) -> None:
+        from kohort.cli.report.aggregates import aggregate, tables_of
+        from kohort.cli.report.gather import gather_groups
+        from kohort.cli.report.page import write_page
+
+        everything = argparse.Namespace(group=None, bootstrap=self._bootstrap, no_lag=False)
+        gathered = gather_groups(everything, folder)
+        page = self._output / REPORT_NAME
+        write_page(aggregate(tables_of(session, gathered, since_ms=None), gathered), page)
+        account.report = os.fspath(page)
+
+    def _say(self, line: str) -> None:
+        if not self._quiet:
+            print(line, flush=True)
+
+    def _render(self, watch: GroupWatch) -> tuple[str, Table]:
+        from rich.table import Table
+
+        line = f"{self._phase}, {time.monotonic() - self._began:.0f} s: "
+        line += f"{self._load.sent:,} of {self._load.flights:,} flights"
+        if watch.lag is not None:
+            line += f", lag {watch.lag:,}"
+        members = sorted(watch.group.members, key=lambda row: row.instance_id or "") if watch.group else []
+        table = Table("QUERY", "OWNS", box=None, show_header=bool(members))
+        for member in members:
+            name = member.instance_id or member.member_id
+            numbers = show_numbers(row.partition for row in member.assignment)
+            line += f", {name} {numbers}"
+            table.add_row(name, numbers)
+        return line, table
