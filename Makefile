@@ -3,7 +3,7 @@ PY := .venv/bin/python
 # Byte code is kept, whatever the shell says: to compile the sources anew is half of what a process takes to start.
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
-CLUSTER := tests/spark/test_cluster.py tests/spark/test_connect.py
+CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
 .PHONY: demo test test-all matrix same-as-spark soak cluster seed seed-queries soak-queries seed-clients soak-client bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
@@ -28,8 +28,8 @@ matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to ever
 same-as-spark: setup  ## every option of the Spark source beside Spark's own; two minutes, needs Maven
 	SAME_AS_SPARK=whole $(PY) -m pytest tests/spark/test_same_as_spark.py
 
-cluster: setup  ## Spark on a standalone cluster, an executor killed, both brokers; and by Spark Connect; ten minutes
-	$(PY) -m pip install -q --disable-pip-version-check 'pyspark[connect]'
+cluster: setup  ## Spark on a standalone cluster, an executor killed, both brokers; Spark Connect; a pipeline; ten minutes
+	$(PY) -m pip install -q --disable-pip-version-check 'pyspark[connect,pipelines]'
 	$(PY) -m pytest -v $(CLUSTER)
 
 seed: setup  ## one seed again, with its story: make seed SEED=17

@@ -73,16 +73,19 @@ class StandaloneCluster:
     ) -> None:
         for process in reversed(self._processes):
             process.terminate()
+        # The jobs first, which do not end by themselves while they wait for executors.
+        self._open.close()
         for process in self._processes:
             process.wait(30)
-        self._open.close()
 
     def submit(self, file: Path, *arguments: str, options: tuple[str, ...] = ()) -> Job:
         """`spark-submit` that file."""
         command = [str(self.home / "bin" / "spark-submit"), "--master", self.master]
         settings = {"spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
         command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-        return Job([*command, *options, str(file), *arguments], self.environment, self._writing("job"))
+        job = Job([*command, *options, str(file), *arguments], self.environment, self._writing("job"))
+        self._open.callback(job.end)
+        return job
 
     def kill_executor(self) -> int:
         """kill -9 of one of them; its process id."""
@@ -134,6 +137,11 @@ class Job:
     def lines(self) -> list[str]:
         """All of its output so far, errors too."""
         return self._log.read_text().splitlines()
+
+    def end(self) -> None:
+        """Kill it, unless it has ended."""
+        self._process.kill()
+        self._process.wait(30)
 
     def wait(self) -> list[str]:
         """Its lines when it has ended well; else its last ones are the failure's message."""

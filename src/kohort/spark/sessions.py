@@ -78,6 +78,8 @@ def register(spark: SparkSession) -> None:
 
     >>> register(spark)  # doctest: +SKIP
     """
+    from pyspark.errors import AnalysisException
+
     from kohort.spark.source import KohortDataSource
 
     context = _context(spark)
@@ -88,7 +90,12 @@ def register(spark: SparkSession) -> None:
     runs_on = None if context is None else (context.pythonExec, context.environment.get("PYTHONPATH"))
     # Spark warns of a source that is registered again.
     if spark not in _registered or _registered[spark] != runs_on:
-        spark.dataSource.register(KohortDataSource)
+        try:
+            spark.dataSource.register(KohortDataSource)
+        except AnalysisException as refusal:
+            # PySpark 4.0 does not replace the one that it has found by itself.
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(refusal):
+                raise
         _registered[spark] = runs_on
 
 

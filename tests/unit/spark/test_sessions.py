@@ -177,3 +177,20 @@ def test_importing_the_room_loads_no_spark_and_changes_nothing() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ})
     assert run.stdout == "[] True\nTrue\n"
     assert "module 'kohort.spark' has no attribute 'sesion'" in run.stderr
+
+
+@pytest.mark.parametrize("word", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
+def test_source_that_spark_has_found_by_itself_is_kept(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 4.0 refuses to replace it; any other refusal is the caller's to see."""
+    from pyspark.errors import AnalysisException
+
+    def refuse(source: type) -> None:
+        raise AnalysisException(f"[{word}] Data source 'kohort'.")
+
+    session: Any = Context()
+    monkeypatch.setattr(session, "register", refuse)
+    if word == "DATA_SOURCE_ALREADY_EXISTS":
+        kohort.spark.register(session)
+    else:
+        with pytest.raises(AnalysisException, match=word):
+            kohort.spark.register(session)

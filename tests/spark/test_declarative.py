@@ -1,0 +1,43 @@
+"""Declarative pipelines: the example runs as a user runs it; `make cluster` has it, since a server takes a minute."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+import kohort
+from support.spark_session import require_spark
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_declarative_pipeline_reads_a_topic_without_any_registration(tmp_path: Path) -> None:
+    """A streaming table, and a view of it, as `spark-pipelines run` leaves them; the command ends well."""
+    require_spark()
+    pytest.importorskip("yaml", reason="pyspark[pipelines] is not installed")
+    example = ROOT / "examples" / "spark_pipeline"
+    for file in example.iterdir():
+        told = file.read_text().replace("file:///tmp/kohort-orders-pipeline", (tmp_path / "storage").as_uri())
+        (tmp_path / file.name).write_text(told)
+    programs = Path(sys.executable).parent
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    environment |= {"PATH": f"{programs}:{environment['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+    with kohort.Broker() as broker:
+        with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send_many("orders", [b"x"] * 100, keys=[f"c{number % 5}" for number in range(100)]).result(30)
+        command = [programs / "spark-pipelines", "run"]
+        environment["KOHORT_BOOTSTRAP"] = broker.bootstrap_servers
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=800
+        )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "Run is COMPLETED." in done.stdout
+    counts = pyarrow.parquet.read_table(tmp_path / "spark-warehouse" / "orders_of_customers").to_pylist()
+    assert {row["key"]: row["count"] for row in counts} == {f"c{number}".encode(): 20 for number in range(5)}
