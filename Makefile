@@ -19,8 +19,10 @@ test: setup  ## everything that must hold, under 15 minutes
 test-all: test  ## the tests on Python 3.11, 3.12 and 3.13, as far as they are installed; TESTS=tests/unit for a part
 	@tools/test_all.sh $(TESTS)
 
-soak: setup  ## 10,000 seeds of the simulation
+soak: setup  ## 10,000 seeds of the simulation, 5,000 of the queries' world, 1,000 of the clients'
 	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
+	$(PY) -m kohort.testing.queries.seed --count 5000 --jobs $$(nproc)
+	$(PY) -m kohort.testing.clients.seed --count 1000 --jobs $$(nproc)
 
 matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to every kind of member; half an hour
 	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile -k "go_on or share" tests/interop/test_client_*.py
@@ -39,7 +41,7 @@ seed-queries: setup  ## one seed of the queries' world again: make seed-queries 
 	$(PY) -m kohort.testing.queries.seed $(SEED) --verbose
 
 soak-queries: setup  ## 5,000 seeds of the queries' world
-	$(PY) -m kohort.testing.queries.seed 0 --count 5000
+	$(PY) -m kohort.testing.queries.seed --count 5000 --jobs $$(nproc)
 
 seed-clients: setup  ## one seed of the clients' world again: make seed-clients SEED=17
 	$(PY) -m kohort.testing.clients.seed $(SEED) --verbose

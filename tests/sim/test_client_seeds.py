@@ -1,10 +1,7 @@
-"""500 worlds of real consumers, producers and brokers, and every law holds. One again: make seed-clients SEED=n."""
+"""150 worlds of real consumers, producers and brokers, and every law holds. One again: make seed-clients SEED=n."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +10,8 @@ from kohort.testing.clients.client_world import ClientWorld
 from kohort.testing.clients.seed import main, run_seeds
 from support.seed_pool import Outcomes, played
 
-SEEDS = 500
+#: `make soak` plays 1,000.
+SEEDS = 150
 SEEDS_PER_TEST = 25
 
 
@@ -58,18 +56,6 @@ def test_worlds_are_worth_their_time() -> None:
         "deleted",
     ):
         assert any(word in row for row in told), f"no story has {word!r}"
-
-
-def test_a_seed_tells_the_same_story_again() -> None:
-    """Nothing depends on addresses, threads or time."""
-    stories = []
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-m", "kohort.testing.clients.seed", "3", "--verbose"]
-        finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
-        stories.append(finished.stdout)
-    assert stories[0] == stories[1]
-    assert "every law held" in stories[0]
 
 
 def test_command_line_runs_many(capsys: pytest.CaptureFixture[str]) -> None:

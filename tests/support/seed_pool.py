@@ -1,4 +1,4 @@
-"""Seeds of worlds whose story depends on the order of sets, played by every core of the machine."""
+"""Seeds of worlds, played by every core of the machine."""
 
 from __future__ import annotations
 
@@ -14,16 +14,9 @@ Outcomes = dict[int, Future[list[tuple[int, str | None]]]]
 @contextmanager
 def played(run_seeds: Callable[[range], list[tuple[int, str | None]]], count: int, at_once: int) -> Iterator[Outcomes]:
     """First seed of each `at_once` -> what comes of them."""
-    # The order of sets of strings is a part of a world.
-    before = os.environ.get("PYTHONHASHSEED")
-    os.environ["PYTHONHASHSEED"] = "0"
     pool = ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"))
     seeds = [range(first, first + at_once) for first in range(0, count, at_once)]
     try:
         yield {each.start: pool.submit(run_seeds, each) for each in seeds}
     finally:
         pool.shutdown(cancel_futures=True)
-        if before is None:
-            del os.environ["PYTHONHASHSEED"]
-        else:
-            os.environ["PYTHONHASHSEED"] = before

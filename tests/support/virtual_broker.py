@@ -8,7 +8,7 @@ from typing import Any
 
 from kohort.broker.server import Server
 from kohort.broker.settings import BrokerSettings
-from kohort.testing.clients.client_world import CONFIG
+from kohort.testing.clients.program_world import CONFIG
 from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
 from kohort.testing.clusternodes import Brokers
 

@@ -223,6 +223,9 @@ class Membership:
             yield from self.finish_open()
         elif self.is_open and batch is BatchState.UNWRITTEN:
             yield from self.take_back()
+        if self.is_joined and not self._has_looked:
+            # The run before us has left something, perhaps, and we end before our first plan.
+            yield from self._look_at_everything()
         is_settled = yield from self._settle(self._unsettled | self.owned)
         goes = is_settled and not self.is_open
         self.on_ending()

@@ -97,7 +97,7 @@ class Aftermath:
         for reader in self._world.readers:
             if reader.consumer is not None:
                 PROGRAM.set(reader.name)
-                reader.consumer.resume(reader.consumer.paused())
+                reader.consumer.resume(sorted(reader.consumer.paused()))
         await self._read_everything()
         await self._world.pass_time(self._world.plan.max_wait_ms / 1000 + 1.0)
         self._check_empty()

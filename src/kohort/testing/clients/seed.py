@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kohort.testing.clients.client_world import ClientReport, ClientWorld
-from kohort.testing.clients.seeds import outcomes_of, play, start
+from kohort.testing.clients.seeds import outcomes_of, play
 
 _MODULE: Final = "kohort.testing.clients.seed"
 
@@ -26,4 +27,4 @@ def _summarize(report: ClientReport) -> str:
 
 
 if __name__ == "__main__":
-    start(main, module=_MODULE)
+    sys.exit(main())

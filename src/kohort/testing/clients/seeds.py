@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from typing import TypeVar
 
 from kohort.errors import InvariantViolation
-from kohort.testing.story import Story
+from kohort.testing.clients.program_world import ProgramWorld
 
-
-class SeededWorld(Protocol):
-    """What a seed makes; `run` gives its report, or breaks a law."""
-
-    @property
-    def story(self) -> Story:
-        """What has happened."""
-        ...
-
-    def run(self) -> Any:
-        """Play the whole story."""
-        ...
+R = TypeVar("R")
 
 
 def play(
-    build: Callable[[int], SeededWorld],
-    summarize: Callable[[Any], str],
+    build: Callable[[int], ProgramWorld[R]],
+    summarize: Callable[[R], str],
     arguments: Sequence[str] | None,
     *,
     module: str,
@@ -37,35 +28,30 @@ def play(
     """Run the seeds that a command line names; 0 if every law held, 1 if one was broken, whose story is printed.
 
     Args:
-        build: makes the world of a seed.
+        build: makes the world of a seed; like `summarize` something that other processes can import.
         summarize: a report in a line.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("seed", type=int, nargs="?", default=0, help="which world; the first one with --count")
     parser.add_argument("--verbose", action="store_true", help="print the whole story, also if every law held")
     parser.add_argument("--count", type=int, default=1, help="run so many seeds, and stop at the first that fails")
+    parser.add_argument("--jobs", type=int, default=1, help="in so many processes")
     options = parser.parse_args(arguments)
-    for seed in range(options.seed, options.seed + options.count):
-        world = build(seed)
-        try:
-            report = world.run()
-        except InvariantViolation as broken:
-            _say(f"{_story_of(world) if options.verbose else ''}seed {seed}: {broken}")
-            return 1
-        if options.verbose:
-            _say(f"{_story_of(world)}{report.plan}")
-        _say(f"seed {seed}: every law held; {summarize(report)}")
-    return 0
+    one = partial(_play_one, build, summarize, is_verbose=options.verbose)
+    seeds = range(options.seed, options.seed + options.count)
+    if options.jobs == 1:
+        return _say_all(map(one, seeds))
+    with get_context("spawn").Pool(options.jobs) as pool:
+        return _say_all(pool.imap(one, seeds, chunksize=5))
 
 
-def outcomes_of(build: Callable[[int], SeededWorld], seeds: Iterable[int]) -> list[tuple[int, str | None]]:
+def outcomes_of(build: Callable[[int], ProgramWorld[R]], seeds: Iterable[int]) -> list[tuple[int, str | None]]:
     """What broke in each seed, with its story; `None`: nothing."""
-    # What clients warn of in the middle of all this is nobody's concern.
-    logging.disable(logging.ERROR)
     outcomes: list[tuple[int, str | None]] = []
     for seed in seeds:
         try:
-            build(seed).run()
+            with _silence():
+                build(seed).run()
         except InvariantViolation as broken:
             outcomes.append((seed, str(broken)))
         else:
@@ -73,18 +59,39 @@ def outcomes_of(build: Callable[[int], SeededWorld], seeds: Iterable[int]) -> li
     return outcomes
 
 
-def start(main: Callable[[], int], *, module: str) -> NoReturn:
-    """Run `main` where sets of strings have the same order in each process: a seed has to say everything."""
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        command = [sys.executable, "-m", module, *sys.argv[1:]]
-        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
-    sys.exit(main())
+def _play_one(
+    build: Callable[[int], ProgramWorld[R]], summarize: Callable[[R], str], seed: int, *, is_verbose: bool
+) -> tuple[bool, str]:
+    """Whether every law held, and what to say of it."""
+    world = build(seed)
+    try:
+        with _silence():
+            report = world.run()
+    except InvariantViolation as broken:
+        return False, f"{_story_of(world) if is_verbose else ''}seed {seed}: {broken}"
+    story = f"{_story_of(world)}{world.plan}\n" if is_verbose else ""
+    return True, f"{story}seed {seed}: every law held; {summarize(report)}"
 
 
-def _story_of(world: SeededWorld) -> str:
+def _say_all(told: Iterable[tuple[bool, str]]) -> int:
+    for has_held, text in told:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+        if not has_held:
+            return 1
+    return 0
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What clients warn of in the middle of all this is nobody's concern."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _story_of(world: ProgramWorld[R]) -> str:
     return "\n".join([*world.story.of(last=len(world.story)), ""])
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()

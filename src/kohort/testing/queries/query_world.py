@@ -22,10 +22,9 @@ from typing import Any, Final, Literal
 
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span
-from kohort.testing.clients.client_world import ClientWorld
 from kohort.testing.clients.ledger import LawBroken
 from kohort.testing.clients.plan import Party, Plan
-from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
+from kohort.testing.clients.program_world import ProgramWorld
 from kohort.testing.clients.writer import Writer
 from kohort.testing.queries.reader_process import ReaderProcess
 from kohort.testing.queries.streaming_query import StreamingQuery, read_of
@@ -44,7 +43,7 @@ WEIGHTS: Final = {
     "stall_broker": 1,
     "grow_topic": 1,
 }
-#: The session of a member, s (`client_world.CONFIG`), and how much of it may have passed when its process ends.
+#: The session of a member, s (`program_world.CONFIG`), and how much of it may have passed when its process ends.
 SESSION_S: Final = 3.0
 _HEARD_S: Final = 0.8
 #: So long everything may take when nothing goes wrong any more, s.
@@ -85,7 +84,7 @@ class _Doubt:
     spans: dict[TopicPartition, Span]
 
 
-class QueryWorld(ClientWorld):
+class QueryWorld(ProgramWorld[QueryReport]):
     """One seed.
 
     >>> QueryWorld(1).run().records > 0
@@ -101,7 +100,7 @@ class QueryWorld(ClientWorld):
         world = Plan(
             brokers=1, topics={"t": random.randint(1, 4)}, parties=(party,), perturbed_s=self.queries.perturbed_s
         )
-        super().__init__(seed, plan=world)
+        super().__init__(seed, random=Random(f"clients {seed}"), plan=world)
         self.running: list[StreamingQuery] = []
         self._doubts: list[_Doubt] = []
         #: Until when the broker could not hear of anybody.
@@ -133,48 +132,33 @@ class QueryWorld(ClientWorld):
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def run(self) -> QueryReport:  # type: ignore[override]
-        """Play the whole story.
-
-        Raises:
-            InvariantViolation: a law was broken; carries the story.
-        """
-        try:
-            report = run_virtually(self._play, self.random)
-        except Exception as error:
-            raise self._with_story(error) from error
-        assert isinstance(report, QueryReport)
-        return report
-
-    async def _play(self, loop: VirtualLoop) -> QueryReport:  # type: ignore[override]
-        self.loop = self._clock.loop = loop
-        loop.set_exception_handler(self._on_loop_error)
-        server = await self._start_brokers()
-        try:
-            writer = Writer(self, "writer")
-            writer.start()
-            for _ in range(self.queries.queries):
-                await self.add_query()
-            while loop.time() < self.queries.perturbed_s:
-                await self.pass_time(self.queries.every_s * self.random.uniform(0.3, 1.7))
-                weights = self.queries.weights
-                if weights:
-                    await getattr(self, self.random.choices(list(weights), list(weights.values()))[0])()
-            await self._come_to_rest_with(writer)
-            doubled = self._check_account()
-            for query in self.running:
-                await query.stop()
-            await writer.end()
-            await self.pass_time(5.0)
-        finally:
-            await self.brokers.close()
-            await server.stop()
-        records = sum(log.log_end_offset for each in self.partitions() if (log := self.log(each)) is not None)
-        return QueryReport(seed=self.seed, plan=self.queries, records=records, doubled=doubled, virtual_s=loop.time())
+    async def _play(self) -> QueryReport:
+        writer = Writer(self, "writer")
+        writer.start()
+        for _ in range(self.queries.queries):
+            await self.add_query()
+        while self.loop.time() < self.queries.perturbed_s:
+            await self.pass_time(self.queries.every_s * self.random.uniform(0.3, 1.7))
+            weights = self.queries.weights
+            if weights:
+                await getattr(self, self.random.choices(list(weights), list(weights.values()))[0])()
+        await self._come_to_rest_with(writer)
+        doubled = self._check_account()
+        while self.running:
+            # Nobody starts it again.
+            await self.running.pop(0).stop()
+        await writer.end()
+        await self.pass_time(5.0)
+        return QueryReport(
+            seed=self.seed,
+            plan=self.queries,
+            records=self.count_records(),
+            doubled=doubled,
+            virtual_s=self.loop.time(),
+        )
 
     def _look(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        super()._look()
         here = self.names()
         for doubt in list(self._doubts):
             later = doubt.query.reader

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kohort.testing.clients.seeds import outcomes_of, play, start
+from kohort.testing.clients.seeds import outcomes_of, play
 from kohort.testing.queries.query_world import QueryReport, QueryWorld
 
 _MODULE: Final = "kohort.testing.queries.seed"
@@ -26,4 +27,4 @@ def _summarize(report: QueryReport) -> str:
 
 
 if __name__ == "__main__":
-    start(main, module=_MODULE)
+    sys.exit(main())

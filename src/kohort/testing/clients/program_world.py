@@ -1,0 +1,209 @@
+"""Programs and brokers in a seed, in virtual time: what every such world has, whatever its programs are.
+
+Laws: a seed says everything. Nothing reads a clock or draws from elsewhere, so that a failure happens again: alone and
+after others, at any pace and in any order of sets. `NothingIsLeft`: after its close a client has no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from random import Random
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from kohort.broker.server import Server
+from kohort.broker.settings import BrokerSettings
+from kohort.errors import InvariantViolation
+from kohort.ids import TopicPartition
+from kohort.storage.partition import PartitionLog
+from kohort.testing.clients.aftermath import LOOK_EVERY_S
+from kohort.testing.clients.ledger import LawBroken
+from kohort.testing.clients.plan import Plan
+from kohort.testing.clients.virtual_loop import Standstill, VirtualLoop, run_virtually
+from kohort.testing.clients.wires import PROGRAM
+from kohort.testing.clusternodes import Brokers
+from kohort.testing.story import Story
+
+R = TypeVar("R")
+
+CONFIG: Final = {
+    "group.consumer.min.session.timeout.ms": 1_000,
+    "group.consumer.session.timeout.ms": 3_000,
+    "group.consumer.min.heartbeat.interval.ms": 50,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.min.session.timeout.ms": 1_000,
+    "group.initial.rebalance.delay.ms": 0,
+    "num.partitions": 2,
+}
+
+
+class _StoryClock:
+    """The loop's time as stories want it."""
+
+    start_ms = 0
+
+    def __init__(self) -> None:
+        self.loop: VirtualLoop | None = None
+
+    def now_ms(self) -> int:
+        return 0 if self.loop is None else self.loop.now_ms()
+
+
+class ProgramWorld(ABC, Generic[R]):
+    """One seed; `R` is the report of a run."""
+
+    #: What plays it again.
+    target: ClassVar[str]
+
+    def __init__(self, seed: int, *, random: Random, plan: Plan) -> None:
+        self.seed: Final = seed
+        self.random: Final = random
+        self.plan: Final = plan
+        self._clock: Final = _StoryClock()
+        self.story: Final = Story(self._clock)  # type: ignore[arg-type]
+        self.is_healed = False
+        self.bootstrap = ""
+        self.brokers: Brokers
+        self.loop: VirtualLoop
+        self._failure: BaseException | None = None
+        #: Program -> how many clients it has made.
+        self.opened: Final[Counter[str]] = Counter()
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+
+    def run(self) -> R:
+        """Play the whole story.
+
+        Raises:
+            InvariantViolation: a law was broken; carries the story.
+        """
+        try:
+            report: R = run_virtually(self._play_on, self.random)
+            # What nobody has looked at shows when the last of it is freed.
+            self._raise_failure()
+        except Exception as error:
+            raise self._with_story(error) from error
+        return report
+
+    # -- what programs use --------------------------------------------------------------------------------------------
+
+    def tell(self, actor: str, what: str) -> None:
+        """Note an event in the story."""
+        self.story.tell(actor, what)
+
+    def draw_partition(self, random: Random) -> tuple[str, int]:
+        """Where a record goes: an own partition, mostly, and some of them seldom."""
+        topics = self.brokers.shared.cluster.topics
+        names = [name for name in sorted(self.plan.topics) if name in topics]
+        name = random.choice(names)
+        count = len(topics[name].partitions)
+        return name, min(random.randint(0, count - 1), random.randint(0, count - 1))
+
+    def log(self, partition: TopicPartition) -> PartitionLog | None:
+        """A partition's log."""
+        return self.brokers.log(partition.topic, partition.partition)
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition that applications know."""
+        topics = self.brokers.shared.cluster.topics
+        names = [name for name in sorted(self.plan.topics) if name in topics]
+        return [TopicPartition(name, number) for name in names for number in range(len(topics[name].partitions))]
+
+    def on_task_done(self, task: asyncio.Task[None]) -> None:
+        """An application's task has ended, which it does by being cancelled or by an error only."""
+        if not task.cancelled() and task.exception() is not None and self._failure is None:
+            self._failure = task.exception()
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Something that happens beside the rest; what it raises ends the world."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self.on_task_done)
+
+    def check_closed(self, name: str, opened: int) -> None:
+        """`NothingIsLeft`: the `opened`th client of that name, the latest one perhaps, has been closed."""
+        loop = self.loop
+
+        def look() -> None:
+            if self.opened[name] == opened and self._failure is None:
+                left = [wire for wire in loop.internet.of(name) if not any(end.is_closing() for end in wire.ends)]
+                if left:
+                    self._failure = LawBroken("NothingIsLeft", f"{name} is closed and has {len(left)} connections")
+
+        loop.call_later(0.01, look)
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _play(self) -> R:
+        """Everything between the start of the brokers and their end."""
+
+    async def _play_on(self, loop: VirtualLoop) -> R:
+        self.loop = self._clock.loop = loop
+        loop.set_exception_handler(self._on_loop_error)
+        server = await self._start_brokers()
+        try:
+            return await self._play()
+        finally:
+            await self.brokers.close()
+            await server.stop()
+
+    def count_records(self) -> int:
+        """How many records all logs have taken."""
+        return sum(log.log_end_offset for each in self.partitions() if (log := self.log(each)) is not None)
+
+    async def _start_brokers(self) -> Server:
+        settings = [
+            BrokerSettings.of({**CONFIG, "node.id": number}, host="127.0.0.1", port=0)
+            for number in range(1, self.plan.brokers + 1)
+        ]
+        server = Server(settings[0])
+        shared = server.open()
+        internet = self.loop.internet
+
+        def listen(each: BrokerSettings) -> Any:
+            return internet.bind(each.host, each.port, f"broker-{each.node_id}")
+
+        self.brokers = Brokers(shared, server.runtime, settings, listen=listen)
+        for each in settings:
+            await self.start_broker(each.node_id)
+        self.bootstrap = ",".join(f"{node.host}:{node.port}" for node in self.brokers.nodes.values())
+        for name, count in self.plan.topics.items():
+            shared.cluster.create_topic(name, count, {})
+        return server
+
+    async def start_broker(self, node_id: int, port: int | None = None) -> None:
+        """Let a broker listen, as a program of its own."""
+        before = PROGRAM.set(f"broker-{node_id}")
+        try:
+            await self.brokers.start(node_id, None, port)
+        finally:
+            PROGRAM.reset(before)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let things happen, and look."""
+        until_s = self.loop.time() + seconds
+        while self.loop.time() < until_s:
+            await asyncio.sleep(min(LOOK_EVERY_S, until_s - self.loop.time()))
+            self._look()
+
+    def _look(self) -> None:
+        """What is looked at while time passes."""
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        del loop
+        error = context.get("exception")
+        if self._failure is None:
+            self._failure = error if error is not None else LawBroken("NoSurprise", str(context.get("message")))
+
+    def _with_story(self, error: Exception) -> InvariantViolation:
+        if isinstance(error, Standstill):
+            error = LawBroken("EndsInTime", str(error))
+        law = error.law if isinstance(error, InvariantViolation) else f"NoSurprise: {type(error).__name__}: {error}"
+        again = f"\n  again with: make {self.target} SEED={self.seed}"
+        return InvariantViolation(f"{law}{again}", self.story.of())
