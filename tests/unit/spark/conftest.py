@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -46,7 +47,8 @@ def topic(admin: kohort.Admin) -> Callable[[int], str]:
     """`topic(3)` creates a topic of three partitions."""
 
     def create(partitions: int = 1) -> str:
-        name = f"topic-{next(_NUMBERS)}"
+        # Not that of a test that runs beside this one: their groups would be of one application.
+        name = f"topic-{os.getpid()}{next(_NUMBERS):04}"
         admin.create_topic(name, partitions)
         return name
 

@@ -115,7 +115,10 @@ class QueryWorld(ProgramWorld[QueryReport]):
         """Names of the group's present members, as a coordinator describes them."""
         groups = self._shard().groups
         group: Any = groups.consumer.get(GROUP) or groups.classic.get(GROUP)
-        return set() if group is None else set(group.instance_ids)
+        here = set() if group is None else set(group.instance_ids)
+        # Whoever asks may act on what is so for a moment only.
+        self._look_for_ended_sessions(here)
+        return here
 
     def on_reader_ends(self, query: StreamingQuery, reader: ReaderProcess) -> None:
         """Remember what is in doubt from here on."""
@@ -159,7 +162,9 @@ class QueryWorld(ProgramWorld[QueryReport]):
 
     def _look(self) -> None:
         super()._look()
-        here = self.names()
+        self.names()
+
+    def _look_for_ended_sessions(self, here: set[str]) -> None:
         for doubt in list(self._doubts):
             later = doubt.query.reader
             if later is not None and later.has_planned:
