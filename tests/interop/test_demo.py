@@ -81,7 +81,7 @@ def test_the_demo_tells_what_happened_and_everything_adds_up(
     require_spark()
     # Java says on the error output that it has seen them, and the demo is to say nothing there.
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
-    done = run_demo("--flights", str(TENTH), "--seconds", "4", "--output", str(tmp_path / "out"))
+    done = run_demo("--flights", str(TENTH), "--seconds", "8", "--output", str(tmp_path / "out"))
     assert (done.code, complaints(done.err)) == (0, []), done
     lines = done.out.splitlines()
 
