@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
-.PHONY: demo test test-all matrix same-as-spark soak cluster seed seed-queries soak-queries seed-clients soak-client bench clean
+.PHONY: demo test test-all matrix same-as-spark soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -48,6 +48,9 @@ seed-clients: setup  ## one seed of the clients' world again: make seed-clients 
 
 soak-client: setup  ## ten minutes of real clients while brokers and members come and go; memory has to stay flat
 	$(PY) -m kohort.testing.clients.soak --seconds 600
+
+soak-spark: setup  ## what may happen to two real Spark queries of a group; ROUNDS=200, two minutes each; one again: SEED=17 ROUNDS=1
+	PYTHONPATH=tests $(PY) -m support.handover_soak $(or $(SEED),0) --rounds $(or $(ROUNDS),200)
 
 bench: setup  ## every claim of docs/performance.md beside its peer; fails where one no longer holds
 	$(PY) bench/run.py

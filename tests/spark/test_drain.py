@@ -1,8 +1,9 @@
-"""`drain_and_stop` and `QueryListener` beside real queries of a group: nobody waits, and nothing is read twice."""
+"""Real queries of a group that end clean, by `drain_and_stop` or a plain stop: nobody waits, nothing is read twice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,3 +72,20 @@ def test_listener_has_the_end_of_a_batch_committed_before_the_next_trigger(
         query.stop()
     finally:
         spark.streams.removeListener(listener)
+
+
+def test_query_that_is_just_stopped_between_two_triggers_leaves_nothing_in_doubt(
+    spark: SparkSession, broker: kohort.Broker, admin: kohort.Admin, fill: Callable[..., None], checkpoint: str
+) -> None:
+    """Nothing is installed and nothing set: the reader has found the checkpoint by itself, and looks into its log."""
+    fill("stopped", partitions=2, records=100)
+    query = start(spark, broker, "stopped", checkpoint)
+    until(
+        lambda: Path(checkpoint, "commits", "0").exists(),
+        what="the first batch",
+        step=lambda: query.awaitTermination(1),
+        seconds=120,
+    )
+    query.stop()
+    until(lambda: admin.describe_group("stopped").members == (), what="it has left for good")
+    assert committed(admin, "stopped") == {0: 50, 1: 50}

@@ -1,133 +1,69 @@
-"""Two real queries that share a group: stopped between two triggers, killed, drained; each record is read once."""
+"""Two real queries that share a group, each with a driver and a JVM of its own: what happens to them doubles nothing.
+
+`make soak-spark` plays as many rounds as one likes, of seeds.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-import kohort
-from kohort.spark import drain_and_stop
-from support.waiting import until
+from support.apache_broker import ApacheKafka
+from support.handover_driver import Driver
+from support.handover_round import Plan, Round, build_plan
+from support.handover_soak import SESSIONS, patient_broker, two_drivers
+from support.spark_session import require_spark
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+# Virtual machines start and end meanwhile, on a machine that may be busy.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-pytestmark = pytest.mark.spark
-#: The group's rebalances are quick (conftest); everything else is Spark on a busy machine.
-PATIENCE_S = 90.0
-
-
-class Job:
-    """A query that writes each batch to a file of its own, named by query and batch id: the last writing counts."""
-
-    def __init__(self, spark: SparkSession, broker: kohort.Broker, folder: Path, name: str) -> None:
-        self._spark, self._servers, self._folder, self.name = spark, broker.bootstrap_servers, folder, name
-        self.query: StreamingQuery | None = None
-        #: Process ids of the reader of the present run.
-        self.readers: set[int] = set()
-
-    def start(self, trigger: str) -> None:
-        before = _readers()
-        frame = (
-            self._spark.readStream.format("kohort")
-            .option("kafka.bootstrap.servers", self._servers)
-            .option("subscribe", "handover")
-            .option("kafka.group.id", "handover-group")
-            .option("startingOffsets", "earliest")
-            .load()
-        )
-        folder, name = self._folder, self.name
-
-        def write(batch: DataFrame, number: int) -> None:
-            rows = [int(row.value) for row in batch.select("value").collect()]
-            (folder / f"{name}-{number}.json").write_text(json.dumps(rows))
-
-        self.query = (
-            frame.writeStream.foreachBatch(write)
-            .option("checkpointLocation", str(folder / f"{name}-checkpoint"))
-            .trigger(processingTime=trigger)
-            .start()
-        )
-        until(lambda: bool(_readers() - before), what="the reader's process", seconds=PATIENCE_S)
-        self.readers = _readers() - before
-
-    def stop(self) -> None:
-        assert self.query is not None
-        self.query.stop()
-
-    def read(self) -> list[int]:
-        return [number for path in self._folder.glob(f"{self.name}-*.json") for number in json.loads(path.read_text())]
+ROUNDS = (
+    Plan(seed=1, events=("stop between triggers", "kill the reader", "drain")),
+    Plan(seed=2, events=("kill all", "topic made anew"), is_patient=False, told_by="location", protocol="classic"),
+)
 
 
-def _readers() -> set[int]:
-    """Processes of streaming sources on this machine that this test may have started."""
-    found = set()
-    for place in Path("/proc").iterdir():
-        try:
-            is_reader = b"python_streaming_source_runner" in (place / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if place.name.isdigit() and is_reader:
-            found.add(int(place.name))
-    return found
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, Driver]]:
+    """One pair for all of these tests; one that is killed is started anew by whoever asks it next."""
+    require_spark()
+    with two_drivers(tmp_path_factory.mktemp("drivers")) as both:
+        yield both
 
 
-@pytest.fixture
-def jobs(spark: SparkSession, broker: kohort.Broker, tmp_path: Path) -> Iterator[tuple[Job, Job]]:
-    """Two of them; what runs at the end is stopped."""
-    both = Job(spark, broker, tmp_path, "one"), Job(spark, broker, tmp_path, "two")
-    yield both
-    for job in both:
-        if job.query is not None:
-            job.stop()
-
-
+@pytest.mark.parametrize("plan", ROUNDS, ids=lambda plan: ", ".join(plan.events))
 def test_each_record_is_read_once_whatever_becomes_of_a_query(
-    jobs: tuple[Job, Job], admin: kohort.Admin, fill: Callable[..., None]
+    plan: Plan, drivers: tuple[Driver, Driver], tmp_path: Path
 ) -> None:
     """P4: files named (query, batch id); nothing missing, nothing doubled."""
-    one, two = jobs
+    with patient_broker(tmp_path) as broker:
+        Round(plan, drivers, broker, tmp_path).run()
 
-    def read() -> list[int]:
-        return sorted(one.read() + two.read())
 
-    def wait_for(count: int, what: str) -> None:
-        until(lambda: len(read()) >= count, what=what, seconds=PATIENCE_S)
-        assert read() == list(range(count))
+class Apache:
+    """Apache Kafka, as a round takes a broker."""
 
-    fill("handover", partitions=4, records=100)
-    two.start("300 milliseconds")
-    wait_for(100, "the first one reads all")
-    # A trigger that does not come again before the stop: the batch is finished, and nobody has said so.
-    one.start("10 minutes")
-    until(
-        lambda: sorted(len(each.assignment) for each in admin.describe_group("handover-group").members) == [2, 2],
-        what="two partitions each",
-        seconds=PATIENCE_S,
-    )
-    one.stop()
-    one.start("1 second")
-    fill.add("handover", partitions=4, first=100, records=100)  # type: ignore[attr-defined]
-    wait_for(200, "both read on after a stop")
+    def __init__(self, broker: ApacheKafka) -> None:
+        self._broker = broker
+        self.address = broker.bootstrap_servers
 
-    for reader in one.readers:
-        os.kill(reader, signal.SIGKILL)
-    assert one.query is not None
-    until(lambda: not one.query.isActive, what="the query notices", seconds=PATIENCE_S)  # type: ignore[union-attr]
-    fill.add("handover", partitions=4, first=200, records=100)  # type: ignore[attr-defined]
-    one.start("300 milliseconds")
-    wait_for(300, "both read on after a kill")
+    def kill(self) -> None:
+        self._broker.stop(kill=True)
 
-    assert two.query is not None
-    drain_and_stop(two.query, timeout=PATIENCE_S)
-    fill.add("handover", partitions=4, first=300, records=100)  # type: ignore[attr-defined]
-    wait_for(400, "the other one reads all after a drain")
-    assert one.read()
-    assert two.read()
+    def revive(self) -> None:
+        self._broker.start()
+
+
+@pytest.mark.apache
+def test_each_record_is_read_once_at_an_apache_kafka(drivers: tuple[Driver, Driver], tmp_path: Path) -> None:
+    """Its coordinator holds the partitions of a query that is away, as ours does."""
+    with ApacheKafka(SESSIONS, heap="512m") as broker:
+        Round(Plan(seed=3, events=("stop between triggers",)), drivers, Apache(broker), tmp_path).run()
+
+
+def test_a_round_is_its_seed() -> None:
+    """So that one that has failed can be played again."""
+    assert build_plan(7) == build_plan(7)
+    assert len({build_plan(seed).events[0] for seed in range(40)}) > 5

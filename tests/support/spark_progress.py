@@ -71,6 +71,6 @@ def progressed(*sources: dict[str, Any], **more: Any) -> QueryProgressEvent:
     return QueryProgressEvent(progress(*sources, **more))
 
 
-def terminated(*, query: int = 1, run: int = 1) -> QueryTerminatedEvent:
-    """The event of a query's end."""
-    return QueryTerminatedEvent(UUID(int=query), UUID(int=run), None, None)
+def terminated(*, query: int = 1, run: int = 1, exception: str | None = None) -> QueryTerminatedEvent:
+    """The event of a query's end; `exception` is what has ended it, with Java's stack."""
+    return QueryTerminatedEvent(UUID(int=query), UUID(int=run), exception, None)

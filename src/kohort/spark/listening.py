@@ -139,9 +139,15 @@ class QueryListener(StreamingQueryListener):
         """It says nothing of offsets."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Its numbers go with it."""
+        """Its numbers go with it; an end for which Spark has no words gets some."""
         with self._lock:
-            self._queries.pop(event.runId, None)
+            query = self._queries.pop(event.runId, None)
+        if query is not None and _lost_its_reader(event.exception or ""):
+            _log.error(
+                "query=%s its reader's process was killed, or has run out of memory, and Spark has ended the query "
+                "without a reason; start it again: its partitions wait for it for the session timeout, nothing is lost",
+                query.name,
+            )
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -169,6 +175,11 @@ class QueryListener(StreamingQueryListener):
             query.gained += len(report.gained)
             query.lost += len(report.lost)
         return report
+
+
+def _lost_its_reader(exception: str) -> bool:
+    """Whether Spark has lost the connection to a Python source; what such a source raises itself is another class."""
+    return exception.startswith(("java.io.", "java.net.")) and "PythonStreamingSourceRunner" in exception
 
 
 def _escaped(text: str) -> str:

@@ -6,7 +6,7 @@ Source: architecture, journey of a micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kohort.client.consumer.consumer import Consumer
@@ -15,7 +15,6 @@ from kohort.spark.member.custody import Place
 from kohort.spark.member.requests import Places, Plan
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span
 from kohort.spark.options import SourceOptions
-from kohort.spark.planning import find_partitions
 
 Spans = dict[TopicPartition, Span]
 #: Picks the next batch: a span for each of these places, which may be read now.
@@ -32,12 +31,16 @@ class Ownership(Protocol):
     #: Everything was given up as the driver wanted: nothing is to be planned any more.
     has_drained: bool
 
-    def plan(self, start: QueryOffset, choose: Choose) -> Plan:
-        """Everything up to `start` is finished; let `choose` pick among what may be read now."""
+    def plan(self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose) -> Plan:
+        """Everything up to `start` is finished; let `choose` pick among what may be read now of what there is."""
         ...
 
     def note_planned(self, end: OffsetJson) -> None:
         """The offset that stands for the batch that was planned last."""
+        ...
+
+    def note_logged(self) -> None:
+        """Spark has written down what was planned last."""
         ...
 
     def resume(self, start: QueryOffset, end: QueryOffset) -> Spans:
@@ -57,17 +60,16 @@ class EveryPartition:
     """Without a group: all partitions, always; nothing is committed anywhere but in Spark's checkpoint."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
         self.is_bounded = False
         self.has_drained = False
         self.consumer = Consumer.from_config({**options.client, "enable.auto.commit": False})
         #: partition -> offset at which it goes on.
         self._ends: dict[TopicPartition, int] = {}
 
-    def plan(self, start: QueryOffset, choose: Choose) -> Plan:
+    def plan(self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose) -> Plan:
         """Everything may be read, partitions that were added since included."""
         self._ends.update({partition: span.end for partition, span in start.spans.items()})
-        places: Places = dict.fromkeys(find_partitions(self.consumer, self._options))
+        places: Places = dict.fromkeys(existing)
         for partition in places.keys() & self._ends.keys():
             end = self._ends[partition]
             places[partition] = Place(end, None, (), end)
@@ -77,6 +79,9 @@ class EveryPartition:
         return Plan(spans=spans)
 
     def note_planned(self, end: OffsetJson) -> None:
+        """Nobody asks."""
+
+    def note_logged(self) -> None:
         """Nobody asks."""
 
     def resume(self, start: QueryOffset, end: QueryOffset) -> Spans:

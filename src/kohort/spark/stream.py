@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from kohort.client.consumer.consumer import Consumer
 from kohort.client.records import ListedTopic
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
@@ -132,12 +133,20 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if ownership.has_drained:
                 return start
             # That a topic is gone is said before anything of it is committed, or waited for.
-            topics = self._look_up(ownership, is_new=not done.spans)
+            topics = find_topics(ownership.consumer, self._options)
+            existing = partitions_of(topics, self._options)
+            self._note_first(ownership, topics, existing, is_new=not done.spans)
             renewed = self._find_renewed(topics, done)
             self._has_skipped = False
             plan = ownership.plan(
                 done,
-                lambda places: self._choose(ownership, places, topics=topics, renewed=renewed, is_limited=is_limited),
+                existing,
+                lambda places: self._choose(
+                    ownership.consumer,
+                    {each: places[each] for each in existing if each in places},
+                    renewed=renewed,
+                    is_limited=is_limited,
+                ),
             )
         end = plan.offset(
             start,
@@ -168,11 +177,15 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end != self._planned:
             with self._reasons():
                 ownership = self._open(wanted)
-                renewed = self._find_renewed(self._look_up(ownership, is_new=False), wanted)
+                topics = find_topics(ownership.consumer, self._options)
+                self._note_first(ownership, topics, partitions_of(topics, self._options), is_new=False)
+                renewed = self._find_renewed(topics, wanted)
                 spans = ownership.resume(before, wanted)
                 spans = drop_renewed(spans, renewed, fails=self._options.fails_on_data_loss)
             self._planned = end
             ownership.note_planned(end)
+        assert self._ownership is not None
+        self._ownership.note_logged()
         return plan_tasks(spans, self._options, topic_ids=wanted.topic_ids)
 
     # -- the rest of Spark's calls ------------------------------------------------------------------------------------
@@ -208,10 +221,15 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ownership.is_bounded = self._is_bounded
         return self._ownership
 
-    def _look_up(self, ownership: Ownership, *, is_new: bool) -> dict[str, ListedTopic]:
-        """What there is to read now; the first look says where a new query starts and a bounded one ends."""
-        topics = find_topics(ownership.consumer, self._options)
-        existing = partitions_of(topics, self._options)
+    def _note_first(
+        self,
+        ownership: Ownership,
+        topics: Mapping[str, ListedTopic],
+        existing: Sequence[TopicPartition],
+        *,
+        is_new: bool,
+    ) -> None:
+        """The first look at what there is says where a new query starts and a bounded one ends."""
         if self._is_bounded and self._horizon is None:
             self._horizon = ownership.consumer.end_offsets(existing)
         if self._existing_first is None:
@@ -220,7 +238,6 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 check_starts(existing, self._options.starting)
         for name, topic in topics.items():
             self._seen_ids.setdefault(name, topic.topic_id)
-        return topics
 
     def _find_renewed(self, topics: Mapping[str, ListedTopic], offset: QueryOffset) -> set[str]:
         """Topics that are not those that the offset is about."""
@@ -245,24 +262,14 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 find_partitions(self._ownership.consumer, self._options)
             raise
 
-    def _choose(
-        self,
-        ownership: Ownership,
-        places: Places,
-        *,
-        topics: Mapping[str, ListedTopic],
-        renewed: Collection[str],
-        is_limited: bool,
-    ) -> Spans:
+    def _choose(self, consumer: Consumer, places: Places, *, renewed: Collection[str], is_limited: bool) -> Spans:
         """Spans for the next batch: from where each partition stands to its end, under the cap; empty ones to wait."""
         assert self._existing_first is not None
-        consumer = ownership.consumer
-        partitions = [partition for partition in partitions_of(topics, self._options) if partition in places]
-        fresh = [partition for partition in partitions if places[partition] is None]
+        partitions = list(places)
+        fresh = [partition for partition, place in places.items() if place is None]
         positions = find_first_starts(consumer, self._options, fresh, existing_first=self._existing_first)
         stops: dict[TopicPartition, int] = {}
-        for partition in partitions:
-            place = places[partition]
+        for partition, place in places.items():
             if place is not None:
                 positions[partition] = place.start
                 if place.stop is not None:

@@ -60,6 +60,20 @@ def test_two_sources_of_an_application_are_told_unless_the_user_has_named_them(
     assert sum("divide the topics between them" in message for message in caplog.messages) == sentences
 
 
+def follow_each_other(start: Start, name: str, fill: Any) -> tuple[Query, Checkpoint, Query]:
+    """A query has read 0 to 4 and has left, another one reads on to 7; a copy of the first one's checkpoint at 3."""
+    fill(name, {0: 5})
+    first = start(**of_group(name, maxOffsetsPerTrigger=3))
+    first.trigger()
+    copy = first.checkpoint.copy()
+    first.run()
+    first.stop()
+    fill(name, {0: 3})
+    other = start(**of_group(name))
+    other.run()
+    return first, copy, other
+
+
 # -- a checkpoint that was put back ------------------------------------------------------------------------------------
 
 
@@ -116,15 +130,7 @@ def test_what_others_have_read_behind_the_copy_stays_theirs(
 ) -> None:
     """One query reads 0 to 4, the other 5 to 7, and the first again 8 and 9: put back to 2 it reads only its own."""
     name = topic(1)
-    fill(name, {0: 5})
-    first = start(**of_group(name, maxOffsetsPerTrigger=3))
-    first.trigger()
-    copy = first.checkpoint.copy()
-    first.run()
-    first.stop()
-    fill(name, {0: 3})
-    other = start(**of_group(name))
-    other.run()
+    first, copy, other = follow_each_other(start, name, fill)
     other.stop()
     fill(name, {0: 2})
     first = start(**of_group(name), checkpoint=first.checkpoint)
@@ -143,15 +149,7 @@ def test_what_was_handed_over_behind_the_copy_is_not_lost(
 ) -> None:
     """The other query owns the partition now; what the first has lost of it is read by the first all the same."""
     name = topic(1)
-    fill(name, {0: 5})
-    first = start(**of_group(name, maxOffsetsPerTrigger=3))
-    first.trigger()
-    copy = first.checkpoint.copy()
-    first.run()
-    first.stop()
-    fill(name, {0: 3})
-    other = start(**of_group(name))
-    other.run()
+    _, copy, other = follow_each_other(start, name, fill)
     again = start(**of_group(name), checkpoint=copy)
     again.run()
     assert total(again, other) == places(name, {0: range(8)})

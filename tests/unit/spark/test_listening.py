@@ -108,6 +108,23 @@ def test_metrics_are_those_of_running_queries() -> None:
     assert listener.metrics()
 
 
+@pytest.mark.parametrize("said", ["java.io.EOFException", "java.net.SocketException: Broken pipe"])
+def test_killed_reader_has_a_sentence(caplog: pytest.LogCaptureFixture, said: str) -> None:
+    """Spark ends the query with an empty message; what other ends say is left to Spark."""
+    listener = QueryListener()
+    where = "\n\tat org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.latestOffset(...)"
+    for exception in (None, f"org.apache.spark.api.python.PythonException: TypeError{where}", f"{said}\n\tat else"):
+        listener.onQueryProgress(progressed(ours({0: 7}, {0: 7})))
+        listener.onQueryTerminated(terminated(exception=exception))
+    assert caplog.text == ""
+    listener.onQueryTerminated(terminated(exception=said + where))
+    assert caplog.text == "", "of a query that reads no Kafka nothing is said"
+    listener.onQueryProgress(progressed(ours({0: 7}, {0: 7})))
+    listener.onQueryTerminated(terminated(exception=said + where))
+    assert "query=departures its reader's process was killed" in caplog.text
+    assert "start it again" in caplog.text
+
+
 def test_partition_that_is_read_twice_lags_by_its_slower_side() -> None:
     """A join of a topic with itself."""
     reports: list[BatchReport] = []

@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from kohort.client.consumer.consumer import Consumer
@@ -27,6 +27,7 @@ from kohort.spark.mailbox import BatchDone, Drain, Mailbox, fingerprint
 from kohort.spark.member import requests
 from kohort.spark.member.core import Membership
 from kohort.spark.member.custody import Ledger
+from kohort.spark.member.lookout import Lookout
 from kohort.spark.member.names import NameTakenError, find_names
 from kohort.spark.member.notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
 from kohort.spark.member.requests import NoAssignment, Plan
@@ -34,7 +35,7 @@ from kohort.spark.neighbours import announce
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span
 from kohort.spark.options import SourceOptions
 from kohort.spark.ownership import Choose
-from kohort.spark.planning import find_partitions, join
+from kohort.spark.planning import join
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -66,6 +67,10 @@ class GroupMember:
         self._failure: BaseException | None = None
         #: The end of the batch that this process planned last.
         self._planned: OffsetJson | None = None
+        #: What there was at the last plan.
+        self._existing: Sequence[TopicPartition] = ()
+        # The reader's process is a child of the JVM.
+        self._lookout = Lookout(os.getppid())
         #: Everything was given up as the driver wanted, and nothing is planned any more.
         self.has_drained = False
         # Flags for the signal handler: set without a lock, never taken back.
@@ -102,17 +107,24 @@ class GroupMember:
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
-    def plan(self, start: QueryOffset, choose: Choose) -> Plan:
+    def plan(self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose) -> Plan:
         """Tell the group that everything up to `start` is finished, and let `choose` pick the next batch.
 
         Raises:
             KohortTimeoutError: no assignment within `groupJoinTimeout`.
         """
+        self._existing = existing
         return self._carry_out(lambda: self._core.plan(start, _now_ms()), choose=choose)
 
     def note_planned(self, end: OffsetJson) -> None:
         """The offset that stands for the batch that was planned last."""
         self._planned = end
+        if self._options.checkpoint_location is None:
+            self._lookout.watch(end)
+
+    def note_logged(self) -> None:
+        """Spark has written down what was planned last."""
+        self._lookout.rest()
 
     def resume(self, start: QueryOffset, end: QueryOffset) -> dict[TopicPartition, Span]:
         """A batch that an earlier run has planned is read again: what of it is still to be read."""
@@ -144,11 +156,9 @@ class GroupMember:
 
     # -- the core's requests ------------------------------------------------------------------------------------------
 
-    def _carry_out(
-        self, begin: Callable[[], requests.Steps[T]], *, choose: Choose | None = None, timeout_s: float | None = None
-    ) -> T:
+    def _carry_out(self, begin: Callable[[], requests.Steps[T]], *, choose: Choose | None = None) -> T:
         with self._turn:
-            return self._drive(begin(), choose, timeout_s)
+            return self._drive(begin(), choose, None)
 
     def _drive(self, steps: requests.Steps[T], choose: Choose | None, timeout_s: float | None) -> T:
         answer: Any = None
@@ -191,7 +201,7 @@ class GroupMember:
             case requests.Names():
                 return find_names(self._options.client, self._group_id)
             case requests.Existing():
-                return find_partitions(self.consumer, self._options)
+                return list(self._existing)
             case requests.Choose(places=places):
                 assert choose is not None
                 return choose(places)
@@ -371,9 +381,10 @@ class GroupMember:
 
     def _look(self) -> BatchState:
         """What Spark's checkpoint says of the open batch."""
-        if self._options.checkpoint_location is None or self._planned is None:
+        location = self._options.checkpoint_location or self._lookout.location
+        if location is None or self._planned is None:
             return BatchState.UNKNOWN
-        return read_batch_state(self._options.checkpoint_location, self._planned)
+        return read_batch_state(location, self._planned)
 
 
 def _now_ms() -> int:

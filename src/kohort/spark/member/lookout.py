@@ -1,0 +1,98 @@
+"""Where a query's checkpoint is, which Spark does not tell its reader: the files show it that the JVM has open.
+
+Spark writes the end of a batch to the checkpoint's offset log between the reader's plan and the batch's tasks. For as
+long as the file is open, milliseconds, the kernel shows its path to the reader, a child of the JVM and a process of the
+same user. Who looks all the time meets it; once is enough for the life of the process.
+
+Laws: nothing is written or opened but what `checkpoint.py` reads; a folder counts only if it names the query; where
+nothing can be seen (no /proc, a checkpoint on another file system, another user), nothing is looked for any more.
+Source: proc(5); Spark's CheckpointFileManager: `offsets/.N.UUID.tmp`, renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from typing import Final
+
+from kohort.spark.checkpoint import BatchState, read_batch_state
+from kohort.spark.offsets import OffsetJson
+
+#: How long it is looked behind a plan at most, and behind how many plans before it is given up.
+_WATCH_S: Final = 1.0
+_MOST_WATCHES: Final = 20
+_LOG_FILE: Final = re.compile(r"(/.*)/(?:offsets|commits)/\.{1,2}\d+\.[0-9a-f-]{36}\.tmp(?:\.crc)?(?: \(deleted\))?")
+
+
+class Lookout:
+    """Watches for a moment behind each plan, on a thread, until it has the folder.
+
+    Args:
+        process_id: of the JVM.
+    """
+
+    def __init__(self, process_id: int) -> None:
+        #: Of the query's checkpoint; `None` as long as it is not known.
+        self.location: str | None = None
+        self._folder = f"/proc/{process_id}/fd"
+        self._left = _MOST_WATCHES
+        self._thread: threading.Thread | None = None
+        self._is_logged = threading.Event()
+        #: Numbers of files that stay open: the JVM's libraries, hundreds of them.
+        self._lasting: set[str] = set()
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it looks at this moment."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def watch(self, end: OffsetJson) -> None:
+        """Look for the checkpoint to which Spark writes that end about now; returns at once."""
+        if self.location is not None or self._left == 0 or self.is_watching:
+            return
+        self._left -= 1
+        self._is_logged.clear()
+        self._thread = threading.Thread(target=self._watch, args=(end,), name="kohort-spark-lookout", daemon=True)
+        self._thread.start()
+
+    def rest(self) -> None:
+        """The end that was watched for is written."""
+        self._is_logged.set()
+
+    def _watch(self, end: OffsetJson) -> None:
+        seen: set[str] = set()
+        deadline_s = time.monotonic() + _WATCH_S
+        try:
+            while True:
+                # The file may have its name only now.
+                is_last = self._is_logged.is_set() or time.monotonic() > deadline_s
+                if not is_last:
+                    seen |= self._look()
+                self.location = next((each for each in seen if _says_something(each, end)), None)
+                if is_last or self.location is not None:
+                    return
+        except OSError:
+            self._left = 0
+
+    def _look(self) -> set[str]:
+        """Checkpoints of any query to which the JVM writes at this moment."""
+        found = set()
+        for number in os.listdir(self._folder):
+            if number in self._lasting:
+                continue
+            try:
+                path = os.readlink(f"{self._folder}/{number}")
+            except FileNotFoundError:
+                continue
+            if path.endswith(".jar"):
+                self._lasting.add(number)
+            elif match := _LOG_FILE.fullmatch(path):
+                found.add(match[1])
+        return found
+
+
+def _says_something(location: str, end: OffsetJson) -> bool:
+    """Whether it is the checkpoint of the query that has planned `end`."""
+    return read_batch_state(location, end) is not BatchState.UNKNOWN
