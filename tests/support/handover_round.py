@@ -153,6 +153,9 @@ class Round:
         self._settle("the first query reads all")
         self._start(one)
         self._settle("two share")
+        # Spark refuses the checkpoint of a query that was stopped while it wrote the first line of its first log.
+        self._add()
+        self._until(lambda: one.finished() and two.finished(), what="both have finished a batch")
         for event in self.plan.events:
             victim = self._chance.choice(self._jobs)
             self.story.append(f"{event} ({victim.name})")

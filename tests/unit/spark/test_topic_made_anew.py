@@ -157,3 +157,27 @@ def test_a_checkpoint_that_names_no_topic_ids_is_held_against_what_is_seen(
     assert query.plan() is False
     make_anew(name, 9)
     assert_lost(query, MADE_ANEW)
+
+
+@pytest.mark.parametrize("start", ["in a group"], indirect=True)
+def test_what_another_query_has_read_of_the_new_one_is_not_read_again(
+    start: Start, topic: Any, fill: Any, make_anew: Any
+) -> None:
+    """It took the old one over at offset 10, but the new one at 0: whoever follows it believes that."""
+    name = topic(1)
+
+    def run(count: int, checkpoint: Checkpoint | None = None) -> Query:
+        fill(name, {0: 10})
+        query = start(name, checkpoint=checkpoint, failOnDataLoss="false")
+        query.read(count)
+        # It hears that its batch is finished.
+        query.run()
+        query.stop()
+        return query
+
+    first, second = run(10), run(10)
+    make_anew(name, 0)
+    run(20, second.checkpoint)
+    run(20, first.checkpoint)
+    assert offsets(second, behind=10) == list(range(10))
+    assert offsets(first, behind=10) == list(range(10, 20))

@@ -188,7 +188,10 @@ def build_claims(
     claims: dict[TopicPartition, Ledger] = {}
     since: dict[TopicPartition, int] = {}
     for partition, span in spans.items():
-        place = places[partition] or Place(span.start, None, (Holder(name, span.start),), span.start)
+        place = places[partition]
+        if place is None or (place.stop is None and span.start < place.since):
+            # Nobody has begun it, or it begins again: what was taken over was a topic that was made anew since.
+            place = Place(span.start, None, (Holder(name, span.start),), span.start)
         since[partition] = place.since
         before = found.get(partition)
         count = 0 if before is None else before.count
