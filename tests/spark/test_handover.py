@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROUNDS = (
     Plan(seed=1, events=("stop between triggers", "kill the reader", "drain")),
-    Plan(seed=2, events=("kill all", "topic made anew"), is_patient=False, told_by="location", protocol="classic"),
+    Plan(seed=2, events=("kill all", "topic made anew"), told_by="location", protocol="classic"),
 )
 
 
