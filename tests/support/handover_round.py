@@ -136,15 +136,23 @@ class Round:
 
     def run(self) -> None:
         """All of it, and the account."""
-        try:
-            with kohort.Admin(bootstrap_servers=self._broker.address) as self._admin:
+        with kohort.Admin(bootstrap_servers=self._broker.address) as self._admin:
+            try:
                 self._play()
-        except BaseException as why:
-            states = [
-                f"{job.name}: {job.driver.ask('state') if job.driver.is_running else 'gone'}" for job in self._jobs
-            ]
-            why.add_note("\n".join([f"{self.plan}", *self.story, *states]))
-            raise
+            except BaseException as why:
+                why.add_note("\n".join([f"{self.plan}", *self.story, *self._tell_state()]))
+                raise
+
+    def _tell_state(self) -> list[str]:
+        """How queries and group stand."""
+        said = [f"{job.name}: {job.driver.ask('state') if job.driver.is_running else 'gone'}" for job in self._jobs]
+        try:
+            said += [f"group: {self._admin.describe_group(self._name)}"]
+            said += [f"offset: {row}" for row in self._admin.group_offsets(self._name)]
+            said += [f"history: {event}" for event in self._admin.group_history(self._name).events[-40:]]
+        except kohort.KohortError as why:
+            said.append(f"group: {why}")
+        return said
 
     def _play(self) -> None:
         self._set_up()

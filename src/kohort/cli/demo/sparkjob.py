@@ -68,6 +68,8 @@ def open_session(folder: Path, *, name: str = "kohort demo") -> Iterator[SparkSe
     settings = folder / "log4j2.properties"
     settings.write_text(_QUIET_LOG)
     logging.getLogger("py4j").setLevel(logging.ERROR)
+    # That a reader was killed is said by whoever has killed it.
+    logging.getLogger("kohort.spark.listening").setLevel(logging.CRITICAL)
     builder = (
         SparkSession.builder.master("local[2]")
         .appName(name)
