@@ -72,6 +72,10 @@ class QueryOffset:
     #: Whether spans have a start: Spark's own source writes ends only, and the spans are empty ones there.
     has_starts: bool = True
 
+    def outdated_by(self, end: QueryOffset) -> set[str]:
+        """Topics that were made anew between here and `end`."""
+        return {topic for topic, known in self.topic_ids.items() if end.topic_ids.get(topic, known) != known}
+
     def following(self, start: QueryOffset) -> dict[TopicPartition, Span]:
         """What the batch from `start` to here reads."""
         if self.has_starts:

@@ -6,7 +6,7 @@ Source: architecture, journey of a micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from kohort.client.consumer.consumer import Consumer
@@ -31,8 +31,13 @@ class Ownership(Protocol):
     #: Everything was given up as the driver wanted: nothing is to be planned any more.
     has_drained: bool
 
-    def plan(self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose) -> Plan:
-        """Everything up to `start` is finished; let `choose` pick among what may be read now of what there is."""
+    def plan(
+        self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose, *, renewed: Collection[str] = ()
+    ) -> Plan:
+        """Everything up to `start` is finished; let `choose` pick among what may be read now of what there is.
+
+        `renewed`: topics that were made anew since `start`.
+        """
         ...
 
     def note_planned(self, end: OffsetJson) -> None:
@@ -43,7 +48,7 @@ class Ownership(Protocol):
         """Spark has written down what was planned last."""
         ...
 
-    def resume(self, start: QueryOffset, end: QueryOffset) -> Spans:
+    def resume(self, start: QueryOffset, end: QueryOffset, *, renewed: Collection[str] = ()) -> Spans:
         """A batch that an earlier run has planned is read again: what of it is still to be read."""
         ...
 
@@ -66,7 +71,9 @@ class EveryPartition:
         #: partition -> offset at which it goes on.
         self._ends: dict[TopicPartition, int] = {}
 
-    def plan(self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose) -> Plan:
+    def plan(
+        self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose, *, renewed: Collection[str] = ()
+    ) -> Plan:
         """Everything may be read, partitions that were added since included."""
         self._ends.update({partition: span.end for partition, span in start.spans.items()})
         places: Places = dict.fromkeys(existing)
@@ -84,7 +91,7 @@ class EveryPartition:
     def note_logged(self) -> None:
         """Nobody asks."""
 
-    def resume(self, start: QueryOffset, end: QueryOffset) -> Spans:
+    def resume(self, start: QueryOffset, end: QueryOffset, *, renewed: Collection[str] = ()) -> Spans:
         """Nobody else could have read any of it."""
         return end.following(start)
 

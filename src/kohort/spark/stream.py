@@ -147,6 +147,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     renewed=renewed,
                     is_limited=is_limited,
                 ),
+                renewed=renewed,
             )
         end = plan.offset(
             start,
@@ -180,7 +181,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 topics = find_topics(ownership.consumer, self._options)
                 self._note_first(ownership, topics, partitions_of(topics, self._options), is_new=False)
                 renewed = self._find_renewed(topics, wanted)
-                spans = ownership.resume(before, wanted)
+                spans = ownership.resume(before, wanted, renewed=renewed)
                 spans = drop_renewed(spans, renewed, fails=self._options.fails_on_data_loss)
             self._planned = end
             ownership.note_planned(end)

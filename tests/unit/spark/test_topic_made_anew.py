@@ -160,6 +160,50 @@ def test_a_checkpoint_that_names_no_topic_ids_is_held_against_what_is_seen(
 
 
 @pytest.mark.parametrize("start", ["in a group"], indirect=True)
+def test_what_was_read_of_the_old_one_is_not_told_of_the_new(
+    start: Start, topic: Any, fill: Any, make_anew: Any
+) -> None:
+    """Both were taken over at offset 10, and read to 20 was the old one alone: who comes next begins at 10."""
+    name = topic(1)
+
+    def run(count: int, checkpoint: Checkpoint | None = None) -> Query:
+        fill(name, {0: 10})
+        query = start(name, checkpoint=checkpoint, failOnDataLoss="false")
+        query.read(count)
+        query.run()
+        query.stop()
+        return query
+
+    first, second = run(10), run(10)
+    make_anew(name, 0)
+    run(20, first.checkpoint)
+    passing = start(name, checkpoint=second.checkpoint, failOnDataLoss="false")
+    until(passing.reader.reportLatestOffset, what="it takes the new one over", step=passing.run)
+    passing.stop()
+    run(30, first.checkpoint)
+    assert offsets(first, behind=20) == list(range(10, 20))
+
+
+@pytest.mark.parametrize("start", ["in a group"], indirect=True)
+def test_one_that_is_made_anew_under_a_query_that_took_it_over(
+    start: Start, topic: Any, fill: Any, make_anew: Any
+) -> None:
+    """What the group said of the old one, which another had begun, is forgotten with it."""
+    name = topic(1)
+    fill(name, {0: 10})
+    first = start(name)
+    first.read(10)
+    first.run()
+    first.stop()
+    fill(name, {0: 10})
+    second = start(name, failOnDataLoss="false")
+    second.read(10)
+    make_anew(name, 15)
+    second.read(25)
+    assert offsets(second, behind=10) == list(range(15))
+
+
+@pytest.mark.parametrize("start", ["in a group"], indirect=True)
 def test_what_another_query_has_read_of_the_new_one_is_not_read_again(
     start: Start, topic: Any, fill: Any, make_anew: Any
 ) -> None:

@@ -75,6 +75,8 @@ class Membership:
         self._due: set[TopicPartition] = set()
         #: partition -> what this query's checkpoint says of it.
         self._known: dict[TopicPartition, Known] = {}
+        #: The same of topics that were made anew since.
+        self._outdated: dict[TopicPartition, Known] = {}
         #: Of the open batch.
         self._since: dict[TopicPartition, int] = {}
         #: partition -> what we have last committed; of owned partitions only, for there nobody else commits.
@@ -148,13 +150,13 @@ class Membership:
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
-    def plan(self, start: QueryOffset, now_ms: int) -> Steps[Plan]:
-        """Everything up to `start` is finished: tell the group, and pick the next batch.
+    def plan(self, start: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()) -> Steps[Plan]:
+        """Everything up to `start`, since when topics were `renewed`, is finished: tell the group; pick the next batch.
 
         Raises:
             NoAssignment: the group has given nothing in time.
         """
-        self._finish(start)
+        self._finish(start, renewed)
         deadline_ms = now_ms + self._join_patience_ms
         while True:
             yield from self._settle(self._unsettled | (self._due & self.wanted_back))
@@ -173,7 +175,9 @@ class Membership:
                 return plan
             now_ms = yield Wait()
 
-    def resume(self, start: QueryOffset, end: QueryOffset, now_ms: int) -> Steps[dict[TopicPartition, Span]]:
+    def resume(
+        self, start: QueryOffset, end: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()
+    ) -> Steps[dict[TopicPartition, Span]]:
         """A batch that an earlier run has planned is read again: what of it is still to be read.
 
         It is read whether or not the group gives its partitions to us: whoever has them waits for us as long as we
@@ -182,9 +186,9 @@ class Membership:
         Raises:
             NoAssignment: the group has given nothing in time.
         """
-        self._finish(start)
+        self._finish(start, {*renewed, *start.outdated_by(end)})
         spans = end.following(start)
-        self._open({partition: span for partition, span in spans.items() if span.size > 0}, end.since)
+        self._open({each: span for each, span in spans.items() if span.size and each.topic not in renewed}, end.since)
         yield from self._wait_for_assignment(now_ms, now_ms + self._join_patience_ms, is_enough=True)
         found: dict[TopicPartition, Ledger] = yield Fetch(tuple(sorted(self.flight)))
         left = {each: trim(span, found.get(each), self.name, end.since.get(each)) for each, span in self.flight.items()}
@@ -196,7 +200,8 @@ class Membership:
         # The same as before, unless the checkpoint is an older copy: then the group goes back with it.
         yield from self._tell({each: claim for each, claim in claims.items() if claim != found[each]})
         self.flight = {each: span for each, span in left.items() if span.size > 0}
-        return {**{each: Span(span.start, span.start) for each, span in spans.items()}, **left}
+        gone = {each: span if each.topic in renewed else Span(span.start, span.start) for each, span in spans.items()}
+        return {**gone, **left}
 
     def finish_open(self) -> Steps[bool]:
         """The open batch is known to be finished without Spark's next call; whether the group has taken it."""
@@ -243,10 +248,13 @@ class Membership:
 
     # -- a batch ends -------------------------------------------------------------------------------------------------
 
-    def _finish(self, start: QueryOffset) -> None:
+    def _finish(self, start: QueryOffset, renewed: Collection[str]) -> None:
         for partition, span in start.spans.items():
             self._known[partition] = Known(start.since.get(partition), span.end)
         self._close_batch()
+        self._outdated = {each: self._known.pop(each) for each in set(self._known) if each.topic in renewed}
+        for partition in self._outdated.keys() & self._ledgers.keys():
+            del self._ledgers[partition]
 
     def _close_batch(self) -> None:
         if self.state in OPEN:
@@ -349,6 +357,10 @@ class Membership:
     def _find_lost(self, partition: TopicPartition, ledger: Ledger | None) -> Place | None:
         return find_place(ledger, self.name, self._known.get(partition), is_owned=False)
 
+    def _known_of(self, partition: TopicPartition, ledger: Ledger | None) -> Known | None:
+        outdated = None if ledger is not None and ledger.chain else self._outdated.get(partition)
+        return self._known.get(partition, outdated)
+
     def _pick(self, readable: set[TopicPartition], now_ms: int, *, is_last: bool) -> Steps[Plan | None]:
         """One attempt; `None` if the group has changed meanwhile, or has to be waited for."""
         wanted = sorted((readable | self._lost) - self._ledgers.keys())
@@ -358,7 +370,7 @@ class Membership:
         if held and held == readable and self.is_bounded and not is_last:
             return None
         places: Places = {
-            each: find_place(found.get(each), self.name, self._known.get(each), is_owned=True)
+            each: find_place(found.get(each), self.name, self._known_of(each, found.get(each)), is_owned=True)
             for each in sorted(readable - held)
         }
         for each in sorted(self._lost - readable):

@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from kohort.client.consumer.consumer import Consumer
@@ -107,14 +107,16 @@ class GroupMember:
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
-    def plan(self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose) -> Plan:
+    def plan(
+        self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose, *, renewed: Collection[str] = ()
+    ) -> Plan:
         """Tell the group that everything up to `start` is finished, and let `choose` pick the next batch.
 
         Raises:
             KohortTimeoutError: no assignment within `groupJoinTimeout`.
         """
         self._existing = existing
-        return self._carry_out(lambda: self._core.plan(start, _now_ms()), choose=choose)
+        return self._carry_out(lambda: self._core.plan(start, _now_ms(), renewed=renewed), choose=choose)
 
     def note_planned(self, end: OffsetJson) -> None:
         """The offset that stands for the batch that was planned last."""
@@ -126,9 +128,11 @@ class GroupMember:
         """Spark has written down what was planned last."""
         self._lookout.rest()
 
-    def resume(self, start: QueryOffset, end: QueryOffset) -> dict[TopicPartition, Span]:
+    def resume(
+        self, start: QueryOffset, end: QueryOffset, *, renewed: Collection[str] = ()
+    ) -> dict[TopicPartition, Span]:
         """A batch that an earlier run has planned is read again: what of it is still to be read."""
-        return self._carry_out(lambda: self._core.resume(start, end, _now_ms()))
+        return self._carry_out(lambda: self._core.resume(start, end, _now_ms(), renewed=renewed))
 
     def check(self) -> None:
         """Raise what has ended the membership."""
