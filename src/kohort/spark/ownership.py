@@ -48,7 +48,9 @@ class Ownership(Protocol):
         """Spark has written down what was planned last."""
         ...
 
-    def resume(self, start: QueryOffset, end: QueryOffset, *, renewed: Collection[str] = ()) -> Spans:
+    def resume(
+        self, start: QueryOffset, end: QueryOffset, existing: Sequence[TopicPartition], renewed: Collection[str]
+    ) -> Spans:
         """A batch that an earlier run has planned is read again: what of it is still to be read."""
         ...
 
@@ -91,7 +93,9 @@ class EveryPartition:
     def note_logged(self) -> None:
         """Nobody asks."""
 
-    def resume(self, start: QueryOffset, end: QueryOffset, *, renewed: Collection[str] = ()) -> Spans:
+    def resume(
+        self, start: QueryOffset, end: QueryOffset, existing: Sequence[TopicPartition], renewed: Collection[str]
+    ) -> Spans:
         """Nobody else could have read any of it."""
         return end.following(start)
 

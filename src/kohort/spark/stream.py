@@ -179,9 +179,10 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with self._reasons():
                 ownership = self._open(wanted)
                 topics = find_topics(ownership.consumer, self._options)
-                self._note_first(ownership, topics, partitions_of(topics, self._options), is_new=False)
+                existing = partitions_of(topics, self._options)
+                self._note_first(ownership, topics, existing, is_new=False)
                 renewed = self._find_renewed(topics, wanted)
-                spans = ownership.resume(before, wanted, renewed=renewed)
+                spans = ownership.resume(before, wanted, existing, renewed)
                 spans = drop_renewed(spans, renewed, fails=self._options.fails_on_data_loss)
             self._planned = end
             ownership.note_planned(end)

@@ -45,6 +45,22 @@ def make_anew(admin: kohort.Admin, fill: Any) -> Callable[..., None]:
     return make
 
 
+@pytest.fixture
+def pass_by(start: Start, fill: Any) -> Callable[..., Query]:
+    """`pass_by("orders", 20, checkpoint)`: ten more records, and a run that ends when its sink has 20."""
+
+    def run(topic: str, count: int, checkpoint: Checkpoint | None = None) -> Query:
+        fill(topic, {0: 10})
+        query = start(topic, checkpoint=checkpoint, failOnDataLoss="false")
+        query.read(count)
+        # It hears that its batch is finished.
+        query.run()
+        query.stop()
+        return query
+
+    return run
+
+
 def assert_lost(query: Query, why: str) -> None:
     """Its next plan that has the partition says so."""
     with pytest.raises(RecordsLostError, match=why):
@@ -161,40 +177,28 @@ def test_a_checkpoint_that_names_no_topic_ids_is_held_against_what_is_seen(
 
 @pytest.mark.parametrize("start", ["in a group"], indirect=True)
 def test_what_was_read_of_the_old_one_is_not_told_of_the_new(
-    start: Start, topic: Any, fill: Any, make_anew: Any
+    start: Start, pass_by: Callable[..., Query], topic: Any, make_anew: Any
 ) -> None:
     """Both were taken over at offset 10, and read to 20 was the old one alone: who comes next begins at 10."""
     name = topic(1)
 
-    def run(count: int, checkpoint: Checkpoint | None = None) -> Query:
-        fill(name, {0: 10})
-        query = start(name, checkpoint=checkpoint, failOnDataLoss="false")
-        query.read(count)
-        query.run()
-        query.stop()
-        return query
-
-    first, second = run(10), run(10)
+    first, second = pass_by(name, 10), pass_by(name, 10)
     make_anew(name, 0)
-    run(20, first.checkpoint)
+    pass_by(name, 20, first.checkpoint)
     passing = start(name, checkpoint=second.checkpoint, failOnDataLoss="false")
     until(passing.reader.reportLatestOffset, what="it takes the new one over", step=passing.run)
     passing.stop()
-    run(30, first.checkpoint)
+    pass_by(name, 30, first.checkpoint)
     assert offsets(first, behind=20) == list(range(10, 20))
 
 
 @pytest.mark.parametrize("start", ["in a group"], indirect=True)
 def test_one_that_is_made_anew_under_a_query_that_took_it_over(
-    start: Start, topic: Any, fill: Any, make_anew: Any
+    start: Start, pass_by: Callable[..., Query], topic: Any, fill: Any, make_anew: Any
 ) -> None:
     """What the group said of the old one, which another had begun, is forgotten with it."""
     name = topic(1)
-    fill(name, {0: 10})
-    first = start(name)
-    first.read(10)
-    first.run()
-    first.stop()
+    pass_by(name, 10)
     fill(name, {0: 10})
     second = start(name, failOnDataLoss="false")
     second.read(10)
@@ -205,23 +209,14 @@ def test_one_that_is_made_anew_under_a_query_that_took_it_over(
 
 @pytest.mark.parametrize("start", ["in a group"], indirect=True)
 def test_what_another_query_has_read_of_the_new_one_is_not_read_again(
-    start: Start, topic: Any, fill: Any, make_anew: Any
+    pass_by: Callable[..., Query], topic: Any, make_anew: Any
 ) -> None:
     """It took the old one over at offset 10, but the new one at 0: whoever follows it believes that."""
     name = topic(1)
 
-    def run(count: int, checkpoint: Checkpoint | None = None) -> Query:
-        fill(name, {0: 10})
-        query = start(name, checkpoint=checkpoint, failOnDataLoss="false")
-        query.read(count)
-        # It hears that its batch is finished.
-        query.run()
-        query.stop()
-        return query
-
-    first, second = run(10), run(10)
+    first, second = pass_by(name, 10), pass_by(name, 10)
     make_anew(name, 0)
-    run(20, second.checkpoint)
-    run(20, first.checkpoint)
+    pass_by(name, 20, second.checkpoint)
+    pass_by(name, 20, first.checkpoint)
     assert offsets(second, behind=10) == list(range(10))
     assert offsets(first, behind=10) == list(range(10, 20))

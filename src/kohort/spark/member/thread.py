@@ -67,7 +67,7 @@ class GroupMember:
         self._failure: BaseException | None = None
         #: The end of the batch that this process planned last.
         self._planned: OffsetJson | None = None
-        #: What there was at the last plan.
+        #: What there was at the last plan, or when a batch was repeated.
         self._existing: Sequence[TopicPartition] = ()
         # The reader's process is a child of the JVM.
         self._lookout = Lookout(os.getppid())
@@ -129,9 +129,10 @@ class GroupMember:
         self._lookout.rest()
 
     def resume(
-        self, start: QueryOffset, end: QueryOffset, *, renewed: Collection[str] = ()
+        self, start: QueryOffset, end: QueryOffset, existing: Sequence[TopicPartition], renewed: Collection[str]
     ) -> dict[TopicPartition, Span]:
         """A batch that an earlier run has planned is read again: what of it is still to be read."""
+        self._existing = existing
         return self._carry_out(lambda: self._core.resume(start, end, _now_ms(), renewed=renewed))
 
     def check(self) -> None:
