@@ -125,42 +125,15 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: OffsetJson, limit: Any) -> OffsetJson:
         """Everything up to `start` is finished; plan the next batch."""
-        done = from_json(start)
-        # A trigger of `once` asks for everything.
-        is_limited = not isinstance(limit, ReadAllAvailable)
         with self._reasons():
-            ownership = self._open(done)
-            if ownership.has_drained:
+            ownership = self._open(from_json(start))
+            try:
+                return start if ownership.has_drained else self._plan(ownership, start, limit)
+            except StateError:
+                # With nothing open the member has left in the middle of it, as it was told to.
+                if not ownership.has_drained:
+                    raise
                 return start
-            # That a topic is gone is said before anything of it is committed, or waited for.
-            topics = find_topics(ownership.consumer, self._options)
-            existing = partitions_of(topics, self._options)
-            self._note_first(ownership, topics, existing, is_new=not done.spans)
-            renewed = self._find_renewed(topics, done)
-            self._has_skipped = False
-            plan = ownership.plan(
-                done,
-                existing,
-                lambda places: self._choose(
-                    ownership.consumer,
-                    {each: places[each] for each in existing if each in places},
-                    renewed=renewed,
-                    is_limited=is_limited,
-                ),
-                renewed=renewed,
-            )
-        end = plan.offset(
-            start,
-            done,
-            name=self._known_as(done.name),
-            topic_ids={**done.topic_ids, **{name: topic.topic_id for name, topic in topics.items() if topic.topic_id}},
-            renewed=renewed,
-            has_skipped=self._has_skipped,
-        )
-        if end is not start:
-            self._planned = end
-            ownership.note_planned(end)
-        return end
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
         """The ends of what we own, as of the last plan, for the query's progress."""
@@ -206,6 +179,40 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ownership.close()
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _plan(self, ownership: Ownership, start: OffsetJson, limit: Any) -> OffsetJson:
+        """The end of the next batch; `start` itself if there is nothing to do."""
+        done = from_json(start)
+        # That a topic is gone is said before anything of it is committed, or waited for.
+        topics = find_topics(ownership.consumer, self._options)
+        existing = partitions_of(topics, self._options)
+        self._note_first(ownership, topics, existing, is_new=not done.spans)
+        renewed = self._find_renewed(topics, done)
+        self._has_skipped = False
+        plan = ownership.plan(
+            done,
+            existing,
+            lambda places: self._choose(
+                ownership.consumer,
+                {each: places[each] for each in existing if each in places},
+                renewed=renewed,
+                # A trigger of `once` asks for everything.
+                is_limited=not isinstance(limit, ReadAllAvailable),
+            ),
+            renewed=renewed,
+        )
+        end = plan.offset(
+            start,
+            done,
+            name=self._known_as(done.name),
+            topic_ids={**done.topic_ids, **{name: topic.topic_id for name, topic in topics.items() if topic.topic_id}},
+            renewed=renewed,
+            has_skipped=self._has_skipped,
+        )
+        if end is not start:
+            self._planned = end
+            ownership.note_planned(end)
+        return end
 
     def _known_as(self, stored: str | None) -> str | None:
         return None if self._options.group_id is None else self._name.take(stored)

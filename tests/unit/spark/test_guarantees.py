@@ -32,6 +32,17 @@ def twice(name: str, *, once: range, again: range) -> list[Place]:
     return sorted(places(name, {0: once}) + places(name, {0: again}))
 
 
+def leave_in_doubt(start: Start, fill: Any, name: str, sink: Sink) -> Checkpoint:
+    """Of 40 records 10 are in the sink, and not in the commit log of the query, which is away."""
+    fill(name, {0: 40})
+    kept = Checkpoint(keeps=sink)
+    query = start(**of_group(name, maxOffsetsPerTrigger=10), checkpoint=kept)
+    assert query.plan()
+    kept.write(query.execute())
+    query.stop()
+    return kept
+
+
 @pytest.mark.parametrize("how", ["checkpointLocation", "drained"])
 @pytest.mark.parametrize("sink", SINKS)
 def test_clean_end(
@@ -65,12 +76,7 @@ def test_clean_end(
 def test_in_doubt_and_back_in_time(start: Start, topic: Any, fill: Any, *, sink: Sink, again: int) -> None:
     """The batch is in the sink and not in the commit log: Spark repeats it, as it was."""
     name = topic(1)
-    fill(name, {0: 40})
-    kept = Checkpoint(keeps=sink)
-    query = start(**of_group(name, maxOffsetsPerTrigger=10), checkpoint=kept)
-    assert query.plan()
-    kept.write(query.execute())
-    query.stop()
+    kept = leave_in_doubt(start, fill, name, sink)
     other = start(**of_group(name), checkpoint=Checkpoint(keeps=sink), groupJoinTimeout="60s")
     start(**of_group(name), checkpoint=kept).run()
     other.stop()
@@ -81,12 +87,7 @@ def test_in_doubt_and_back_in_time(start: Start, topic: Any, fill: Any, *, sink:
 def test_in_doubt_and_taken_over(start: Start, topic: Any, fill: Any, *, sink: Sink, again: int) -> None:
     """The session has ended: others read the batch again; if the query comes back, its repetition leaves that out."""
     name = topic(1)
-    fill(name, {0: 40})
-    kept = Checkpoint(keeps=sink)
-    query = start(**of_group(name, maxOffsetsPerTrigger=10), checkpoint=kept)
-    assert query.plan()
-    kept.write(query.execute())
-    query.stop()
+    kept = leave_in_doubt(start, fill, name, sink)
     other = start(**of_group(name), checkpoint=Checkpoint(keeps=sink))
     until(lambda: len(other.checkpoint.sink) == 40, what="the other takes over", step=other.trigger)
     assert written(kept, other.checkpoint) == twice(name, once=range(40), again=range(10))

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import kohort
+from kohort import TopicPartition
+from kohort.spark import stream
 from kohort.spark.mailbox import BatchDone, Drain, fingerprint, is_open, post
 from kohort.spark.member.names import NameTakenError
 from support.spark_query import Checkpoint, Place, Query, Start, places
@@ -156,6 +158,33 @@ def test_what_was_handed_over_behind_the_copy_is_not_lost(
     assert committed(admin, f"{name}-g") == {0: 8}
 
 
+def test_a_run_that_ends_behind_a_repeated_batch_leaves_nothing_in_doubt(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin, *, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Put back to its first batch and stopped before its first plan, it says of what it planned later: never mind."""
+    name = topic(2)
+    fill(name, {0: 3})
+    options = of_group(name, checkpointLocation=tmp_path)
+    query = start(**of_group(name))
+    assert query.plan()
+    copy = query.checkpoint.copy()
+    query.finish(query.execute())
+    fill(name, {1: 4})
+    assert query.plan()
+    query.stop()
+    other = start(**of_group(name))
+    until(lambda: owned(admin, name, other), what="it is given a partition", step=other.trigger)
+    assert owned(admin, name, other) == {TopicPartition(name, 1)}
+    again = start(**options, checkpoint=copy)
+    copy.location = tmp_path
+    copy.log_offset(copy.offsets.pop())
+    again.trigger()
+    again.stop()
+    other.read(4)
+    assert total(again, other) == places(name, {0: range(3), 1: range(4)})
+    assert "may be read twice" not in caplog.text
+
+
 # -- an ordinary stop --------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +271,29 @@ def test_a_query_that_drains_plans_nothing_more(start: Start, topic: Any, fill: 
     assert admin.describe_group(f"{name}-g").members == ()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_query_that_drains_while_spark_asks_for_topics_plans_nothing(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin, monkeypatch: pytest.MonkeyPatch, *, when: str
+) -> None:
+    """It has nothing open and leaves at once: neither is that an error, nor is an assignment waited for."""
+    name = topic(1)
+    fill(name, {0: 4})
+    query = start(**of_group(name))
+    query.run()
+    find_topics = stream.find_topics
+
+    def drain_meanwhile(*arguments: Any) -> Any:
+        found = find_topics(*arguments) if when == "after" else None
+        post(query.name, Drain())
+        until(lambda: not is_open(query.name), what="it leaves by itself")
+        return found or find_topics(*arguments)
+
+    monkeypatch.setattr(stream, "find_topics", drain_meanwhile)
+    fill(name, {0: 4})
+    assert not query.plan()
+    assert committed(admin, f"{name}-g") == {0: 4}
+
+
 # -- in doubt ----------------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +341,7 @@ def test_a_partition_that_moves_while_its_batch_is_in_doubt_waits_too(
     assert first.plan()
     first.stop()
     other = start(**of_group(name))
-    until(lambda: bool(owned(admin, name, other)), what="it is given a partition", step=other.trigger)
+    until(lambda: owned(admin, name, other), what="it is given a partition", step=other.trigger)
     assert other.checkpoint.sink == []
     again = start(**of_group(name), checkpoint=first.checkpoint)
     again.trigger()
@@ -304,10 +356,10 @@ def test_a_partition_that_moves_while_its_batch_is_in_doubt_waits_too(
     assert other.checkpoint.sink
 
 
-def owned(admin: kohort.Admin, name: str, query: Query) -> int:
-    """How many partitions the group has given to it."""
+def owned(admin: kohort.Admin, name: str, query: Query) -> set[TopicPartition]:
+    """What the group has given to it."""
     members = admin.describe_group(f"{name}-g").members
-    return sum(len(each.assignment) for each in members if each.instance_id == query.name)
+    return {partition for each in members if each.instance_id == query.name for partition in each.assignment}
 
 
 # -- names -------------------------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ class GroupMember:
                 with self._changed:
                     self._changed.wait(_LOOK_UP_S)
                     self.check()
-                if self._is_closing:
+                if self._is_closing or self.has_drained:
                     raise StateError("this query has ended")
                 return _now_ms()
             case requests.Fetch(partitions=partitions):
