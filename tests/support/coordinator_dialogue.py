@@ -12,7 +12,8 @@ from typing import Any
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
-from kohort.coordinator.chronicle import tell
+from kohort.coordinator.causes import Stimulus
+from kohort.coordinator.chronicle import Chronicle
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.invariants import (
     check_assignment_is_due,
@@ -26,7 +27,6 @@ from kohort.coordinator.model import ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import Record, TransactionalOffsetCommitted, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.teller import Stimulus
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
@@ -121,6 +121,7 @@ class GroupDialogue:
         self.computations: list[ComputeTarget] = []
         #: What the journal would say, oldest first.
         self.told: list[Entry] = []
+        self.chronicle = Chronicle(self.settings)
         self._seen: list[Record] = []
         #: A shard that reads its log has no deadlines yet.
         self._is_loaded = True
@@ -380,6 +381,7 @@ class GroupDialogue:
     def restart(self, *, topics_first: bool = False) -> None:
         """The process dies and comes back: what was parked is gone, the log is read again."""
         self.shard = self.fold()
+        self.chronicle = Chronicle(self.settings)
         self.computations.clear()
         self._is_loaded = False
         if topics_first:
@@ -514,7 +516,7 @@ class GroupDialogue:
         if not self.has_transactions:
             self.log.extend(recordcodec.encode(record) for record in durable)
         self._seen.extend(decision.records)
-        self.told.extend(tell(self.shard.groups, stimulus, decision))
+        self.told.extend(self.chronicle.tell(self.shard.groups, stimulus, decision, now_ms=self.now_ms))
         for reply in self.shard.commit(decision, now_ms=self.now_ms):
             self._deliver(reply)
         self.computations += self.shard.take_computations()

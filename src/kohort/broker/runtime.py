@@ -22,7 +22,8 @@ from kohort.broker.durability import Durability, is_durable
 from kohort.broker.grouplog import GroupLogLoader, without_collections
 from kohort.broker.request import Request
 from kohort.clock import Clock
-from kohort.coordinator.chronicle import count_of, tell
+from kohort.coordinator.causes import Stimulus
+from kohort.coordinator.chronicle import Chronicle, count_of
 from kohort.coordinator.commands import (
     Command,
     ConsumerGroupHeartbeat,
@@ -38,7 +39,6 @@ from kohort.coordinator.logbatch import build_log_batch
 from kohort.coordinator.model import AssignorFailure
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.teller import Stimulus
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken, coordinator_partition
@@ -97,6 +97,7 @@ class Runtime:
         self._index_of: Callable[[str], int] = lambda _: 0
         #: Set by `start`.
         self._settings = GroupSettings()
+        self._chronicle = Chronicle(self._settings)
         #: The topics, as they were told last.
         self._image = TopicImage.of((), version=0)
 
@@ -104,6 +105,7 @@ class Runtime:
         """Rebuild the state of every shard from its log; then commands may come."""
         count = len(partitions)
         self._settings, self._image = settings, image
+        self._chronicle = Chronicle(settings)
         own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
         if own:
             # A start without them does not pay for what they need.
@@ -265,7 +267,7 @@ class Runtime:
         if counted is not None and isinstance(stimulus, GroupCommand):
             self.journal.count(stimulus.group_id, counted)
             return
-        entries = tell(shard.groups, stimulus, decision)
+        entries = self._chronicle.tell(shard.groups, stimulus, decision, now_ms=now_ms)
         if entries:
             cause = stimulus.cause if isinstance(stimulus, Command) else self.next_token()
             self.journal.record(entries, cause=cause, now_ms=now_ms)

@@ -235,7 +235,10 @@ _LIMITS: Final = [
     _count("queued.max.requests", 500, "Most unanswered requests of one connection; reading pauses above it.", low=1),
     _count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch answer.", low=KIBI),
     _count(
-        "journal.ring.rows", 20_000, "Rows of the journal that are kept in memory; 0 keeps none (in Kafka no option)."
+        "journal.ring.rows",
+        20_000,
+        "Rows of the journal that are kept in memory, of all groups together; where there are more, the group that has "
+        "most loses its oldest. 0 keeps none (in Kafka no option).",
     ),
     _count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
 ]

@@ -124,6 +124,12 @@ def _deadline(who: str, details: Details) -> str:
     return f"a deadline passed{' for ' + who if who else ''}{_why(details, 'deadline')}"
 
 
+def _leave(who: str, details: Details) -> str:
+    if details.get("by") == "administrator":
+        return f"an administrator asks to remove {who or 'members'}{_why(details, 'reason')}"
+    return f"{who or 'somebody'} asks to leave{_why(details, 'reason')}"
+
+
 def _joined(verb: str) -> Callable[[str, Details], str]:
     def tell(who: str, details: Details) -> str:
         parts = []
@@ -174,7 +180,7 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "Heartbeat": lambda who, _: f"{who} sends a heartbeat",
     "JoinGroup": lambda who, details: f"{who or 'a new member'} asks to join{_why(details, 'reason')}",
     "SyncGroup": lambda who, _: f"{who} asks for its part",
-    "LeaveGroup": lambda who, details: f"{who or 'somebody'} asks to leave{_why(details, 'reason')}",
+    "LeaveGroup": _leave,
     "MemberDisconnected": lambda who, _: f"{who or 'a member'}'s connection broke",
     "TopicsChanged": lambda *_: "topics changed",
     "TargetComputed": lambda _, details: f"the assignor {details.get('outcome', 'answered')}",

@@ -1,24 +1,42 @@
 """What a decision means in words of groups and members: the entries of the journal.
 
-`tell` looks at the state before a decision is carried out, at what led to it and at its records. What changes nothing
-is told by `count_of` alone.
+`Chronicle.tell` looks at the state before a decision is carried out, at what led to it and at its records. What changes
+nothing is told by `count_of` alone.
 
 Laws: nothing is decided or changed here. Every record of membership, epochs and assignments is told; a target is one
-entry, however many members it concerns. A group epoch or a rebalance always names its trigger.
+entry, however many members it concerns. A group epoch or a rebalance always names its trigger. What is remembered from
+one decision to the next only words a later trigger, and is bounded.
 Source: requirements G4 and J1.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
-from kohort.coordinator.decision import Decision, Reply, TimerKey
+from kohort.coordinator.causes import (
+    LIFTED,
+    LOST,
+    STEP,
+    TIMERS,
+    Stimulus,
+    find_trigger,
+    is_lifted,
+    is_removal,
+    session_timeout_ms,
+)
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.teller import TIMERS, Stimulus, Teller
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.teller import Teller
 from kohort.journal.rows import Entry, RowKind
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+#: Connections that were lost, and groups whose limits were lifted, are remembered up to so many.
+_MEMORY_LIMIT: Final = 10_000
 _COUNTED_RECORDS: Final = frozenset({facts.OffsetCommitted, facts.TransactionalOffsetCommitted})
 _COUNTED: Final[dict[type[asked.Command], str]] = {
     asked.ConsumerGroupHeartbeat: "heartbeats",
@@ -36,28 +54,94 @@ def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
     return None if _refusal(decision) is not None else _COUNTED.get(type(stimulus))  # type: ignore[arg-type]
 
 
-def tell(groups: GroupsState, stimulus: Stimulus, decision: Decision) -> list[Entry]:
-    """The entries of one decision that is about to be carried out; empty if there is nothing to tell.
+class Chronicle:
+    """Tells the decisions of all groups, one after the other."""
 
-    Args:
-        groups: the state before the decision.
-        stimulus: what led to it.
-        decision: records and effects.
-    """
-    refusal = _refusal(decision)
-    if refusal is not None:
-        return _refused(stimulus, refusal)
-    by_group: dict[str, list[facts.Record]] = {}
-    for record in decision.records:
-        if record.group_id:
-            by_group.setdefault(record.group_id, []).append(record)
-    entries: list[Entry] = []
-    for group_id, records in by_group.items():
-        told = list(Teller(groups, stimulus, group_id, records).entries())
-        if told:
-            entries.append(_stimulus(stimulus, group_id))
-            entries += told
-    return entries
+    def __init__(self, settings: GroupSettings) -> None:
+        """`settings`: of groups that have no configs of their own."""
+        self._settings: Final = settings
+        #: (group, classic member) -> when its connection was lost and its session cut for it, coordinator time.
+        self._lost: Final[dict[tuple[str, str], int]] = {}
+        #: Groups that may move more since an administrator said so, and have not.
+        self._lifted: Final[dict[str, None]] = {}
+
+    def tell(self, groups: GroupsState, stimulus: Stimulus, decision: Decision, *, now_ms: int) -> list[Entry]:
+        """The entries of one decision that is about to be carried out; empty if there is nothing to tell.
+
+        Args:
+            groups: the state before the decision.
+            stimulus: what led to it.
+            decision: records and effects.
+            now_ms: coordinator time.
+        """
+        refusal = _refusal(decision)
+        if refusal is not None:
+            return _refused(stimulus, refusal)
+        entries: list[Entry] = []
+        if isinstance(stimulus, asked.MemberDisconnected) and _cuts_session(decision):
+            _remember(self._lost, (stimulus.group_id, stimulus.member_id), now_ms)
+            if not decision.records:
+                entries = [_stimulus(groups, stimulus, stimulus.group_id), _connection_lost(stimulus)]
+        by_group: dict[str, list[facts.Record]] = {}
+        for record in decision.records:
+            if record.group_id:
+                by_group.setdefault(record.group_id, []).append(record)
+        for group_id, records in by_group.items():
+            trigger = self._trigger(groups, stimulus, group_id, decision, now_ms=now_ms)
+            step = self._step(groups, stimulus, group_id, records)
+            told = list(Teller(groups, trigger, group_id, records, step=step).entries())
+            if told:
+                entries.append(_stimulus(groups, stimulus, group_id))
+                entries += told
+        return entries
+
+    def _trigger(
+        self, groups: GroupsState, stimulus: Stimulus, group_id: str, decision: Decision, *, now_ms: int
+    ) -> str:
+        if isinstance(stimulus, TimerKey) and stimulus.kind == "session":
+            lost_ms = self._lost.pop((group_id, stimulus.member_id), None)
+            session_ms = session_timeout_ms(groups, stimulus)
+            # Who was heard of after that has had a whole session since.
+            if lost_ms is not None and session_ms is not None and now_ms - lost_ms < session_ms:
+                return LOST
+        return find_trigger(groups, stimulus, group_id, decision)
+
+    def _step(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> str:
+        """Why there is an epoch that no change of the group has raised; empty where one has, or where there is none."""
+        for record in records:
+            if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten) and is_lifted(
+                groups, record, self._settings
+            ):
+                _remember(self._lifted, group_id, None)
+            elif isinstance(record, facts.ConsumerGroupEpochSet):
+                is_lifted_now = group_id in self._lifted
+                self._lifted.pop(group_id, None)
+                # The deadline of an assignment follows from a change that was told; only a step has its own epoch.
+                if isinstance(stimulus, asked.TargetComputed) or (
+                    isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"
+                ):
+                    return LIFTED if is_lifted_now else STEP
+        return ""
+
+
+def _remember(memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    memory.pop(key, None)
+    memory[key] = value
+    if len(memory) > _MEMORY_LIMIT:
+        del memory[next(iter(memory))]
+
+
+def _cuts_session(decision: Decision) -> bool:
+    return any(isinstance(effect, Arm) and effect.key.kind == "session" for effect in decision.effects)
+
+
+def _connection_lost(stimulus: asked.MemberDisconnected) -> Entry:
+    return Entry(
+        kind=RowKind.TRANSITION,
+        event="connection_lost",
+        group_id=stimulus.group_id,
+        member_id=stimulus.member_id,
+    )
 
 
 def _refusal(decision: Decision) -> asked.Refusal | None:
@@ -85,7 +169,7 @@ def _refused(stimulus: Stimulus, refusal: asked.Refusal) -> list[Entry]:
     ]
 
 
-def _stimulus(stimulus: Stimulus, group_id: str) -> Entry:
+def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str) -> Entry:
     details: tuple[tuple[str, str], ...] = ()
     if isinstance(stimulus, TimerKey):
         details = (("deadline", TIMERS.get(stimulus.kind, stimulus.kind)),)
@@ -97,13 +181,16 @@ def _stimulus(stimulus: Stimulus, group_id: str) -> Entry:
         elif isinstance(stimulus, asked.JoinGroup) and stimulus.reason:
             details = (("reason", stimulus.reason),)
         elif isinstance(stimulus, asked.LeaveGroup):
+            by = (("by", "administrator"),) if is_removal(groups, stimulus) else ()
             reasons = dict.fromkeys(member.reason for member in stimulus.members if member.reason)
-            details = tuple(("reason", reason) for reason in list(reasons)[:1])
+            details = (*by, *(("reason", reason) for reason in list(reasons)[:1]))
         elif isinstance(stimulus, asked.TargetComputed):
             details = (("outcome", "failed" if stimulus.error else "answered"),)
     return Entry(kind=RowKind.STIMULUS, event=event, group_id=group_id, member_id=_member_of(stimulus), details=details)
 
 
 def _member_of(stimulus: Stimulus) -> str:
+    if isinstance(stimulus, asked.LeaveGroup) and len(stimulus.members) == 1:
+        return stimulus.members[0].member_id
     member_id = getattr(stimulus, "member_id", "") or ""
     return str(member_id)

@@ -233,9 +233,10 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup(GroupCommand):
-    """Classic leave, of one member or of several."""
+    """Classic leave, of one member or of several. `client_id`: what the asking client calls itself, `None`: unknown."""
 
     members: tuple[LeavingMember, ...]
+    client_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

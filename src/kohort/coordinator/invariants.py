@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kohort.coordinator.causes import Stimulus
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
@@ -43,7 +44,6 @@ from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import MemberState
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.sharing import check_sharing
-from kohort.coordinator.teller import Stimulus
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId, format_topic_id

@@ -6,47 +6,36 @@ Source: requirements G4 and J1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.classic.state import NOT_REBALANCED
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.consumer.volatile import ComputationNoted
-from kohort.coordinator.decision import TimerKey
+from kohort.coordinator.embeddedcodec import read_assignment
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
 from kohort.ids import TopicId, format_topic_id
 from kohort.journal.ring import TEXT_LIMIT
 from kohort.journal.rows import Entry, RowKind
-
-#: What leads to a decision: a command, or a deadline that has passed.
-Stimulus = asked.Command | TimerKey
 
 #: Partitions that one entry names; the rest is a number.
 PARTITIONS_SHOWN: Final = 32
 #: Characters of their names; what follows is short.
 _NAMES_LIMIT: Final = TEXT_LIMIT - len(" and 1000000 more")
 
-#: Kinds of deadlines, in words.
-TIMERS: Final = {
-    "session": "session timeout",
-    "rebalance": "rebalance timeout",
-    "join": "join timeout",
-    "sync": "sync timeout",
-    "pending": "member id was not used",
-    "initial_delay": "initial delay over",
-    "assignment": "assignment due",
-}
-_STEP: Final = "next step to an even target"
-
 
 class Teller:
-    """Tells the records that one decision has for one group."""
+    """Tells the records that one decision has for one group; `trigger` is what set it off."""
 
-    def __init__(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> None:
+    def __init__(
+        self, groups: GroupsState, trigger: str, group_id: str, records: list[facts.Record], *, step: str = ""
+    ) -> None:
+        """`step`: why there is a new epoch where nothing of the group has changed; empty where something has."""
         self._groups = groups
-        self._stimulus = stimulus
+        self._trigger = trigger
+        self._step = step
         self._group_id = group_id
         self._records = records
         self._consumer = groups.consumer.get(group_id)
@@ -55,7 +44,6 @@ class Teller:
         self._members: Mapping[str, ConsumerMember] = members
         #: Members whose group changes its protocol under them: they neither come nor go.
         self._kept = self._find_kept()
-        self._trigger = self._find_trigger()
 
     def entries(self) -> Iterator[Entry]:
         """One per record that says something; targets together."""
@@ -69,6 +57,10 @@ class Teller:
             elif isinstance(record, facts.TargetAssignmentEpochSet):
                 epoch = str(record.assignment_epoch)
                 yield self._decision("target_computed", epoch=epoch, members_changed=str(targets))
+            elif isinstance(record, facts.ClassicGroupStored):
+                yield from self._classic_stored(record)
+            elif isinstance(record, classic.MemberRemoved):
+                yield from self._classic_member_removed(record)
             elif not self._is_kept(record):
                 teller = _TELL.get(type(record))
                 found = None if teller is None else teller(self, record)
@@ -91,30 +83,6 @@ class Teller:
             return record.member_id in self._kept
         return False
 
-    def _find_trigger(self) -> str:
-        stimulus = self._stimulus
-        if isinstance(stimulus, TimerKey):
-            return TIMERS.get(stimulus.kind, stimulus.kind)
-        if isinstance(stimulus, asked.TopicsChanged):
-            return "topics changed"
-        if isinstance(stimulus, asked.TargetComputed):
-            return _STEP
-        if isinstance(stimulus, asked.LeaveGroup):
-            return "members removed" if len(stimulus.members) > 1 else "member left"
-        if isinstance(stimulus, asked.ConsumerGroupHeartbeat):
-            if stimulus.member_epoch == -2:
-                return "static member left for a while"
-            if stimulus.member_epoch < 0:
-                return "member left"
-            if stimulus.member_id in self._members:
-                return "subscription changed"
-            borne = self._consumer.instance_ids if self._consumer is not None else {}
-            return "static member returned" if stimulus.instance_id in borne else "member joined"
-        if isinstance(stimulus, asked.JoinGroup):
-            known = self._members if self._classic is None else self._classic.members
-            return "member rejoined" if stimulus.member_id in known else "member joined"
-        return type(stimulus).__name__
-
     def _transition(self, event: str, member_id: str = "", **details: str) -> Entry:
         return self._entry(RowKind.TRANSITION, event, member_id, details)
 
@@ -128,10 +96,7 @@ class Teller:
     # Groups of the consumer protocol.
 
     def epoch_set(self, record: facts.ConsumerGroupEpochSet) -> Entry:
-        # The deadline of an assignment follows from a change that was told; only a step has an epoch of its own.
-        is_step = isinstance(self._stimulus, TimerKey) and self._stimulus.kind == "assignment"
-        trigger = _STEP if is_step else self._trigger
-        return self._decision("epoch_bumped", epoch=str(record.epoch), trigger=trigger)
+        return self._decision("epoch_bumped", epoch=str(record.epoch), trigger=self._step or self._trigger)
 
     def subscribed(self, record: facts.ConsumerMemberSubscribed) -> Entry:
         before = self._members.get(record.member_id)
@@ -239,8 +204,11 @@ class Teller:
             protocols=",".join(member.protocol_names),
         )
 
-    def classic_member_removed(self, record: classic.MemberRemoved) -> Entry:
-        return self._transition("member_removed", record.member_id, reason=self._trigger)
+    def _classic_member_removed(self, record: classic.MemberRemoved) -> Iterator[Entry]:
+        held = self._held_by(record.member_id)
+        if held:
+            yield self._transition("assignment_released", record.member_id, released=self._name(held))
+        yield self._transition("member_removed", record.member_id, reason=self._trigger)
 
     def member_replaced(self, record: classic.StaticMemberReplaced) -> Entry:
         member, former = record.member, record.replaced_id
@@ -254,13 +222,41 @@ class Teller:
             "generation_began", record.leader, generation=str(record.generation), protocol=record.protocol_name
         )
 
-    def classic_stored(self, record: facts.ClassicGroupStored) -> Entry | None:
+    def _classic_stored(self, record: facts.ClassicGroupStored) -> Iterator[Entry]:
         if record.state_timestamp_ms == NOT_REBALANCED:
-            return None
+            return
+        generation = str(record.generation)
+        moves = [(member.member_id, *self._classic_moves(record, member)) for member in record.members]
+        # Who gives is told before who gets it.
+        for member_id, gained, released in sorted(moves, key=lambda move: not move[2]):
+            if gained or released:
+                yield self._transition(
+                    "assignment_changed",
+                    member_id,
+                    epoch=generation,
+                    state="STABLE",
+                    gained=self._name(gained),
+                    released=self._name(released),
+                )
         state = "Stable" if record.members else "Empty"
-        return self._transition(
-            "group_at_rest", state=state, generation=str(record.generation), members=str(len(record.members))
-        )
+        yield self._transition("group_at_rest", state=state, generation=generation, members=str(len(record.members)))
+
+    def _classic_moves(
+        self, record: facts.ClassicGroupStored, member: facts.StoredClassicMember
+    ) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+        """What the leader has given to a member and taken from it, as far as that can be read."""
+        known = None if self._classic is None else self._classic.members.get(member.member_id)
+        if record.protocol_type != CONSUMER_PROTOCOL_TYPE or (known and known.assignment == member.assignment):
+            return set(), set()
+        before, after = self._held_by(member.member_id), _read(member.assignment)
+        return after - before, before - after
+
+    def _held_by(self, member_id: str) -> set[tuple[str, int]]:
+        """What a classic member was given in the generation before."""
+        group = self._classic
+        member = None if group is None else group.members.get(member_id)
+        is_read = member is not None and group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return _read(member.assignment) if member is not None and is_read else set()
 
     def classic_connection_lost(self, record: classic.ClassicConnectionLost) -> Entry:
         return self._transition("connection_lost", record.member_id)
@@ -279,13 +275,14 @@ class Teller:
         return self._transition("configs_changed", **different)
 
     def _show(self, partitions: set[tuple[TopicId, int]]) -> str:
-        if not partitions:
-            return ""
         by_id = self._groups.image.by_id
-        shown = sorted(
+        return self._name(
             (by_id[topic_id].name if topic_id in by_id else format_topic_id(topic_id), number)
             for topic_id, number in partitions
         )
+
+    def _name(self, partitions: Iterable[tuple[str, int]]) -> str:
+        shown = sorted(partitions)
         names = [f"{topic}-{number}" for topic, number in shown[:PARTITIONS_SHOWN]]
         # The journal would cut a longer text in the middle of a name, which would then be that of another partition.
         while names and sum(map(len, names)) + len(names) > _NAMES_LIMIT:
@@ -294,11 +291,17 @@ class Teller:
         return " ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
+def _read(assignment: bytes) -> set[tuple[str, int]]:
+    found = read_assignment(assignment)
+    return set() if found is None else {(topic, each) for topic, own in found.partitions.items() for each in own}
+
+
 def _flat(grants: Grants) -> set[tuple[TopicId, int]]:
     return {(topic_id, number) for topic_id, partitions in grants.items() for number in partitions}
 
 
-#: Record type -> what it tells; targets and offsets are summed up, and what is not here says nothing by itself.
+#: Record type -> the one entry that it is; targets and offsets are summed up, what a classic group stores and whom it
+#: removes are several entries, and what is not here says nothing by itself.
 _TELL: Final[dict[type[facts.Record], Callable[..., Entry | None]]] = {
     facts.ConsumerGroupEpochSet: Teller.epoch_set,
     facts.ConsumerMemberSubscribed: Teller.subscribed,
@@ -308,10 +311,8 @@ _TELL: Final[dict[type[facts.Record], Callable[..., Entry | None]]] = {
     facts.ConsumerGroupForgotten: Teller.group_forgotten,
     ComputationNoted: Teller.computation_noted,
     facts.ClassicGroupForgotten: Teller.group_forgotten,
-    facts.ClassicGroupStored: Teller.classic_stored,
     classic.ClassicGroupDropped: Teller.group_forgotten,
     classic.MemberPut: Teller.member_put,
-    classic.MemberRemoved: Teller.classic_member_removed,
     classic.StaticMemberReplaced: Teller.member_replaced,
     classic.MemberIdHandedOut: Teller.id_handed_out,
     classic.ClassicConnectionLost: Teller.classic_connection_lost,

@@ -1,13 +1,16 @@
 """The latest rows of a broker, in memory.
 
-Laws: bounded in rows and in the length of each text; the oldest row goes first, whatever group it is of. What repeats
-(a heartbeat that changes nothing, a commit) is counted; a refusal that repeats is one row with a count.
+Laws: bounded in rows and in the length of each text. Where there is no room left, the group that has most rows loses
+its oldest: no group washes out the rows of one that has fewer. All that happens to a group between two targets, or
+between two generations, has one origin: the first of what set it off. What repeats (a heartbeat that changes nothing, a
+commit) is counted; a refusal that repeats is one row with a count.
 Source: requirement J1.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,6 +21,8 @@ from kohort.journal.rows import Entry, Row
 TEXT_LIMIT: Final = 256
 #: Events with which a rebalance begins: what follows in the group has them for its origin.
 BEGINNINGS: Final = frozenset({"epoch_bumped", "rebalance_began"})
+#: What answers them: whatever changes after it sets off another rebalance.
+ANSWERS: Final = frozenset({"target_computed", "generation_began", "group_converted"})
 #: What an administrator asks for: neither it nor what follows at once belongs to the rebalance before it.
 APART: Final = frozenset({"AlterGroupConfigs", "DeleteGroup", "DeleteOffsets"})
 #: After this the group is gone, and what was counted for it.
@@ -30,13 +35,23 @@ _REPEATS_LIMIT: Final = 1_024
 class History:
     """Rows of one group, oldest first, and what was only counted.
 
-    `is_complete`: no row of any group has been dropped since the broker started. `has_more`: the limit cut the list.
+    `is_complete`: no row of the group has been dropped since the broker started. `has_more`: the limit cut the list.
     """
 
     rows: tuple[Row, ...]
     counts: dict[str, int]
     is_complete: bool
     has_more: bool
+
+
+class _Shelf:
+    """The rows of one group, oldest first, and whether older ones are gone."""
+
+    __slots__ = ("is_cut", "rows")
+
+    def __init__(self, *, is_cut: bool) -> None:
+        self.rows: Final[list[Row]] = []
+        self.is_cut = is_cut
 
 
 class Journal:
@@ -53,10 +68,22 @@ class Journal:
     def __init__(self, *, limit: int, counted_groups: int = 100_000) -> None:
         """`limit`: how many rows are kept; 0 keeps none. `counted_groups`: for how many groups each number is kept."""
         self._counted_groups: Final = counted_groups
-        self._rows: Final[deque[Row]] = deque(maxlen=limit)
+        self._limit: Final = limit
         self._next = 1
+        #: How many rows there are.
+        self._size = 0
+        #: Group -> its rows, at least one.
+        self._shelves: Final[dict[str, _Shelf]] = {}
+        #: Number of rows -> the groups that have so many, in the order in which they came to it; none is empty.
+        self._by_size: Final[dict[int, OrderedDict[str, None]]] = {}
+        #: No group has more rows than this.
+        self._largest = 0
+        #: Whether all the rows of some group are gone, whichever it was.
+        self._has_lost_groups = False
         #: Group -> the input that began its latest rebalance, and why there is one.
         self._origins: Final[dict[str, int]] = {}
+        #: Groups whose latest rebalance has no target or generation yet: what comes now belongs to it.
+        self._unanswered: Final[set[str]] = set()
         self._reasons: Final[dict[str, str]] = {}
         #: What was counted -> group -> how often; by groups within, since they are many and the names are few.
         self._counts: Final[dict[str, dict[str, int]]] = {}
@@ -66,7 +93,7 @@ class Journal:
     @property
     def is_on(self) -> bool:
         """Whether rows are kept at all."""
-        return self._rows.maxlen != 0
+        return self._limit > 0
 
     def record(self, entries: Iterable[Entry], *, cause: int, now_ms: int) -> None:
         """Append what one input led to; `now_ms` is the time of day."""
@@ -75,7 +102,9 @@ class Journal:
         for entry in entries:
             is_apart = is_apart or entry.event in APART
             if entry.event in BEGINNINGS:
-                self._origins[entry.group_id] = cause
+                if entry.group_id not in self._unanswered:
+                    self._unanswered.add(entry.group_id)
+                    self._origins[entry.group_id] = cause
                 self._reasons[entry.group_id] = _reason(entry, entries)
         for entry in entries:
             group_id = entry.group_id
@@ -93,8 +122,11 @@ class Journal:
             if entry.event != "refused":
                 self._repeatable.pop((group_id, entry.member_id), None)
             self._next += 1
-            self._rows.append(row)
+            self._keep(row)
+            if entry.event in ANSWERS:
+                self._unanswered.discard(group_id)
             if entry.event == END:
+                self._unanswered.discard(group_id)
                 self._origins.pop(group_id, None)
                 self._reasons.pop(group_id, None)
                 for counts in self._counts.values():
@@ -116,21 +148,52 @@ class Journal:
 
     def history(self, group_id: str, *, after: int = 0, limit: int = 10_000) -> History:
         """The rows of one group with a sequence above `after`; at most `limit`, the oldest of them."""
-        found: list[Row] = []
-        has_more = False
-        for row in self._rows:
-            if row.sequence <= after or row.entry.group_id != group_id:
-                continue
-            if len(found) == limit:
-                has_more = True
-                break
-            found.append(row)
+        shelf = self._shelves.get(group_id)
+        rows = [] if shelf is None else shelf.rows
+        first = bisect_right(rows, after, key=lambda row: row.sequence)
+        found = rows[first : first + limit]
         return History(
             rows=tuple(found),
             counts={what: counts[group_id] for what, counts in sorted(self._counts.items()) if group_id in counts},
-            is_complete=self._next - 1 == len(self._rows),
-            has_more=has_more,
+            is_complete=not (self._has_lost_groups if shelf is None else shelf.is_cut),
+            has_more=first + len(found) < len(rows),
         )
+
+    def _keep(self, row: Row) -> None:
+        """Put a row where its group's are, and another one away where there is no room."""
+        if not self.is_on:
+            return
+        group_id = row.entry.group_id
+        shelf = self._shelves.get(group_id)
+        if shelf is None:
+            shelf = self._shelves[group_id] = _Shelf(is_cut=self._has_lost_groups)
+        shelf.rows.append(row)
+        self._size += 1
+        self._resized(group_id, len(shelf.rows) - 1, len(shelf.rows))
+        if self._size > self._limit:
+            self._drop_from(next(iter(self._by_size[self._largest])))
+
+    def _drop_from(self, group_id: str) -> None:
+        shelf = self._shelves[group_id]
+        del shelf.rows[0]
+        self._size -= 1
+        shelf.is_cut = True
+        if not shelf.rows:
+            del self._shelves[group_id]
+            self._has_lost_groups = True
+        self._resized(group_id, len(shelf.rows) + 1, len(shelf.rows))
+
+    def _resized(self, group_id: str, before: int, after: int) -> None:
+        """Note how many rows a group has; it is one more or one less than before."""
+        if before:
+            groups = self._by_size[before]
+            del groups[group_id]
+            if not groups:
+                del self._by_size[before]
+        if after:
+            self._by_size.setdefault(after, OrderedDict())[group_id] = None
+        if after > self._largest or self._largest not in self._by_size:
+            self._largest = after
 
     def _is_repeated(self, row: Row) -> bool:
         """Whether the member's latest row said the same; then that one is counted up."""

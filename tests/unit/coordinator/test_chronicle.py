@@ -108,8 +108,8 @@ def test_leaving_and_removal_are_told_apart_from_silence(group: GroupDialogue) -
         )
     )
     told = new(group)
-    assert find(told, "LeaveGroup") == {"reason": "scaled in"}
-    assert find(told, "epoch_bumped")["trigger"] == "members removed"
+    assert find(told, "LeaveGroup") == {"by": "administrator", "reason": "scaled in"}
+    assert find(told, "epoch_bumped")["trigger"] == "removed by an administrator"
 
 
 def test_change_of_topics_is_told_to_each_group_that_it_concerns(group: GroupDialogue) -> None:

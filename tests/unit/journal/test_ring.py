@@ -14,14 +14,37 @@ def events(journal: Journal, group: str = "g") -> list[str]:
     return [row.entry.event for row in journal.history(group).rows]
 
 
-def test_oldest_row_goes_first_whatever_group_it_is_of() -> None:
-    journal = Journal(limit=3)
-    for number in range(4):
-        journal.record([entry(f"e{number}", group="g" if number % 2 else "h")], cause=number, now_ms=number)
+def test_busy_group_loses_its_own_oldest_rows_and_nobody_elses() -> None:
+    journal = Journal(limit=4)
+    journal.record([entry("h0", group="h")], cause=1, now_ms=1)
+    for number in range(9):
+        journal.record([entry(f"e{number}")], cause=number, now_ms=number)
 
-    assert events(journal) == ["e1", "e3"]
-    assert events(journal, "h") == ["e2"]
+    assert events(journal, "h") == ["h0"]
+    assert events(journal) == ["e6", "e7", "e8"]
+    assert journal.history("h").is_complete
     assert not journal.history("g").is_complete
+
+
+def test_groups_share_the_room_evenly_when_all_are_busy() -> None:
+    journal = Journal(limit=9)
+    for number in range(30):
+        for group in ("g", "h", "i"):
+            journal.record([entry(f"e{number}", group=group)], cause=number, now_ms=number)
+
+    assert [events(journal, group) for group in ("g", "h", "i")] == [["e27", "e28", "e29"]] * 3
+
+
+def test_where_there_are_more_groups_than_rows_the_oldest_go() -> None:
+    journal = Journal(limit=3)
+    for number in range(5):
+        journal.record([entry("e", group=f"g{number}")], cause=number, now_ms=number)
+
+    assert [len(events(journal, f"g{number}")) for number in range(5)] == [0, 0, 1, 1, 1]
+    assert not journal.history("g0").is_complete
+    assert journal.history("g2").is_complete
+    journal.record([entry("again", group="g0")], cause=6, now_ms=6)
+    assert not journal.history("g0").is_complete
 
 
 def test_nothing_dropped_is_complete() -> None:
@@ -47,6 +70,18 @@ def test_steps_of_a_rebalance_have_its_beginning_for_origin() -> None:
 
     assert [(row.cause, row.origin) for row in journal.history("g").rows] == [(7, 7), (7, 7), (8, 7)]
     assert [(row.cause, row.origin) for row in journal.history("h").rows] == [(9, 9)]
+
+
+def test_several_triggers_of_one_target_have_one_origin() -> None:
+    """Two join and one leaves before the target is computed: each of them leads to it, and it to each of them."""
+    journal = Journal(limit=10)
+    for cause in (7, 8, 9):
+        journal.record([entry("epoch_bumped")], cause=cause, now_ms=cause)
+    journal.record([entry("target_computed")], cause=10, now_ms=10)
+    journal.record([entry("assignment_changed", member="m")], cause=11, now_ms=11)
+    journal.record([entry("epoch_bumped")], cause=12, now_ms=12)
+
+    assert [row.origin for row in journal.history("g").rows] == [7, 7, 7, 7, 7, 12]
 
 
 def test_what_an_administrator_asks_for_belongs_to_no_rebalance_before_it() -> None:

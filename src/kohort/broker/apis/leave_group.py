@@ -33,7 +33,9 @@ def handle(context: BrokerContext, request: Request, message: LeaveGroupRequest)
             )
             for member in message.members
         )
-    command = commands.LeaveGroup(cause=CauseId(token), request=token, group_id=message.group_id, members=members)
+    command = commands.LeaveGroup(
+        cause=CauseId(token), request=token, group_id=message.group_id, members=members, client_id=request.client_id
+    )
     runtime.answer(request, command, partial(_translate, context.member_connections, message.group_id))
 
 

@@ -32,7 +32,7 @@ class HistoryEvent:
 class GroupHistory:
     """What a broker still has of a group's history, oldest first, and how often what changed nothing happened.
 
-    `is_complete`: the broker has dropped no row since it started.
+    `is_complete`: the broker has dropped no row of the group since it started.
     """
 
     group_id: str

@@ -51,7 +51,7 @@ class HistoryCount(Message):
 
 @message(key=10_001, kind="response", versions="0", flexible="0+")
 class GroupHistoryResponse(Message):
-    """`is_complete`: nothing was dropped since the broker started. `has_more`: ask again after the last sequence."""
+    """`is_complete`: no row of the group was dropped since the broker started. `has_more`: there are later ones."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
