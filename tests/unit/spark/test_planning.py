@@ -17,6 +17,7 @@ from kohort.spark.option_values import EARLIEST, LATEST
 from kohort.spark.options import for_batch, parse_options
 from kohort.spark.planning import find_partitions, find_topics, resolve_offsets
 from kohort.spark.reading import SpanToRead
+from support.spark_query import Start
 
 
 @pytest.fixture
@@ -160,6 +161,21 @@ def test_topics_are_looked_up_with_every_plan(
         find_partitions(consumer, options)
     admin.create_topic(name, 2)
     assert find_topics(consumer, options)[name].topic_id != before
+
+
+def test_partitions_that_are_added_are_given_to_members_of_a_classic_group(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """Their leader divides them; what a plan sees it knows, and does not wait for `metadata.max.age.ms`."""
+    name = topic(1)
+    fill(name, {0: 2})
+    query = start(
+        subscribe=name, startingOffsets="earliest", kafka__group__id=f"{name}-g", kafka__group__protocol="classic"
+    )
+    query.read(2)
+    admin.create_partitions(name, 3)
+    fill(name, {2: 4})
+    query.read(6)
 
 
 @pytest.mark.parametrize(

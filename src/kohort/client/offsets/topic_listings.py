@@ -1,13 +1,14 @@
 """Asking which topics there are.
 
 Laws: each question ends once; it goes to any broker, and to another one after a pause where that one does not answer.
-A name that a broker does not know is asked for again for a moment, since it may be new, and created by nobody. What the
-client follows of the cluster stays as it is.
+A name that a broker does not know is asked for again for a moment, since it may be new, and created by nobody. Which
+topics the client follows stays as it is; what is news of them lets it look at the cluster anew.
 Source: Kafka's Metadata API.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kohort.client.actions import Lane
@@ -80,6 +81,8 @@ class TopicListings:
                 self._cluster.refresh(now_ms)
             elif not is_new or all(name in found for name in names or ()):
                 self._end(question, None, found)
+                if self._is_news(found):
+                    self._cluster.refresh(now_ms)
                 return
             question.is_sent = False
             question.due_ms = now_ms + max(1, self._retry.delay_ms(question.attempts))
@@ -92,6 +95,13 @@ class TopicListings:
         # creates it.
         version = 1 if names is None else 4
         self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, then, min_version=version)
+
+    def _is_news(self, found: Mapping[str, ListedTopic]) -> bool:
+        """Whether the client's picture of the cluster is older than that."""
+        known = self._cluster.topics
+        return (self._cluster.knows_all and not found.keys() <= known.keys()) or any(
+            name in known and tuple(known[name].partitions) != topic.partitions for name, topic in found.items()
+        )
 
     def _end(self, question: _Question, error: KohortError | None, found: dict[str, ListedTopic] | None = None) -> None:
         self._questions.remove(question)

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.client.actions import Complete, Fail
 from kohort.client.events import Failure
-from kohort.client.exchange import CloseAsked, TopicsAsked
+from kohort.client.exchange import CloseAsked, Subscribed, TopicsAsked
 from kohort.client.records import ListedTopic
 from kohort.errors import BrokersUnreachableError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition, format_topic_id
@@ -127,6 +127,30 @@ def test_named_topics_are_asked_for_anew(consumer: ConsumerDialogue) -> None:
     ask(consumer, topics=("orders",))
 
     assert consumer.ended("ask") == Complete(ticket="ask", value={"orders": listed(REFUNDS, 0, 1, 2, 3, 4)})
+
+
+def test_partitions_that_were_added_are_followed_at_once(consumer: ConsumerDialogue) -> None:
+    """The leader of a classic group divides them without waiting for metadata.max.age.ms."""
+    consumer.stable(0)
+    consumer.topics["orders"] = (ORDERS, 6)
+    ask(consumer, topics=("orders", "refunds"))
+
+    assert [each.partition for each in consumer.machine._cluster.partitions_of("orders")] == [0, 1, 2, 3, 4, 5]
+    assert set(consumer.machine._cluster.topics) == {"orders"}
+
+    looked = consumer.machine._cluster.generation
+    ask(consumer, "again", topics=("orders", "refunds"))
+    assert consumer.machine._cluster.generation == looked
+
+
+def test_topic_that_a_pattern_may_match_is_followed_at_once(consumer: ConsumerDialogue) -> None:
+    """Whoever follows all topics has a look at the new one."""
+    consumer.take(Subscribed(topics=(), pattern="ord.*"))
+    consumer.settle()
+    consumer.topics["ordinary"] = (REFUNDS, 2)
+    ask(consumer)
+
+    assert "ordinary" in consumer.machine._cluster.topics
 
 
 def test_name_that_is_unknown_for_a_moment_may_be_new(consumer: ConsumerDialogue) -> None:
