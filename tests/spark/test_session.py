@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -34,9 +35,20 @@ def test_registered_source_runs_on_this_python(
     context = spark.sparkContext
     monkeypatch.setattr(context, "pythonExec", "/nonexistent/python3")
     kohort.spark.register(spark)
-    assert context.pythonExec == sys.executable
     servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     assert spark.read.format("kohort").options(subscribe="registered", **servers).load().count() == 5
+
+
+def test_workers_have_the_installed_pyspark(spark: SparkSession) -> None:
+    """Spark's archive of it comes first on their path, and has no byte code: each would compile it."""
+
+    def look(_: int) -> tuple[str, str, str]:
+        import py4j
+        import pyspark
+
+        return sys.executable, *(os.path.realpath(each.__file__) for each in (pyspark, py4j))
+
+    assert spark.sparkContext.parallelize([0], 1).map(look).collect() == [look(0)]
 
 
 def test_python_that_the_environment_names_stands(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kohort.errors import KohortError
+from kohort.spark.pythons import worker_python
 
 OLDEST_JAVA = 17
 
@@ -100,7 +101,8 @@ def use_java(*, quiet_in: Path | None = None) -> str:
 
 def use_this_python() -> None:
     """Let Spark's workers run on the Python of this process, unless the environment names another."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = worker_python()
 
 
 def _home_on_path() -> str | None:

@@ -10,7 +10,6 @@ kohort; measured: a source that is registered runs on the Python that its sessio
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from weakref import WeakKeyDictionary
 import kohort
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.spark.java import use_java, use_this_python
+from kohort.spark.pythons import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +36,8 @@ def session(conf: Mapping[str, object] | None = None, /, **more: object) -> Spar
 
     A new session is as Spark makes it, with three differences: Java is found where it is not on the path (the `java`
     extra brings one); on one machine (`local`) Spark's workers are the Python of this process unless `PYSPARK_PYTHON`
-    names another; and there a shuffle has as many partitions as there are cores instead of 200, each of which costs a
-    stateful stream a file with every batch.
+    names another, with PySpark as it is installed; and there a shuffle has as many partitions as there are cores
+    instead of 200, each of which costs a stateful stream a file with every batch.
 
     Args:
         conf: Spark's settings by their names; numbers and switches as such or as text.
@@ -84,7 +84,7 @@ def register(spark: SparkSession) -> None:
 
     context = _context(spark)
     if context is not None and _is_local(context) and "PYSPARK_PYTHON" not in os.environ:
-        context.pythonExec = sys.executable
+        context.pythonExec = worker_python()
     if context is not None:
         _hand_on_archive(context)
     runs_on = None if context is None else (context.pythonExec, context.environment.get("PYTHONPATH"))

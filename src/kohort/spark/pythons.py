@@ -1,0 +1,101 @@
+"""The Python by which Spark starts its processes on this machine: this one, with the PySpark that is installed.
+
+Spark puts an archive of PySpark before all else on the path of every Python that it starts. The archive has no byte
+code, so that each of them compiles PySpark anew. A `python` in a private folder of the Python environment puts the
+folder of the same PySpark before it.
+
+Laws: it is this Python and this PySpark; where it cannot be made, or Spark is not the one that is installed here, Spark
+starts this Python as ever. What is made is complete from the first, never changes, and is the same whoever makes it.
+Source: `PythonUtils.sparkPythonPath` and `PythonWorkerFactory` of Spark 4.3; measured in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_LAUNCHER: Final = """#!/bin/sh
+# This Python, with these packages before the archives of them that Spark puts on its path.
+PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}}
+export PYTHONPATH
+exec {python} "$@"
+"""
+
+
+def worker_python() -> str:
+    """An executable that is this Python, in which PySpark is not compiled anew each time that Spark starts it."""
+    if os.name != "posix":
+        return sys.executable
+    try:
+        packages = [_folder_of("pyspark"), _folder_of("py4j")]
+        return (
+            str(build_python(Path(sys.prefix, "kohort-python"), packages)) if _is_home(packages[0]) else sys.executable
+        )
+    except OSError:
+        return sys.executable
+
+
+def build_python(place: Path, packages: Sequence[Path]) -> Path:
+    """The one for these packages, made if it is not there yet.
+
+    Args:
+        place: a folder, made where there is none; each Python and list of packages has a folder of its own in it.
+        packages: folders of packages that go before all others.
+
+    Raises:
+        OSError: it cannot be made there, or cannot be run.
+    """
+    name = hashlib.sha256("\n".join([sys.executable, *map(str, packages)]).encode()).hexdigest()[:16]
+    folder = place / name
+    launcher = folder / "python"
+    if os.pathsep in str(folder):
+        raise OSError(f"{folder} cannot be on a path")
+    if not launcher.exists():
+        _make(folder, packages)
+    if not os.access(launcher, os.X_OK):
+        raise OSError(f"{launcher} cannot be run")
+    return launcher
+
+
+def _make(folder: Path, packages: Sequence[Path]) -> None:
+    """Beside its place, and then there as a whole: others may be at it, too."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as drafts:
+        draft = Path(drafts, "draft")
+        draft.mkdir()
+        for package in packages:
+            (draft / package.name).symlink_to(package)
+        launcher = draft / "python"
+        launcher.write_text(_LAUNCHER.format(folder=shlex.quote(str(folder)), python=shlex.quote(sys.executable)))
+        launcher.chmod(0o755)
+        try:
+            draft.rename(folder)
+        except OSError:
+            # Whoever was first has made the same.
+            if not folder.exists():
+                raise
+
+
+def _folder_of(package: str) -> Path:
+    """Where it is installed; what is in an archive is in no folder."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise OSError(f"{package} is not installed")
+    return Path(spec.origin).parent
+
+
+def _is_home(pyspark: Path) -> bool:
+    """Whether Spark, as this process starts it, is that of the installed package: its archive is the same PySpark."""
+    if not Path(pyspark, "bin", "spark-submit").is_file():
+        return False
+    # Ends the process where it finds none.
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home()).resolve() == pyspark.resolve()
