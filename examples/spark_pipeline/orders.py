@@ -1,4 +1,4 @@
-"""A streaming table of what the topic orders brings, and a view of how many orders each customer has.
+"""A streaming table of what the topic orders brings, a view of how many orders each customer has, and a topic of copies.
 
 Nothing is registered: Spark finds format("kohort") by itself. spark-pipeline.yml says how to run it.
 """
@@ -9,11 +9,12 @@ from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
 
 spark = SparkSession.getActiveSession()
+address = os.environ["KOHORT_BOOTSTRAP"]
+dp.create_sink("copies", "kohort", {"kafka.bootstrap.servers": address, "topic": "copied-orders"})
 
 
 @dp.table
 def orders():
-    address = os.environ["KOHORT_BOOTSTRAP"]
     options = {"kafka.bootstrap.servers": address, "subscribe": "orders", "startingOffsets": "earliest"}
     return spark.readStream.format("kohort").options(**options).load()
 
@@ -21,3 +22,8 @@ def orders():
 @dp.materialized_view
 def orders_of_customers():
     return spark.read.table("orders").groupBy("key").count()
+
+
+@dp.append_flow(target="copies")
+def copied_orders():
+    return spark.readStream.table("orders").select("key", "value")

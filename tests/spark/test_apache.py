@@ -14,6 +14,7 @@ import kohort
 from kohort.spark.batch import KohortBatchReader
 from kohort.spark.offsets import RecordsLostError
 from kohort.spark.options import parse_options
+from kohort.spark.reading import SpanToRead
 from support.apache_broker import ApacheKafka
 from support.spark_query import Query
 
@@ -109,6 +110,11 @@ def test_records_that_retention_has_taken(apache: ApacheKafka, caplog: pytest.Lo
     assert sum(rows.num_rows for task in planned for rows in batch.read(task)) == 155, (
         "a batch begins as late as it can"
     )
+    gone = {"subscribe": name, "endingOffsets": '{"aged": {"0": 20, "1": 20}}', "kafka.bootstrap.servers": address}
+    with pytest.raises(RecordsLostError, match="aged-0 cannot be read at offset 20: it begins at 45"):
+        KohortBatchReader(parse_options(gone)).partitions()
+    left = KohortBatchReader(parse_options({**gone, "failOnDataLoss": "false"})).partitions()
+    assert [(task.partition, task.end) for task in left if isinstance(task, SpanToRead)] == [(1, 20)]
 
 
 def delete_before(address: str, topic: str, offset: int) -> None:

@@ -18,7 +18,7 @@ from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.spark.losses import settle_positions
 from kohort.spark.offsets import Span
-from kohort.spark.option_values import COMMITTED, EARLIEST, LATEST, Offsets
+from kohort.spark.option_values import COMMITTED, EARLIEST, LATEST, Offsets, option_of
 from kohort.spark.options import SourceOptions, tell_remarks
 from kohort.spark.planning import find_topics, partitions_of, resolve_offsets
 from kohort.spark.reading import SpanToRead, read_span
@@ -62,11 +62,13 @@ def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
     starts = resolve_offsets(consumer, partitions, starting, option="startingOffsets")
     ends = resolve_offsets(consumer, partitions, ending, option="endingOffsets")
     open_starts, open_ends = _at(starting, EARLIEST, partitions), _at(ending, LATEST, partitions)
-    starts = _settle(consumer, starts, ends, options)
-    spans = {partition: Span(starts[partition], ends[partition]) for partition in partitions}
-    for partition, span in spans.items():
-        if span.size < 0:
-            raise ConfigError(f"the batch of {partition} starts at {span.start} and ends at {span.end}")
+    begins = consumer.beginning_offsets(partitions)
+    for partition in open_starts:
+        # A batch whose end is gone has lost its records; it is not turned round.
+        starts[partition] = min(begins[partition], ends[partition])
+    _check_order(starts, ends, starting, ending)
+    starts = settle_positions(starts, begins=begins, ends=ends, fails=options.fails_on_data_loss)
+    spans = {partition: Span(start, max(start, ends[partition])) for partition, start in starts.items()}
     topic_ids = {name: topic.topic_id for name, topic in topics.items()}
     return plan_tasks(spans, options, open_starts=open_starts, open_ends=open_ends, topic_ids=topic_ids)
 
@@ -78,14 +80,15 @@ def _at(bound: Offsets, which: int, partitions: Sequence[TopicPartition]) -> fro
     return frozenset(partitions if bound == which else ())
 
 
-def _settle(
-    consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], options: SourceOptions
-) -> dict[TopicPartition, int]:
-    """Starts that the logs have; whether a batch is turned round is another question."""
-    begins = consumer.beginning_offsets(starts)
-    return settle_positions(
-        starts,
-        begins=begins,
-        ends={partition: max(start, ends[partition]) for partition, start in starts.items()},
-        fails=options.fails_on_data_loss,
-    )
+def _check_order(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], starting: Offsets, ending: Offsets
+) -> None:
+    if starting == COMMITTED and ending == LATEST:
+        # A group that stands behind the end of a log has lost it.
+        return
+    for partition, start in starts.items():
+        if start > ends[partition]:
+            raise ConfigError(
+                f"{option_of(ending, 'ending')}: the batch of {partition} would end at {ends[partition]} and begin at "
+                f"{start} ({option_of(starting, 'starting')}); give an end that is not before its beginning"
+            )

@@ -41,6 +41,11 @@ class Times:
 Offsets = int | dict[TopicPartition, int] | Times
 
 
+def option_of(bound: Offsets, which: str) -> str:
+    """The option that says where a batch starts or ends (`which`: starting or ending), for sentences."""
+    return bound.option if isinstance(bound, Times) else f"{which}Offsets"
+
+
 def parse_columns(asked: list[str] | None, *, has_headers: bool) -> tuple[str, ...]:
     """The columns in the order asked; by default Spark's seven, and `headers` if wanted."""
     available = (*ALL_COLUMNS, "headers")

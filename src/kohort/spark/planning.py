@@ -97,7 +97,9 @@ def resolve_offsets(
         elif offset == LATEST:
             found[partition] = ends[partition]
         elif offset > ends[partition] and asked != COMMITTED:
-            raise ConfigError(f"{option}: {partition} has no offset {offset}, it ends at {ends[partition]}")
+            raise ConfigError(
+                f"{option}: {partition} has no offset {offset}, it ends at {ends[partition]}; give one up to that"
+            )
         else:
             found[partition] = offset
     return found

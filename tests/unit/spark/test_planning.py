@@ -13,6 +13,7 @@ import kohort
 from kohort import TopicPartition
 from kohort.errors import ConfigError, UnknownTopicError
 from kohort.spark.batch import KohortBatchReader
+from kohort.spark.offsets import RecordsLostError
 from kohort.spark.option_values import EARLIEST, LATEST
 from kohort.spark.options import for_batch, parse_options
 from kohort.spark.planning import find_partitions, find_topics, resolve_offsets
@@ -131,6 +132,19 @@ def test_a_batch_begins_where_a_group_stands(address: str, topic: Any, fill: Any
     assert batch(address, subscribe=name, **options) == [(0, 3, 5), (1, 0, 5)]
 
 
+def test_a_group_that_stands_behind_the_end_of_a_log(address: str, topic: Any, fill: Any) -> None:
+    """What it has read is gone, with its topic: a loss, as in a stream."""
+    name = topic(1)
+    fill(name, {0: 5})
+    with kohort.Consumer(bootstrap_servers=address, group_id=f"{name}-g") as consumer:
+        consumer.assign([TopicPartition(name, 0)])
+        consumer.commit({TopicPartition(name, 0): 9})
+    options = {"startingOffsets": "committed", "kafka.group.id": f"{name}-g"}
+    with pytest.raises(RecordsLostError, match=f"{name}-0 cannot be read at offset 9: it ends at 5"):
+        batch(address, subscribe=name, **options)
+    assert batch(address, subscribe=name, **options, failOnDataLoss="false") == [(0, 5, LATEST)]
+
+
 def test_a_pattern_is_matched_by_whole_names(address: str, topic: Any, consumer: kohort.Consumer) -> None:
     """Whatever topics there are at that moment; it may be none, and never one of the brokers' own."""
     name = topic(2)
@@ -183,9 +197,9 @@ def test_partitions_that_are_added_are_given_to_members_of_a_classic_group(
     [
         ({"starting": {0: 1}}, "startingOffsets gives offsets for some partitions only; missing: NAME-1"),
         ({"ending": {0: 1, 1: 1, 5: 1}}, "endingOffsets names partitions that are not read: NAME-5"),
-        ({"starting": {0: 1, 1: 6}}, "startingOffsets: NAME-1 has no offset 6, it ends at 5"),
+        ({"starting": {0: 1, 1: 6}}, "startingOffsets: NAME-1 has no offset 6, it ends at 5; give one up to that"),
         ({"ending": {0: 1, 1: 6}}, "endingOffsets: NAME-1 has no offset 6, it ends at 5"),
-        ({"starting": {0: 1, 1: 4}, "ending": {0: 1, 1: 3}}, "NAME-1 starts at 4 and ends at 3"),
+        ({"starting": {0: 1, 1: 4}, "ending": {0: 1, 1: 3}}, "NAME-1 would end at 3 and begin at 4 (startingOffsets)"),
     ],
     ids=str,
 )

@@ -263,7 +263,11 @@ class Sender:
             self.complaints.on_done(doing)
             self.succeed(batch, outcome.base_offset, outcome.log_append_time_ms)
             return
-        error = BrokerError(code, outcome.error_message, during=doing)
+        told = outcome.error_message
+        if told is None and code in _TOO_LARGE:
+            # Apache Kafka says no more than the code.
+            told = f"a record batch of {batch.size_bytes} bytes is above max.message.bytes of the topic"
+        error = BrokerError(code, told, during=doing)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
             self.fail(batch, UnknownTopicError(batch.partition.topic))
         elif code in _TOO_LARGE and batch.count > 1:
