@@ -1,4 +1,4 @@
-"""A streaming table of what the topic orders brings, a view of how many orders each customer has, and a topic of copies.
+"""A streaming table of the topic orders, a view of how many of them each customer has, and a topic with copies of them.
 
 Nothing is registered: Spark finds format("kohort") by itself. spark-pipeline.yml says how to run it.
 """
