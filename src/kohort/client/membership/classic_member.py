@@ -279,11 +279,7 @@ class ClassicMember(Member):
             self._again(now_ms)
         elif code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             mine = ", ".join(self._settings.assignment_strategy)
-            self._refuse(
-                code,
-                f"its members are no consumers, or have no assignor in common with this one, which has {mine}",
-                now_ms,
-            )
+            self._refuse(code, f"its members are no consumers, or have none of these assignors: {mine}", now_ms)
         else:
             self._refuse(code, None, now_ms)
 
