@@ -19,6 +19,8 @@ ROWS = 50_000_000
 #: Rows of one group; a number of cycles.
 GROUP_ROWS = 100_000
 PARTITIONS = 8
+#: Who is there from a group's first row on.
+FIRST = ("transition", "member_joined", "ada", {"client": "ada", "host": "/10.0.0.1", "topics": "orders"})
 #: What happens again and again: bob joins, gets half of what ada has, and leaves. "#" is the first epoch of a cycle.
 CYCLE = (
     ("stimulus", "ConsumerGroupHeartbeat", "bob", {"member_epoch": "0"}),
@@ -49,20 +51,15 @@ def generate(spark: Any, count: int) -> Any:
     from pyspark.sql import functions as f
 
     half = " ".join(f"orders-{number}" for number in range(PARTITIONS // 2, PARTITIONS))
-    template = f.array(
-        *(
-            f.struct(
-                f.lit(kind).alias("kind"),
-                f.lit(event).alias("event"),
-                f.lit(member).alias("member_id"),
-                f.create_map(*(f.lit(part.replace("%", half)) for pair in details.items() for part in pair)).alias(
-                    "details"
-                ),
-            )
-            for kind, event, member, details in CYCLE
-        )
-    )
-    rows = spark.range(count).withColumn("row", template[(f.col("id") % len(CYCLE)).cast("int")])
+
+    def struct_of(kind: str, event: str, member: str, details: dict[str, str]) -> Any:
+        words = (f.lit(part.replace("%", half)) for pair in details.items() for part in pair)
+        texts = (f.lit(kind).alias("kind"), f.lit(event).alias("event"), f.lit(member).alias("member_id"))
+        return f.struct(*texts, f.create_map(*words).alias("details"))
+
+    again = f.array(*(struct_of(*row) for row in CYCLE))[(f.col("id") % len(CYCLE)).cast("int")]
+    is_first = f.col("id") % GROUP_ROWS == 0
+    rows = spark.range(count).withColumn("row", f.when(is_first, struct_of(*FIRST)).otherwise(again))
     cycle = (f.col("id") % GROUP_ROWS / len(CYCLE)).cast("bigint") * 2
     epoch = f.when(f.col("row.details")["epoch"] == "##", cycle + 1).otherwise(cycle).cast("string")
     details = f.transform_values("row.details", lambda name, value: f.when(name == "epoch", epoch).otherwise(value))

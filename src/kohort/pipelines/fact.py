@@ -6,6 +6,7 @@ Source: requirement P5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Final
@@ -40,7 +41,7 @@ class Fact:
     `is_noticed`: the gap begins where the owner's connection was seen to break. `assignor`: the one that was asked.
     """
 
-    kind: str
+    kind: Kind
     group_id: str
     began_ms: int
     ended_ms: int | None = None
@@ -73,9 +74,22 @@ COLUMNS: Final[dict[str, str]] = {
     field.name: "boolean"
     if field.name.startswith("is_")
     else "string"
-    if "str" in str(field.type)
+    if "str" in str(field.type) or field.name == "kind"
     else "bigint"
     if field.name.endswith("_ms")
     else "int"
     for field in fields(Fact)
 }
+
+#: What a kind speaks of beside `kind`, `group_id`, `began_ms` and `ended_ms`; the rest is `None` in all its facts.
+SPOKEN_OF: Final[Mapping[Kind, tuple[str, ...]]] = {
+    Kind.REBALANCE: (
+        "why", "cause", "epoch", "protocol", "members", "partitions", "moved", "given_back_by", "unowned",
+        "unowned_ms", "fewest", "most",
+    ),
+    Kind.GAP: ("why", "member", "next_member", "topic", "partition", "is_empty", "is_noticed"),
+    Kind.STAY: ("why", "member_id", "member", "host", "members"),
+    Kind.WAIT: ("why", "cause", "member_id", "member", "partitions"),
+    Kind.REFUSAL: ("why", "cause", "protocol", "member_id", "member", "times"),
+    Kind.REPLAY: ("why", "epoch", "assignor", "members", "partitions", "moved", "fewest", "most"),
+}  # fmt: skip

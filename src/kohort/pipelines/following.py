@@ -222,7 +222,7 @@ class Follower:
         now_ms = row.time_ms
         member.unnamed = max(0, member.unnamed - more)
         if row.event == "assignment_released":
-            member.just_released = tuple(named)
+            member.just_released = named
         self._let_go(member, named, now_ms, "" if member.just_released else ASKED_BACK)
         member.owned.difference_update(named)
         if member.asked_ms is not None and row.event == "assignment_changed":
@@ -300,10 +300,11 @@ class Follower:
     # Facts.
 
     def _tell_rebalance(self, rebalance: OpenRebalance, ended_ms: int | None) -> None:
-        fact = self._fact(Kind.REBALANCE, rebalance.began_ms, ended_ms)
-        fact.why, fact.cause, fact.epoch = rebalance.why, rebalance.cause, rebalance.epoch
-        fact.protocol = "classic" if self._is_classic else "consumer"
-        fact.members = len(self._members)
+        fact = Fact(
+            kind=Kind.REBALANCE, group_id=self._group_id, began_ms=rebalance.began_ms, ended_ms=ended_ms,
+            why=rebalance.why, cause=rebalance.cause, epoch=rebalance.epoch,
+            protocol="classic" if self._is_classic else "consumer", members=len(self._members),
+        )  # fmt: skip
         if not self._is_classic:
             loads = [len(member.owned) + member.unnamed for member in self._members.values()]
             fact.partitions, fact.fewest, fact.most = sum(loads), min(loads, default=0), max(loads, default=0)
@@ -312,10 +313,12 @@ class Follower:
         self._told.append(fact)
 
     def _tell_gap(self, partition: Partition, gap: OpenGap, ended_ms: int | None, next_member: str | None) -> None:
-        fact = self._fact(Kind.GAP, gap.began_ms, ended_ms)
-        fact.topic, fact.partition = partition
-        fact.member, fact.next_member, fact.why, fact.is_empty = gap.member, next_member, gap.reason, gap.is_empty
-        fact.is_noticed = gap.is_noticed
+        topic, number = partition
+        fact = Fact(
+            kind=Kind.GAP, group_id=self._group_id, began_ms=gap.began_ms, ended_ms=ended_ms,
+            why=gap.reason, member=gap.member, next_member=next_member, topic=topic, partition=number,
+            is_empty=gap.is_empty, is_noticed=gap.is_noticed,
+        )  # fmt: skip
         self._told.append(fact)
 
     def _tell_waits(self, member: KnownMember, ended_ms: int | None, end: str | None) -> None:
@@ -330,29 +333,35 @@ class Follower:
     def _tell_wait(
         self, member: KnownMember, what: str, since_ms: int, *, until_ms: int | None, end: str | None, count: int | None
     ) -> None:
-        fact = self._fact(Kind.WAIT, since_ms, until_ms)
-        fact.why, fact.cause, fact.partitions = what, end, count
-        fact.member_id, fact.member = member.member_id, member.name
+        fact = Fact(
+            kind=Kind.WAIT, group_id=self._group_id, began_ms=since_ms, ended_ms=until_ms,
+            why=what, cause=end, member_id=member.member_id, member=member.name, partitions=count,
+        )  # fmt: skip
         self._told.append(fact)
 
     def _tell_stay(self, member: KnownMember, ended_ms: int | None, reason: str | None) -> None:
-        fact = self._fact(Kind.STAY, member.began_ms, ended_ms)
-        fact.why, fact.host = reason, member.host
-        fact.member_id, fact.member = member.member_id, member.name
         namesakes = sum(other.name == member.name for other in self._members.values() if other is not member)
-        fact.members = namesakes + 1
+        fact = Fact(
+            kind=Kind.STAY, group_id=self._group_id, began_ms=member.began_ms, ended_ms=ended_ms,
+            why=reason, member_id=member.member_id, member=member.name, host=member.host, members=namesakes + 1,
+        )  # fmt: skip
         self._told.append(fact)
 
     def _refused(self, row: JournalRow) -> None:
-        fact = self._fact(Kind.REFUSAL, row.time_ms, row.last_time_ms)
         member = self._members.get(row.member_id)
-        fact.member_id, fact.member = row.member_id, row.member_id if member is None else member.name
-        fact.why, fact.cause, fact.times = row.details.get("error"), row.details.get("why"), row.times
-        fact.protocol = row.details.get("api")
+        fact = Fact(
+            kind=Kind.REFUSAL,
+            group_id=self._group_id,
+            began_ms=row.time_ms,
+            ended_ms=row.last_time_ms,
+            why=row.details.get("error"),
+            cause=row.details.get("why"),
+            protocol=row.details.get("api"),
+            member_id=row.member_id,
+            member=row.member_id if member is None else member.name,
+            times=row.times,
+        )
         self._told.append(fact)
-
-    def _fact(self, kind: Kind, began_ms: int, ended_ms: int | None) -> Fact:
-        return Fact(kind=kind.value, group_id=self._group_id, began_ms=began_ms, ended_ms=ended_ms)
 
 
 #: Event -> what it does; other rows change nothing that is told here.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kohort.assign.interface import Assignor
 from kohort.pipelines import following, replaying
-from kohort.pipelines.fact import COLUMNS, Fact
+from kohort.pipelines.fact import COLUMNS, SPOKEN_OF, Fact, Kind
 from kohort.pipelines.following import Follower, JournalRow
 from kohort.pipelines.replaying import Replays, find_assignor
 
@@ -178,8 +178,8 @@ def _follow_all(make: Callable[[str], Reader], batches: Iterable[pa.RecordBatch]
                 told += reader.finish()
                 reader, group = make(group_id), group_id
             reader.read(_Row(*values))
-        yield _to_arrow(told + reader.take())
-    yield _to_arrow(reader.finish())
+        yield from batches_of(told + reader.take())
+    yield from batches_of(reader.finish())
 
 
 def _dictionaries(maps: pa.MapArray) -> Iterator[dict[str, str]]:
@@ -192,6 +192,8 @@ def _follow_on(
     make: Callable[[str], Reader], key: tuple[str], frames: Iterator[pd.DataFrame], state: Any
 ) -> Iterator[pd.DataFrame]:
     """The rows of one group that came with one batch of a stream."""
+    import pyarrow as pa
+
     reader: Reader = pickle.loads(state.get[0]) if state.exists else make(key[0])
     rows = [_Row(*values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
     # pandas has a map as a dictionary, or as pairs.
@@ -200,17 +202,23 @@ def _follow_on(
         reader.read(row)
     told = reader.take()
     state.update((pickle.dumps(reader),))
-    # Empty frames make pandas warn where PySpark puts them together.
+    # Frames without lines make pandas warn where PySpark puts them together.
     if told:
-        yield _to_arrow(told).to_pandas()
+        yield pa.Table.from_batches(batches_of(told)).to_pandas()
 
 
-def _to_arrow(told: Sequence[Fact]) -> pa.RecordBatch:
+def batches_of(told: Iterable[Fact]) -> Iterator[pa.RecordBatch]:
+    """A batch a kind, which is empty in most columns."""
     import pyarrow as pa
 
     types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
     schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
-    columns = zip(*map(attrgetter(*COLUMNS), told), strict=True) if told else [()] * len(schema)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values, column.type) for values, column in zip(columns, schema, strict=True)], schema=schema
-    )
+    by_kind: dict[Kind, list[Fact]] = {}
+    for fact in told:
+        by_kind.setdefault(fact.kind, []).append(fact)
+    for kind, facts_of_kind in by_kind.items():
+        names = ("kind", "group_id", "began_ms", "ended_ms", *SPOKEN_OF[kind])
+        values = dict(zip(names, zip(*map(attrgetter(*names), facts_of_kind), strict=True), strict=True))
+        nothing = [None] * len(facts_of_kind)
+        columns = [pa.array(values.get(column.name, nothing), column.type) for column in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,14 +22,6 @@ from kohort.ids import TopicId
 from kohort.pipelines.fact import Fact, Kind
 from kohort.pipelines.following import RETURNED, JournalRow
 from kohort.pipelines.groupstate import parse_partitions
-
-#: What changes a group's membership or its assignment.
-EVENTS: Final = frozenset(
-    {
-        "member_joined", "member_kept", "subscription_changed", "member_removed", "assignment_changed", "epoch_bumped",
-        "target_computed", "group_forgotten",
-    }
-)  # fmt: skip
 
 
 def find_assignor(assignor: str | Assignor) -> Assignor:
@@ -93,31 +84,10 @@ class Replay:
 
     def read(self, row: JournalRow) -> None:
         """Take the next row in."""
-        if row.sequence <= self._last[0] and row.time_ms <= self._last[1]:
+        if row.event not in _READERS or (row.sequence <= self._last[0] and row.time_ms <= self._last[1]):
             return
         self._last = (row.sequence, row.time_ms)
-        details = row.details
-        match row.event:
-            case "member_joined" | "member_kept" | "subscription_changed":
-                self._put(row)
-            case "member_removed":
-                instance = self._members.pop(row.member_id, ("", (), ""))[0]
-                self._is_changed = True
-                if details.get("reason") == RETURNED:
-                    self._returning[instance] = row.member_id
-            case "assignment_changed":
-                for name in ("gained", "held"):
-                    for topic, number in parse_partitions(details.get(name, ""))[0]:
-                        if number >= self._counts.get(topic, 0):
-                            self._counts[topic], self._is_changed = number + 1, True
-            case "epoch_bumped":
-                self._epoch, self._why = details["epoch"], details.get("trigger", "")
-            case "target_computed" if details["epoch"] == self._epoch:
-                # Several epochs in a short time are one assignment; one of an epoch before says nothing new.
-                self._assign(row)
-            case "group_forgotten":
-                self._members, self._shape, self._is_changed = {}, _NOBODY, True
-                self._owners = [array("i") for _ in self._assignors]
+        _READERS[row.event](self, row)
 
     def take(self) -> list[Fact]:
         """What has been replayed since the last call."""
@@ -141,10 +111,32 @@ class Replay:
             renamed = [row.member_id if each == former else each for each in self._shape.member_ids]
             self._shape = replace(self._shape, member_ids=renamed)
 
-    def _assign(self, row: JournalRow) -> None:
+    def _removed(self, row: JournalRow) -> None:
+        instance = self._members.pop(row.member_id, ("", (), ""))[0]
+        self._is_changed = True
+        if row.details.get("reason") == RETURNED:
+            self._returning[instance] = row.member_id
+
+    def _named(self, row: JournalRow) -> None:
+        for name in ("gained", "held"):
+            for topic, number in parse_partitions(row.details.get(name, ""))[0]:
+                if number >= self._counts.get(topic, 0):
+                    self._counts[topic], self._is_changed = number + 1, True
+
+    def _bumped(self, row: JournalRow) -> None:
+        self._epoch, self._why = row.details["epoch"], row.details.get("trigger", "")
+
+    def _forgotten(self, _: JournalRow) -> None:
+        self._members, self._shape, self._is_changed = {}, _NOBODY, True
+        self._owners = [array("i") for _ in self._assignors]
+
+    def _computed(self, row: JournalRow) -> None:
+        if row.details["epoch"] != self._epoch:
+            # Several epochs in a short time are one assignment; one of an epoch before says nothing new.
+            return
         if self._is_changed:
             old, self._shape = self._shape, self._look()
-            self._owners = [_carry(owners, old, self._shape) for owners in self._owners]
+            self._owners = _carry(self._owners, old, self._shape)
             self._is_changed = False
         for number, assignor in enumerate(self._assignors):
             before, after = self._owners[number], self._ask(assignor, self._owners[number])
@@ -155,13 +147,19 @@ class Replay:
         member_ids = sorted(self._members)
         subscribers = subscribers_by_topic([self._topics_of(member_id) for member_id in member_ids])
         topics = sorted(topic for topic in subscribers if self._counts.get(topic))
+        counts = [self._counts[topic] for topic in topics]
+        space = self._shape.space
+        if topics != self._shape.topics or counts != space.counts:
+            space = PartitionSpace(
+                (TopicId(topic.encode()), count) for topic, count in zip(topics, counts, strict=True)
+            )
         return _Shape(
             member_ids=member_ids,
             members=tuple(
                 AssignableMember(member_id=each, instance_id=self._members[each][0] or None) for each in member_ids
             ),
             topics=topics,
-            space=PartitionSpace((TopicId(topic.encode()), self._counts[topic]) for topic in topics),
+            space=space,
             subscribers=tuple(subscribers[topic] for topic in topics),
         )
 
@@ -180,14 +178,25 @@ class Replay:
         )
 
     def _tell(self, row: JournalRow, assignor: str, before: array[int], after: array[int]) -> None:
-        loads = Counter(after)
-        loads.pop(-1, None)
-        fact = Fact(kind=Kind.REPLAY.value, group_id=self._group_id, began_ms=row.time_ms, ended_ms=row.time_ms)
-        fact.epoch, fact.why, fact.assignor = int(row.details["epoch"]), self._why, assignor
-        fact.members, fact.partitions = len(self._shape.member_ids), len(after)
-        fact.moved = sum(old not in (-1, new) for old, new in zip(before, after, strict=True))
-        fact.fewest = min(loads.values(), default=0) if len(loads) == fact.members else 0
-        fact.most = max(loads.values(), default=0)
+        # Nobody, -1, is the last one.
+        loads = [0] * (len(self._shape.member_ids) + 1)
+        for owner in after:
+            loads[owner] += 1
+        loads.pop()
+        fact = Fact(
+            kind=Kind.REPLAY,
+            group_id=self._group_id,
+            began_ms=row.time_ms,
+            ended_ms=row.time_ms,
+            why=self._why,
+            epoch=int(self._epoch),
+            assignor=assignor,
+            members=len(loads),
+            partitions=len(after),
+            moved=0 if before == after else sum(old not in (-1, new) for old, new in zip(before, after, strict=True)),
+            fewest=min(loads, default=0),
+            most=max(loads, default=0),
+        )
         self._told.append(fact)
 
     def _topics_of(self, member_id: str) -> tuple[str, ...]:
@@ -201,21 +210,41 @@ class Replay:
         return (*topics, *(topic for topic in self._counts if topic not in topics and matches(topic)))
 
 
-def _carry(owners: array[int], old: _Shape, new: _Shape) -> array[int]:
+def _carry(owners: list[array[int]], old: _Shape, new: _Shape) -> list[array[int]]:
     """The same owners in another shape; who or what is not in it any more is nobody's."""
     numbers = {member_id: number for number, member_id in enumerate(new.member_ids)}
     # Nobody, -1, is the last one.
     translated = [*(numbers.get(member_id, -1) for member_id in old.member_ids), -1]
+    renumbered = [array("i", map(translated.__getitem__, each)) for each in owners]
+    return renumbered if new.space is old.space else [_lay_out(each, old, new) for each in renumbered]
+
+
+def _lay_out(owners: array[int], old: _Shape, new: _Shape) -> array[int]:
+    """The owners of one space's partitions, over those of another."""
     by_topic = {
         topic: owners[start : start + count]
         for topic, start, count in zip(old.topics, old.space.starts, old.space.counts, strict=True)
     }
-    carried = array("i")
+    laid = array("i")
     for topic, count in zip(new.topics, new.space.counts, strict=True):
         had = by_topic.get(topic, array("i"))[:count]
-        carried.extend(translated[owner] for owner in had)
-        carried.extend([-1] * (count - len(had)))
-    return carried
+        laid.extend(had)
+        laid.extend([-1] * (count - len(had)))
+    return laid
 
 
 _NOBODY: Final = _Shape(member_ids=[], members=(), topics=[], space=PartitionSpace([]), subscribers=())
+
+#: Event -> what it does; other rows change neither a group's membership nor its assignment.
+_READERS: Final = {
+    "member_joined": Replay._put,
+    "member_kept": Replay._put,
+    "subscription_changed": Replay._put,
+    "member_removed": Replay._removed,
+    "assignment_changed": Replay._named,
+    "epoch_bumped": Replay._bumped,
+    "target_computed": Replay._computed,
+    "group_forgotten": Replay._forgotten,
+}
+#: What is looked at.
+EVENTS: Final = frozenset(_READERS)

@@ -252,13 +252,13 @@ def test_a_follower_goes_on_where_another_has_been_put_away() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", ([], 0)),
-        ("a-b-12", ([("a-b", 12)], 0)),
-        ("a-0 and 7 more", ([("a", 0)], 7)),
-        ("a-0 b-", ([("a", 0)], 0)),
+        ("", ((), 0)),
+        ("a-b-12", ((("a-b", 12),), 0)),
+        ("a-0 and 7 more", ((("a", 0),), 7)),
+        ("a-0 b-", ((("a", 0),), 0)),
     ],
 )
-def test_names_of_partitions_are_read(text: str, found: tuple[list[tuple[str, int]], int]) -> None:
+def test_names_of_partitions_are_read(text: str, found: tuple[tuple[tuple[str, int], ...], int]) -> None:
     assert parse_partitions(text) == found
 
 

@@ -86,9 +86,11 @@ def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, 
         "notes": list(gathered.notes),
     }
     if "rebalances" in tables:
-        report |= _history_lines(tables)
-        found = report.pop("found")
-        report["groups"] = report["groups"] or found
+        rebalances = tables["rebalances"].persist()
+        report["groups"] = report["groups"] or _groups(rebalances)
+        report |= _history_lines({**tables, "rebalances": rebalances})
+        # Spark would take a table that is read anew from the same files for the one that is kept.
+        rebalances.unpersist()
     if "lag" in tables:
         report |= _lag_lines(tables["lag"])
     return report
@@ -97,7 +99,7 @@ def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, 
 def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
     from pyspark.sql import functions as f
 
-    rebalances = tables["rebalances"].persist()
+    rebalances = tables["rebalances"]
     unowned = tables["unowned"].where("not is_empty")
     (total,) = _lines(
         rebalances.agg(
@@ -109,8 +111,7 @@ def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
             f.max("began").alias("last"),
         )
     )
-    lines: dict[str, Any] = {
-        "found": [row["group_id"] for row in _lines(_groups(rebalances))],
+    return {
         "summary": total,
         "causes": _lines(_causes(rebalances)),
         "rebalances": _lines(_rounded(rebalances.orderBy(f.desc("began")).limit(LINES))),
@@ -124,13 +125,10 @@ def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
         "refusals": _lines(_refusals(tables["refusals"])),
         "what_if": _lines(_moved(tables["what_if"], rebalances)) if "what_if" in tables else [],
     }
-    # Spark would take a table that is read anew from the same files for the one that is kept.
-    rebalances.unpersist()
-    return lines
 
 
-def _groups(rebalances: DataFrame) -> DataFrame:
-    return rebalances.select("group_id").distinct().orderBy("group_id").limit(POINTS)
+def _groups(rebalances: DataFrame) -> list[str]:
+    return [row[0] for row in rebalances.select("group_id").distinct().orderBy("group_id").limit(POINTS).collect()]
 
 
 def _causes(rebalances: DataFrame) -> DataFrame:
@@ -138,7 +136,8 @@ def _causes(rebalances: DataFrame) -> DataFrame:
 
     by_cause = rebalances.groupBy("why").agg(
         f.count("*").alias("rebalances"),
-        f.median("seconds").alias("median_seconds"),
+        # The exact one would hold every value that there is.
+        f.percentile_approx("seconds", 0.5).alias("median_seconds"),
         f.percentile_approx("seconds", 0.95).alias("p95_seconds"),
         f.max("seconds").alias("longest_seconds"),
         f.sum("moved").alias("moved"),
