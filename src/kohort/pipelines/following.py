@@ -24,6 +24,8 @@ ASKED_BACK: Final = "asked back"
 AWAY: Final = "away"
 #: Rebalances without an end that are remembered; a group that never comes to rest has more.
 OPEN_LIMIT: Final = 1_000
+#: Comings and goings that a cause names; the others it counts.
+NAMED_CAUSES: Final = 8
 
 
 class JournalRow(Protocol):
@@ -71,8 +73,9 @@ class Follower:
         self._epoch = 0
         self._is_classic = False
         self._open: list[OpenRebalance] = []
-        #: What the next rebalance comes from.
+        #: What the next rebalance comes from, and how much more.
         self._causes: list[str] = []
+        self._more_causes = 0
         #: The static member whose next process comes with the next row.
         self._returned = ""
         self._last = (-1, -1)
@@ -114,7 +117,7 @@ class Follower:
         member = self._member(row)
         member.settled = -1
         if row.event == "member_joined" and not known and member.name != self._returned:
-            self._causes.append(f"{member.name} joined")
+            self._add_cause(f"{member.name} joined")
         self._returned = ""
 
     def _member(self, row: JournalRow) -> KnownMember:
@@ -135,7 +138,7 @@ class Follower:
             # Its next process is told with the next row: nobody else notices.
             self._returned = name
         else:
-            self._causes.append(self._farewell(name, reason))
+            self._add_cause(self._farewell(name, reason))
         if member is not None:
             self._let_go(member, member.owned, row.time_ms, reason)
             self._explain(member, reason)
@@ -146,6 +149,17 @@ class Follower:
         if former is not None:
             self._end(former, row.time_ms, "replaced")
         self._member(row)
+
+    def _add_cause(self, cause: str) -> None:
+        if len(self._causes) < NAMED_CAUSES:
+            self._causes.append(cause)
+        else:
+            self._more_causes += 1
+
+    def _take_causes(self) -> str:
+        told = ", ".join(self._causes) + (f" and {self._more_causes} more" if self._more_causes else "")
+        self._causes, self._more_causes = [], 0
+        return told
 
     def _farewell(self, name: str, reason: str) -> str:
         if reason == SILENT:
@@ -261,9 +275,8 @@ class Follower:
 
     def _begin(self, row: JournalRow, epoch: int | None) -> None:
         why = row.details.get("trigger", "")
-        cause = ", ".join(self._causes) or row.details.get("why") or why
+        cause = self._take_causes() or row.details.get("why") or why
         self._open.append(OpenRebalance(began_ms=row.time_ms, epoch=epoch, why=why, cause=cause))
-        self._causes = []
         if len(self._open) > OPEN_LIMIT:
             self._tell_rebalance(self._open.pop(0), None)
 
@@ -282,8 +295,7 @@ class Follower:
     def _close(self, now_ms: int) -> None:
         if self._is_classic and self._open and self._causes:
             # Who comes or goes while a classic group rebalances begins no other rebalance.
-            self._open[-1].cause = ", ".join([self._open[-1].cause, *self._causes])
-            self._causes = []
+            self._open[-1].cause += f", {self._take_causes()}"
         for rebalance in self._open:
             self._tell_rebalance(rebalance, now_ms)
         self._open = []
@@ -293,7 +305,8 @@ class Follower:
         for partition, gap in self._gaps.items():
             self._tell_gap(partition, gap, row.time_ms, None)
         members = list(self._members.values())
-        self._members, self._gaps, self._owners, self._causes = {}, {}, {}, []
+        self._members, self._gaps, self._owners = {}, {}, {}
+        self._take_causes()
         for member in members:
             self._end(member, row.time_ms, "the group is gone")
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from kohort.pipelines.fact import Fact, Kind
-from kohort.pipelines.following import OPEN_LIMIT, Follower
+from kohort.pipelines.following import NAMED_CAUSES, OPEN_LIMIT, Follower
 from kohort.pipelines.groupstate import parse_partitions
 from support.journal_rows import Followed, GroupRows
 
@@ -169,6 +169,19 @@ def test_who_goes_during_a_classic_rebalance_is_a_part_of_it(group: Followed) ->
     tell.after(6_000).row("member_removed", "ada", reason="session timeout")
     tell.row("group_at_rest", state="Stable", generation=9, members=2)
     assert group.facts(Kind.REBALANCE)[-1].cause == "cleo joined, ada silent"
+
+
+def test_a_crowd_is_named_in_part_and_counted(group: Followed) -> None:
+    """A thousand members that come at once would be a cause as long as a page."""
+    tell = group.tell
+    tell.row("member_joined", "m0", client="m0")
+    tell.row("rebalance_began", trigger="member joined")
+    for number in range(1, 1_000):
+        tell.row("member_joined", f"m{number}", client=f"m{number}")
+    tell.row("group_at_rest")
+    (fact,) = group.facts(Kind.REBALANCE)
+    named = ", ".join(f"m{number} joined" for number in range(NAMED_CAUSES + 1))
+    assert fact.cause == f"{named} and {1_000 - NAMED_CAUSES - 1} more"
 
 
 def test_rows_that_come_twice_count_once(group: Followed) -> None:
