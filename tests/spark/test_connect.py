@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from support.late_readers import run_in_time
 from support.spark_session import require_spark
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ def test_reading_writing_and_streaming_work_without_a_jvm_of_ones_own(tmp_path: 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     environment |= {"PATH": f"{tmp_path}:{environment['PATH']}", "PYTHONPATH": str(ROOT / "src")}
     example = [sys.executable, str(ROOT / "examples" / "spark_connect.py")]
-    done = subprocess.run(example, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    done = run_in_time(example, environment, folder=tmp_path, seconds=600)
     assert done.returncode == 0, done.stderr[-3000:]
     rows = [line for line in done.stdout.splitlines() if line.startswith("|carrier-")]
     assert rows == [f"|carrier-{number}|    200|" for number in range(5)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,10 +10,11 @@ import pyarrow.parquet
 import pytest
 
 import kohort
+from support.late_readers import run_in_time
 from support.spark_session import require_spark
 from support.waiting import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,13 +34,11 @@ def test_declarative_pipeline_reads_and_writes_topics_without_any_registration(t
     with kohort.Broker() as broker:
         with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send_many("orders", values, keys=[f"c{number % 5}" for number in range(100)]).result(30)
-        command = [programs / "spark-pipelines", "run"]
+        command: list[str | Path] = [programs / "spark-pipelines", "run"]
         environment["KOHORT_BOOTSTRAP"] = broker.bootstrap_servers
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=800
-        )
+        done = run_in_time(command, environment, folder=tmp_path, seconds=600)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         copies = values_of("copied-orders", broker.bootstrap_servers)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "Run is COMPLETED." in done.stdout
     counts = pyarrow.parquet.read_table(tmp_path / "spark-warehouse" / "orders_of_customers").to_pylist()
     assert {row["key"]: row["count"] for row in counts} == {f"c{number}".encode(): 20 for number in range(5)}

@@ -15,6 +15,7 @@ from typing import IO, Final, Self
 
 import kohort
 from kohort.spark.java import find_java_home
+from support.late_readers import ATTEMPTS, is_late
 from support.waiting import until
 
 WORKERS: Final = 2
@@ -119,24 +120,36 @@ class StandaloneCluster:
 
 
 class Job:
-    """A submitted program, and what it has printed."""
+    """A submitted program, and what it has printed. One whose reader was late is submitted again."""
 
     def __init__(self, command: list[str], environment: dict[str, str], log: IO[bytes]) -> None:
-        self._log = Path(log.name)
-        self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        self._command, self._environment, self._log = command, environment, log
+        self._attempts = 0
+        self._submit()
+
+    def _submit(self) -> None:
+        self._attempts += 1
+        self._log.seek(0)
+        self._log.truncate()
+        self._process = subprocess.Popen(
+            self._command, env=self._environment, stdout=self._log, stderr=subprocess.STDOUT
+        )
 
     def until(self, line: str) -> None:
         """Return when it has printed that line."""
-        until(
-            lambda: line in self.lines(),
-            what=line,
-            step=lambda: wait_a_moment(self._process),
-            seconds=PATIENCE_SECONDS,
-        )
+        until(lambda: line in self.lines(), what=line, step=self._wait_a_moment, seconds=PATIENCE_SECONDS)
+
+    def _wait_a_moment(self) -> None:
+        try:
+            wait_a_moment(self._process)
+        except AssertionError:
+            if self._attempts == ATTEMPTS or not is_late("\n".join(self.lines())):
+                raise
+            self._submit()
 
     def lines(self) -> list[str]:
         """All of its output so far, errors too."""
-        return self._log.read_text().splitlines()
+        return Path(self._log.name).read_text().splitlines()
 
     def end(self) -> None:
         """Kill it, unless it has ended."""
