@@ -12,15 +12,12 @@ import pytest
 
 import kohort
 from kohort.spark.mailbox import BatchDone, Drain, fingerprint, is_open, post
+from support.spark_groups import of_group
 from support.spark_query import Checkpoint, Place, Start, places
 from support.waiting import until
 
 Sink = Literal["first", "last", "all"]
 SINKS: list[Sink] = ["first", "last", "all"]
-
-
-def of_group(name: str, **more: object) -> dict[str, Any]:
-    return {"subscribe": name, "kafka__group__id": f"{name}-g", "startingOffsets": "earliest", **more}
 
 
 def written(*checkpoints: Checkpoint) -> list[Place]:

@@ -10,45 +10,10 @@ import pytest
 
 import kohort
 from kohort import TopicPartition
-from kohort.spark import stream
-from kohort.spark.mailbox import BatchDone, Drain, fingerprint, is_open, post
 from kohort.spark.member.names import NameTakenError
-from support.spark_query import Checkpoint, Place, Query, Start, places
+from support.spark_groups import committed, of_group, owned, share, total
+from support.spark_query import Checkpoint, Query, Start, places
 from support.waiting import until
-
-
-def committed(admin: kohort.Admin, group: str) -> dict[int, int | None]:
-    return {row.partition: row.committed for row in admin.group_offsets(group)}
-
-
-def of_group(name: str, **more: object) -> dict[str, Any]:
-    return {"subscribe": name, "kafka__group__id": f"{name}-g", "startingOffsets": "earliest", **more}
-
-
-def total(*queries: Query) -> list[Place]:
-    """What all of them have written, in order; what was written twice is there twice."""
-    return sorted(
-        place
-        for checkpoint in {id(each.checkpoint): each.checkpoint for each in queries}.values()
-        for place in checkpoint.sink
-    )
-
-
-def share(start: Start, admin: kohort.Admin, name: str, **more: object) -> tuple[Query, Query]:
-    """Two queries with a partition each, of two, and nothing open."""
-    first, second = start(**of_group(name, **more)), start(**of_group(name, **more))
-
-    def both() -> None:
-        first.trigger()
-        second.trigger()
-
-    def is_shared() -> bool:
-        return [len(each.assignment) for each in admin.describe_group(f"{name}-g").members] == [1, 1]
-
-    both()
-    until(is_shared, what="one partition each", step=both)
-    both()
-    return first, second
 
 
 @pytest.mark.parametrize(("names", "sentences"), [(("", ""), 1), (("q-1", "q-2"), 0)], ids=["unnamed", "named"])
@@ -185,115 +150,6 @@ def test_a_run_that_ends_behind_a_repeated_batch_leaves_nothing_in_doubt(
     assert "may be read twice" not in caplog.text
 
 
-# -- an ordinary stop --------------------------------------------------------------------------------------------------
-
-
-def test_a_query_that_is_stopped_between_two_triggers_comes_back_and_doubles_nothing(
-    start: Start, topic: Any, fill: Any, admin: kohort.Admin
-) -> None:
-    """Spark has the batch in its commit log and has not told: the partition waits for the query's return."""
-    name = topic(2)
-    first, second = share(start, admin, name)
-    fill(name, {0: 40, 1: 40})
-    assert first.trigger()
-    first.stop()
-    until(lambda: len(second.checkpoint.sink) == 40, what="the other reads its own", step=second.trigger)
-    again = start(**of_group(name), checkpoint=first.checkpoint)
-    until(
-        lambda: sum(each or 0 for each in committed(admin, f"{name}-g").values()) == 80,
-        what="all is committed",
-        step=lambda: (again.trigger(), second.trigger()),
-    )
-    assert total(again, second) == places(name, {0: range(40), 1: range(40)})
-
-
-def test_a_query_that_can_look_into_its_checkpoint_ends_clean(
-    start: Start, topic: Any, fill: Any, admin: kohort.Admin, tmp_path: Path
-) -> None:
-    """Stopped between two triggers: it finds the batch in the commit log, tells the group and frees its partitions."""
-    name = topic(1)
-    fill(name, {0: 40})
-    checkpoint = Checkpoint(location=tmp_path / "a checkpoint")
-    query = start(**of_group(name), checkpointLocation=f"file://{tmp_path}/a%20checkpoint", checkpoint=checkpoint)
-    assert query.trigger()
-    query.stop()
-    assert admin.describe_group(f"{name}-g").members == ()
-    assert committed(admin, f"{name}-g") == {0: 40}
-
-
-def test_a_batch_that_spark_has_not_written_down_is_not_in_doubt(
-    start: Start, topic: Any, fill: Any, admin: kohort.Admin, tmp_path: Path
-) -> None:
-    """It was planned, and no run will ever repeat it."""
-    name = topic(1)
-    checkpoint = Checkpoint(location=tmp_path)
-    query = start(**of_group(name), checkpointLocation=tmp_path, checkpoint=checkpoint)
-    fill(name, {0: 3})
-    query.run()
-    fill(name, {0: 3})
-    query.reader.latestOffset(query.start_json(), query.reader.getDefaultReadLimit())
-    query.stop()
-    other = start(**of_group(name))
-    other.run()
-    assert total(query, other) == places(name, {0: range(6)})
-
-
-def test_a_query_that_is_told_that_its_batch_is_finished_ends_clean(
-    start: Start, topic: Any, fill: Any, admin: kohort.Admin
-) -> None:
-    """By the driver's listener; the group has the offset without another trigger."""
-    name = topic(1)
-    fill(name, {0: 40})
-    query = start(**of_group(name))
-    assert query.trigger()
-    assert query.checkpoint.finished is not None
-    post(query.name, BatchDone("a" * 64))
-    post(query.name, BatchDone(fingerprint(query.checkpoint.finished)))
-    until(lambda: committed(admin, f"{name}-g") == {0: 40}, what="the group has it")
-    query.stop()
-    assert admin.describe_group(f"{name}-g").members == ()
-
-
-def test_a_query_that_drains_plans_nothing_more(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
-    """Its batch is finished and committed first; then others may have everything."""
-    name = topic(1)
-    fill(name, {0: 400})
-    query = start(**of_group(name, maxOffsetsPerTrigger=1))
-    assert query.plan()
-    assert post(query.name, Drain())
-    query.finish(query.execute())
-    until(lambda: not query.plan(), what="it drains", step=lambda: query.finish(query.execute()))
-    until(lambda: not is_open(query.name), what="it leaves by itself")
-    assert not query.plan()
-    read = len(query.checkpoint.sink)
-    assert read < 400
-    assert committed(admin, f"{name}-g") == {0: read}
-    assert admin.describe_group(f"{name}-g").members == ()
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_query_that_drains_while_spark_asks_for_topics_plans_nothing(
-    start: Start, topic: Any, fill: Any, admin: kohort.Admin, monkeypatch: pytest.MonkeyPatch, *, when: str
-) -> None:
-    """It has nothing open and leaves at once: neither is that an error, nor is an assignment waited for."""
-    name = topic(1)
-    fill(name, {0: 4})
-    query = start(**of_group(name))
-    query.run()
-    find_topics = stream.find_topics
-
-    def drain_meanwhile(*arguments: Any) -> Any:
-        found = find_topics(*arguments) if when == "after" else None
-        post(query.name, Drain())
-        until(lambda: not is_open(query.name), what="it leaves by itself")
-        return found or find_topics(*arguments)
-
-    monkeypatch.setattr(stream, "find_topics", drain_meanwhile)
-    fill(name, {0: 4})
-    assert not query.plan()
-    assert committed(admin, f"{name}-g") == {0: 4}
-
-
 # -- in doubt ----------------------------------------------------------------------------------------------------------
 
 
@@ -354,12 +210,6 @@ def test_a_partition_that_moves_while_its_batch_is_in_doubt_waits_too(
     until(lambda: len(total(again, other)) >= 90, what="all is read", step=both)
     assert total(again, other) == places(name, {0: range(45), 1: range(45)})
     assert other.checkpoint.sink
-
-
-def owned(admin: kohort.Admin, name: str, query: Query) -> set[TopicPartition]:
-    """What the group has given to it."""
-    members = admin.describe_group(f"{name}-g").members
-    return {partition for each in members if each.instance_id == query.name for partition in each.assignment}
 
 
 # -- names -------------------------------------------------------------------------------------------------------------

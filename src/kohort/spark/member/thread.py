@@ -40,8 +40,8 @@ from kohort.spark.planning import join
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Waits look up this often: a signal handler can set a flag, but must not take a lock to wake anybody.
-_LOOK_UP_S: Final = 0.2
+#: Waits look up this often: a signal handler must not take a lock to wake anybody, and Spark's log wakes nobody.
+_LOOK_UP_S: Final = 0.1
 _CLOSE_S: Final = 5.0
 #: How long the process may spend on its last words to the group before it leaves.
 _LAST_WORDS_S: Final = 2.0
@@ -65,7 +65,7 @@ class GroupMember:
         #: Held while the core's steps are carried out.
         self._turn = threading.Lock()
         self._failure: BaseException | None = None
-        #: The end of the batch that this process planned last.
+        #: The end of the open batch; `None` while a batch is being planned, and until its end is known.
         self._planned: OffsetJson | None = None
         #: What there was at the last plan, or when a batch was repeated.
         self._existing: Sequence[TopicPartition] = ()
@@ -163,6 +163,8 @@ class GroupMember:
 
     def _carry_out(self, begin: Callable[[], requests.Steps[T]], *, choose: Choose | None = None) -> T:
         with self._turn:
+            # What is said from now on of the last batch is not about the next one.
+            self._planned = None
             return self._drive(begin(), choose, None)
 
     def _drive(self, steps: requests.Steps[T], choose: Choose | None, timeout_s: float | None) -> T:
@@ -293,7 +295,7 @@ class GroupMember:
                 _log.warning("the member of group %s goes on after: %s", self._group_id, why)
             if self.consumer.has_assignment and not self._core.is_joined:
                 self._on_assigned(self.consumer, [])
-            self._read_mail()
+            self._listen()
 
     def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # No position is looked for of what is paused.
@@ -313,7 +315,7 @@ class GroupMember:
                 if self._core.may_give_up(partitions):
                     break
                 self._changed.wait(_LOOK_UP_S)
-            self._read_mail()
+            self._listen()
         with self._changed:
             self._core.on_given_up(partitions)
             self._changed.notify_all()
@@ -325,23 +327,25 @@ class GroupMember:
 
     # -- what is known without Spark's calls --------------------------------------------------------------------------
 
-    def _read_mail(self) -> None:
+    def _listen(self) -> None:
+        """The driver says in the mailbox that a batch is finished, or to drain; Spark's log says it of a batch, too."""
         for message in self._mailbox.take():
             match message:
                 case Drain():
                     with self._changed:
                         self._core.is_draining = True
                 case BatchDone(end=end):
-                    if self._planned is not None and end == fingerprint(self._planned):
-                        self._end_batch(self._core.finish_open)
+                    self._end_batch(end)
+        self._end_batch(None)
 
-    def _end_batch(self, begin: Callable[[], requests.Steps[bool]]) -> None:
-        """Carry it out, unless Spark's thread is at work: then it knows as much, and does it itself."""
+    def _end_batch(self, said: str | None) -> None:
+        """Tell the group, if the open batch is what was `said` or is in Spark's log; Spark's thread does it itself."""
         if not self._turn.acquire(blocking=False):
             return
         try:
-            if self._core.is_open:
-                self._drive(begin(), None, _LAST_WORDS_S)
+            planned = self._planned if self._core.is_open else None
+            if planned and (fingerprint(planned) == said or (said is None and self._look() is BatchState.FINISHED)):
+                self._drive(self._core.finish_open(), None, _LAST_WORDS_S)
         except KohortError as why:
             _log.warning("the group could not be told how far this query is: %s", why)
         finally:
@@ -372,7 +376,7 @@ class GroupMember:
 
     def _say_last_words(self) -> bool:
         """Tell the group how far everything is read; whether to leave it for good."""
-        self._read_mail()
+        self._listen()
         if not self._turn.acquire(timeout=_LAST_WORDS_S):
             # Spark's thread was interrupted in the middle of a plan.
             return not self._options.waits_in_doubt
