@@ -405,6 +405,28 @@ def test_static_member_that_loses_its_partitions_by_coming_back(monkeypatch: pyt
 # Answers.
 
 
+def test_epoch_that_is_told_to_whom_it_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = reconcile._advance
+
+    def take_everybody(member: ConsumerMember, goal: Any, **asked_with: Any) -> facts.CurrentAssignmentSet | None:
+        step = advance(member, goal, **asked_with)
+        if step is not None or not 0 < member.member_epoch < goal.epoch:
+            return step
+        return facts.CurrentAssignmentSet(
+            group_id=asked_with["group_id"],
+            member_id=member.member_id,
+            member_epoch=goal.epoch,
+            previous_member_epoch=member.member_epoch,
+            state=member.state,
+            assigned=member.assigned,
+            pending_revocation={},
+        )
+
+    monkeypatch.setattr(reconcile, "_advance", take_everybody)
+
+    assert law_that_finds() == "NoEpochForNothing"
+
+
 def test_heartbeat_that_is_renewed_without_a_look_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
         group = groups.consumer.get(command.group_id)

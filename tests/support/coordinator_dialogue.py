@@ -20,6 +20,7 @@ from kohort.coordinator.invariants import (
     check_groups,
     check_renewal,
     check_step,
+    check_untouched,
     epochs_of,
 )
 from kohort.coordinator.logbatch import build_log_batch, read_log_batch
@@ -507,6 +508,7 @@ class GroupDialogue:
     def _commit(self, stimulus: Stimulus, decision: Decision) -> None:
         before = epochs_of(self.shard.groups)
         check_renewal(self.shard, stimulus, decision, now_ms=self.now_ms)
+        check_untouched(self.shard.groups, decision)
         durable = [record for record in decision.records if not isinstance(record, VolatileRecord)]
         batch = build_log_batch(decision.records, now_ms=self.now_ms)
         if batch is not None:

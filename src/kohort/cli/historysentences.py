@@ -174,6 +174,13 @@ def _target(_: str, details: Details) -> str:
     return f"assignment of epoch {details.get('epoch', '')} computed: {changes}"
 
 
+def _at_rest(_: str, details: Details) -> str:
+    if "epoch" in details:
+        return f"at rest: every member has its assignment of epoch {details['epoch']}"
+    state, generation = details.get("state", ""), details.get("generation", "")
+    return f"at rest: {state}, generation {generation}, members: {details.get('members', '')}"
+
+
 #: Event -> its sentence, from the member's name and the details.
 _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "ConsumerGroupHeartbeat": _heartbeat,
@@ -207,10 +214,7 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "member_replaced": lambda who, _: f"{who} is another process now, under the same instance id",
     "assignment_changed": _assignment,
     "assignment_released": lambda who, details: f"{who} gave up {_partitions(details.get('released', ''))}",
-    "group_at_rest": lambda _, details: (
-        f"at rest: {details.get('state', '')}, generation {details.get('generation', '')}, "
-        f"members: {details.get('members', '')}"
-    ),
+    "group_at_rest": _at_rest,
     "group_forgotten": lambda *_: "the group is gone",
     "group_converted": lambda _, details: f"the group speaks the {details.get('to', '')} protocol from now on",
     "connection_lost": lambda who, _: f"{who} lost its connection",

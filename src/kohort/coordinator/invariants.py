@@ -13,6 +13,7 @@ client's half of NoDoubleClientAssignment, EventuallyConverges) is in `kohort.te
 | ValidMemberEpoch | `check_valid_member_epoch` |
 | ValidStableGroupState | `check_valid_stable_group_state` |
 | GcSideMemberEpochIsMonotonic | `check_step` |
+| NoEpochForNothing | `check_untouched`: of ours; a new epoch is written and told only with news |
 | RenewalIsHandling | `check_renewal`: of ours; what `Shard.renew` does is what `handle` and `commit` would do |
 | SharedValuesStay | `check_shared`: of ours; equal values that are kept once never change in place |
 
@@ -28,7 +29,9 @@ from kohort.coordinator.causes import Stimulus
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
+from kohort.coordinator.consumer.standing import is_settled
 from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.consumer.target import target_in
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import (
     NO_GRANTS,
@@ -41,7 +44,7 @@ from kohort.coordinator.model import (
     GroupsState,
 )
 from kohort.coordinator.offsets.invariants import check_offsets
-from kohort.coordinator.records import MemberState
+from kohort.coordinator.records import CurrentAssignmentSet, MemberState
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.sharing import check_sharing
 from kohort.coordinator.topics import TopicImage
@@ -100,10 +103,13 @@ def check_group(group: ConsumerGroup, image: TopicImage) -> None:
         check_valid_member_epoch(group, member)
     check_valid_stable_group_state(group)
     # Last, because whatever is wrong with a member's state or epoch makes this wrong as well.
-    stable = Counter(each.member_epoch for each in group.members.values() if each.state == MemberState.STABLE)
-    if dict(stable) != group.stable_at:
-        why = f"counted stable members are {group.stable_at}, and should be {dict(stable)}"
-        raise _fail(group, "TypeOK", why)
+    behind = {
+        member_id
+        for member_id, member in group.members.items()
+        if not is_settled(member, group.targets.get(member_id, NO_TARGET))
+    }
+    if behind != group.behind:
+        raise _fail(group, "TypeOK", f"noted as behind are {group.behind}, and should be {behind}")
 
 
 def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: GroupsState) -> None:
@@ -150,6 +156,21 @@ def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *,
     )
     if decision != Decision((), (Reply(command.request, reply), Arm(session, after_ms))):
         raise InvariantViolation(f"RenewalIsHandling: {reply} is not what {command} leads to: {decision}")
+
+
+def check_untouched(groups: GroupsState, decision: Decision) -> None:
+    """NoEpochForNothing, between `handle` and `commit`: only a member that gets or loses something gets an epoch."""
+    for record in decision.records:
+        group = groups.consumer.get(record.group_id)
+        if group is None or not isinstance(record, CurrentAssignmentSet):
+            continue
+        member = group.members.get(record.member_id)
+        if member is None or member.member_epoch <= 0 or record.member_epoch <= member.member_epoch:
+            continue
+        target = target_in(decision.records, group, record.member_id)
+        if record.assigned == member.assigned and member.state == MemberState.STABLE and is_settled(record, target):
+            why = f"{member.member_id} is taken to epoch {record.member_epoch}, which is no news to it"
+            raise _fail(group, "NoEpochForNothing", why)
 
 
 def epochs_of(groups: GroupsState, group_ids: Iterable[str] | None = None) -> dict[str, tuple[int, dict[str, int]]]:

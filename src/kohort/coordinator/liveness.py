@@ -20,8 +20,6 @@ from kohort.coordinator.settings import GroupSettings
 
 #: So many heartbeats fit into a session at least, whoever asked for longer pauses: two may get lost.
 HEARTBEATS_PER_SESSION: Final = 3
-#: The epoch of a static member that is away, and does not heartbeat.
-_AWAY: Final = -2
 
 
 def longest_interval_ms(settings: GroupSettings) -> int:
@@ -64,12 +62,12 @@ def pending_interval_ms(settings: GroupSettings, group: ConsumerGroup, proposed_
     if not short_ms or group.failure is not None:
         return settled_ms
     settled = settled_count(group)
-    pending = max(1, members - settled - group.stable_at.get(_AWAY, 0))
+    pending = max(1, members - settled)
     ordinary_ms = settled_interval_ms(settings, members, -1)
     left = max(1, settings.group_heartbeat_rate_max - settled * 1000 // ordinary_ms)
     return min(settled_ms, max(short_ms, -(-pending * 1000 // left)))
 
 
 def settled_count(group: ConsumerGroup) -> int:
-    """How many members are at a target that is as new as the group."""
-    return group.stable_at.get(group.epoch, 0) if group.target_epoch == group.epoch else 0
+    """How many members have what they shall have by a target that is as new as the group."""
+    return len(group.members) - len(group.behind) if group.target_epoch == group.epoch else 0

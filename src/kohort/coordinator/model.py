@@ -85,7 +85,7 @@ class ConsumerMember:
         self.classic: ClassicMemberFacts | None = None
         #: Whether its connection is known to be gone and that matters (disconnect.py); a restart forgets it.
         self.is_disconnected = False
-        #: Epoch of the target that it has reached; an older one while it still has to revoke; -2 while it is away.
+        #: Epoch of the latest target that gave it something new, once it has reached it; -2 while it is away.
         self.member_epoch = 0
         #: The epoch before; a heartbeat with it is one whose answer was lost.
         self.previous_member_epoch = -1
@@ -118,6 +118,7 @@ class ConsumerGroup:
     __slots__ = (
         "assignor_votes",
         "balance",
+        "behind",
         "classic_count",
         "classic_metadata_bytes",
         "classic_protocols",
@@ -131,7 +132,6 @@ class ConsumerGroup:
         "metadata_hash",
         "regex_subscribers",
         "regexes",
-        "stable_at",
         "subscriptions",
         "target_epoch",
         "target_timestamp_ms",
@@ -173,8 +173,9 @@ class ConsumerGroup:
         self.classic_protocols = NOBODY
         #: Derived: what the protocols of all classic members take in memory, roughly.
         self.classic_metadata_bytes = 0
-        #: Derived: member epoch -> number of members that are STABLE at it.
-        self.stable_at: dict[int, int] = {}
+        #: Derived: ids of the members that have another step to take: their target is not what they have, or they are
+        #: away. Nobody else has to hear of a new epoch.
+        self.behind: set[str] = set()
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
         self.assignor_votes = NOBODY
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.

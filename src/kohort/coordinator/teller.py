@@ -13,6 +13,7 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.classic.state import NOT_REBALANCED
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kohort.coordinator.consumer.standing import rest_epoch
 from kohort.coordinator.consumer.volatile import ComputationNoted
 from kohort.coordinator.embeddedcodec import read_assignment
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
@@ -68,6 +69,9 @@ class Teller:
                     yield found
         if forgotten:
             yield self._transition("offsets_forgotten", partitions=str(forgotten))
+        at_rest = rest_epoch(self._consumer, self._records)
+        if at_rest is not None:
+            yield self._transition("group_at_rest", epoch=str(at_rest))
 
     def _find_kept(self) -> set[str]:
         if self._classic is not None and self._continues_as(facts.ClassicGroupForgotten):

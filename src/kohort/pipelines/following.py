@@ -1,11 +1,12 @@
 """Follows the rows of one group and tells what they come to: rebalances, gaps, stays, waits, refusals.
 
 Laws: nothing is measured here: every cause and every time is of a row that the coordinator wrote. Each new epoch of a
-group is a rebalance; it ends when every member is at the newest epoch and waits for no partition. A classic rebalance
-ends when the group is at rest. A partition is nobody's from the row that took it from a member, or from the time its
-owner's connection was lost or the owner went away for a while, to the row that gives it to the next one.
-What rows do not name is only counted: of many partitions they name some, of classic groups none. Rows that come twice
-count once. Pure: rows in, facts out; what is remembered grows with members and partitions of the group alone.
+group is a rebalance; it ends when every member is at the newest epoch and waits for no partition, or when the row is
+there that the group is at rest: whom an epoch leaves alone has no row. A classic rebalance ends with that row. A
+partition is nobody's from the row that took it from a member, or from the time its owner's connection was lost or the
+owner went away for a while, to the row that gives it to the next one. What rows do not name is only counted: of many
+partitions they name some, of classic groups none. Rows that come twice count once. Pure: rows in, facts out; what is
+remembered grows with members and partitions of the group alone.
 Source: docs/groups.md, "Why did that happen?"; `coordinator/teller.py`, which words the rows.
 """
 

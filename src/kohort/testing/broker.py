@@ -31,7 +31,7 @@ from kohort.coordinator.commands import (
     TopicsChanged,
 )
 from kohort.coordinator.decision import ComputeTarget, Decision
-from kohort.coordinator.invariants import check_renewal
+from kohort.coordinator.invariants import check_renewal, check_untouched
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
@@ -270,6 +270,7 @@ class SimulatedBroker:
 
     def _commit(self, home: Home, command: Command | None, decision: Decision) -> None:
         check_renewal(home.shard, command, decision, now_ms=self.now_ms())
+        check_untouched(home.shard.groups, decision)
         self._observer.before_step(home, command, decision)
         entries = recordcodec.encode_durable(decision.records)
         if entries:

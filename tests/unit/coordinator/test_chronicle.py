@@ -41,6 +41,7 @@ def test_join_tells_who_came_what_was_computed_and_what_was_given(group: GroupDi
         "epoch_bumped",
         "target_computed",
         "assignment_changed",
+        "group_at_rest",
     ]
     assert told[0].kind is RowKind.STIMULUS and told[0].member_id == "a"
     assert find(told, "member_joined")["topics"] == "t"
@@ -152,6 +153,36 @@ def test_a_long_list_of_partitions_ends_with_a_whole_name_and_the_number_of_the_
     assert len(gained) <= TEXT_LIMIT
     assert shown.split() == [f"{name}-{number}" for number in range(len(shown.split()))]
     assert more == f"{30 - len(shown.split())} more"
+
+
+def test_rebalance_ends_with_the_row_that_the_group_is_at_rest() -> None:
+    """Whom a new epoch leaves alone has no row, so that the rows of members do not say when all have their target."""
+    group = GroupDialogue({"t": 3})
+    group.stable(a=[0, 1], b=[2])
+    new(group)
+    group.heartbeat("c", epoch=0)
+    assert "group_at_rest" not in events(new(group))
+    group.heartbeat("a", epoch=2, owned=[0, 1])
+    group.heartbeat("a", epoch=2, owned=[0])
+    assert "group_at_rest" not in events(new(group))
+    group.heartbeat("c", epoch=3)
+    assert find(new(group), "group_at_rest") == {"epoch": "3"}
+
+    group.leave("c")
+    assert "group_at_rest" not in events(new(group))
+    group.settle()
+    assert find(new(group), "group_at_rest") == {"epoch": "4"}
+
+
+def test_group_that_nobody_has_to_hear_of_is_at_rest_at_once() -> None:
+    group = GroupDialogue({"t": 1})
+    group.stable(a=[0])
+    new(group)
+    group.heartbeat("b", epoch=0)
+    assert find(new(group), "group_at_rest") == {"epoch": "2"}
+    group.leave("b")
+    group.leave("a")
+    assert events(new(group))[-1] == "group_at_rest"
 
 
 def test_offsets_that_are_deleted_are_one_entry(group: GroupDialogue) -> None:

@@ -107,13 +107,13 @@ def test_those_on_their_way_share_what_the_settled_ones_leave() -> None:
         group = ConsumerGroup("g")
         group.epoch = group.target_epoch = 7
         group.members = dict.fromkeys(map(str, range(members)))  # type: ignore[arg-type]
-        group.stable_at = {7: settled, -2: 10}
+        group.behind = set(map(str, range(settled, members)))
         return pending_interval_ms(settings, group, -1)
 
     # 990 settled ones take 198 of 300 a second.
-    assert told(1_010, 990) == 100
-    assert told(1_100, 990) == 981
-    assert told(1_010, 0) == 3_334
+    assert told(1_000, 990) == 100
+    assert told(1_090, 990) == 981
+    assert told(1_000, 0) == 3_334
     assert told(100_000, 0) == 15_000
 
 
@@ -139,7 +139,7 @@ def test_no_interval_is_dangerous(  # noqa: PLR0917
     group = ConsumerGroup("g")
     group.epoch = group.target_epoch = 1
     group.members = dict.fromkeys(map(str, range(min(members, 100))))  # type: ignore[arg-type]
-    group.stable_at = {1: min(settled, len(group.members))}
+    group.behind = set(map(str, range(settled, len(group.members))))
     longest = longest_interval_ms(settings)
     assert longest <= max(settings.group_consumer_heartbeat_interval_ms, session // 3) < session
     told = settled_interval_ms(settings, members, proposed)

@@ -104,6 +104,16 @@ def test_older_epoch_is_accepted_for_what_has_been_held_since(group: GroupDialog
     assert group.commit({0: 3, 1: 3}, member_id="a", epoch=3).errors() == (NONE, NONE)
 
 
+def test_whom_newer_epochs_left_alone_commits_what_it_holds_and_nothing_else() -> None:
+    """Ours: what it gave up before them it would commit late, and nobody else may hold that just now."""
+    group = GroupDialogue({"t": 1, "u": 1})
+    group.stable(a={"t": [0]})
+    group.heartbeat("b", epoch=0).replies(epoch=2, assigned=[])
+    assert group.commit({0: 1, ("u", 0): 1}, member_id="a", epoch=1).errors() == (NONE, STALE)
+    (a, _) = group.describe().body_as(asked.DescribeConsumerGroupReply).members
+    assert (a.member_epoch, group.member("a").member_epoch) == (2, 1)
+
+
 def test_current_epoch_does_not_open_what_somebody_else_holds() -> None:
     """Ours: partition 3 was released on its own, its old owner's epoch is still current, and its commit is refused."""
     group = GroupDialogue({"t": 4})

@@ -319,7 +319,7 @@ def test_who_joins_without_a_pattern_has_none(group: GroupDialogue) -> None:
     assert (member.subscribed_topic_regex, member.server_assignor, member.rack_id) == (None, None, None)
     assert group.holders() == {"b": {("t", 0)}}
     assert group.group.regexes == {}
-    group.heartbeat("b", epoch=group.group.epoch, subscribed_topic_regex="ord.*")
+    group.heartbeat("b", epoch=group.member("b").member_epoch, subscribed_topic_regex="ord.*")
     group.settle()
     assert group.holders() == {"b": {("t", 0), ("orders", 0)}}
     group.heartbeat("b", epoch=0, instance_id="one")

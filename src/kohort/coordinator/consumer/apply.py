@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from kohort.coordinator.consumer.standing import is_settled
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.model import (
     NO_GRANTS,
@@ -101,7 +102,7 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
         _count_subscription(group, member, -1)
         _count_vote(group, member, -1)
         _forget_name(group, member)
-        _count_stable(group, member, -1)
+        group.behind.discard(member.member_id)
         _release(group, member)
 
 
@@ -132,6 +133,8 @@ def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> Non
     # The name that the member has already, rather than the record's copy of it.
     member_id = record.member_id if member is None else member.member_id
     group.targets[member_id] = groups.sharing.target(record.partitions)
+    if member is not None:
+        _note_standing(group, member)
 
 
 def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgotten) -> None:
@@ -140,6 +143,9 @@ def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgo
     if group is not None:
         _follow_target(group, record.member_id, NO_TARGET)
         group.targets.pop(record.member_id, None)
+        member = group.members.get(record.member_id)
+        if member is not None:
+            _note_standing(group, member)
 
 
 def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentSet) -> None:
@@ -147,13 +153,12 @@ def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentS
     group = _group(groups, record.group_id)
     member = _member(group, record.member_id)
     _release(group, member)
-    _count_stable(group, member, -1)
     member.member_epoch = record.member_epoch
     member.previous_member_epoch = record.previous_member_epoch
     member.state = record.state
     member.assigned = groups.sharing.grants(record.assigned or NO_GRANTS)
     member.pending_revocation = groups.sharing.grants(record.pending_revocation or NO_GRANTS)
-    _count_stable(group, member, 1)
+    _note_standing(group, member)
     _hold(group, member.member_id, member.assigned)
     _hold(group, member.member_id, member.pending_revocation)
 
@@ -165,13 +170,12 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
     if group is None or member is None:
         return
     _release(group, member)
-    _count_stable(group, member, -1)
     member.member_epoch = 0
     member.previous_member_epoch = -1
     member.state = MemberState.STABLE
     member.assigned = NO_GRANTS
     member.pending_revocation = NO_GRANTS
-    _count_stable(group, member, 1)
+    _note_standing(group, member)
 
 
 def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> None:
@@ -210,7 +214,7 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
         if group.balance is not None:
             group.balance.add_member(member_id)
         _count_subscription(group, member, 1)
-        _count_stable(group, member, 1)
+        _note_standing(group, member)
     return member
 
 
@@ -240,9 +244,11 @@ def _release(group: ConsumerGroup, member: ConsumerMember) -> None:
                 group.holders.pop(topic_id, None)
 
 
-def _count_stable(group: ConsumerGroup, member: ConsumerMember, by: int) -> None:
-    if member.state == MemberState.STABLE:
-        _count(group.stable_at, member.member_epoch, by)
+def _note_standing(group: ConsumerGroup, member: ConsumerMember) -> None:
+    if is_settled(member, group.targets.get(member.member_id, NO_TARGET)):
+        group.behind.discard(member.member_id)
+    else:
+        group.behind.add(member.member_id)
 
 
 def _forget_name(group: ConsumerGroup, member: ConsumerMember) -> None:

@@ -5,7 +5,7 @@ SyncGroup asks what it may use, and its generation is its epoch. Nobody leads an
 
 Laws: a JoinGroup is answered at once. Only a JoinGroup takes or gives partitions, so that a member never holds what it
 was not told of. A member is told to rejoin only if it gains or loses a partition by that; where its target gives it
-what it has, its epoch rises without it, and every generation since the last one that it spoke in stays good.
+what it has, every generation since the last one that it spoke in stays good.
 Source: KIP-848 (online migration); Apache Kafka's `classicGroupJoinToConsumerGroup`, `...SyncTo...`,
 `...HeartbeatTo...`. Unlike Kafka's, which makes every classic member rejoin with each new group epoch: an eager member
 stops for that.
@@ -148,9 +148,7 @@ def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage
     session = _session(member, classic, now_ms=now_ms)
     join_key = TimerKey("join", group.group_id, member.member_id)
     heard = _heard(group, member)
-    if member.state == MemberState.STABLE and member.member_epoch == group.target_epoch:
-        return Decision(heard, (Reply(command.request, Done()), session))
-    step = _next_step(group, member, image)
+    step = _next_step(group, member, image) if member.member_id in group.behind else None
     if _has_to_rejoin(group, member, step):
         deadline_ms = now_ms + max(member.rebalance_timeout_ms, 0)
         reply = Reply(command.request, Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS))

@@ -11,9 +11,9 @@ from kohort.coordinator.commands import (
     DescribedConsumerMember,
 )
 from kohort.coordinator.consumer.assignorchoice import chosen_assignor
+from kohort.coordinator.consumer.standing import known_epoch
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records import MemberState
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
@@ -28,10 +28,7 @@ def state_of(group: ConsumerGroup) -> str:
         return "Empty"
     if group.epoch > group.target_epoch:
         return "Assigning"
-    for member in group.members.values():
-        if member.state != MemberState.STABLE or member.member_epoch != group.target_epoch:
-            return "Reconciling"
-    return "Stable"
+    return "Reconciling" if group.behind else "Stable"
 
 
 def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
@@ -64,7 +61,7 @@ def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedC
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
-        member_epoch=member.member_epoch,
+        member_epoch=known_epoch(group, member),
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=member.subscribed_topic_names,

@@ -17,6 +17,7 @@ from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.offload import refuse_joins
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment, is_same
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
+from kohort.coordinator.consumer.standing import is_settled
 from kohort.coordinator.consumer.static import (
     build_succession,
     check_holder,
@@ -88,8 +89,9 @@ def decide_member(
 def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> bool:
     """Whether the heartbeat says nothing new and there is nothing new to tell."""
     return (
-        command.member_epoch == member.member_epoch == group.target_epoch == group.epoch
-        and member.state == MemberState.STABLE
+        command.member_epoch == member.member_epoch
+        and group.target_epoch == group.epoch
+        and member.member_id not in group.behind
         and command.topic_partitions is None
         and command.subscribed_topic_names is None
         and command.subscribed_topic_regex is None
@@ -149,21 +151,18 @@ def _decide_full(draft: _Draft) -> Decision:
     reply = ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
         member_epoch=after.member_epoch,
-        heartbeat_interval_ms=_interval_ms(draft, group, target_epoch, after),
+        heartbeat_interval_ms=_interval_ms(draft, group, goal, after),
         assignment=_as_partitions(assigned) if is_told else None,
     )
     session = Arm(member.session_key, draft.now_ms + settings.group_consumer_session_timeout_ms)
     return Decision(tuple(draft.records), (Reply(command.request, reply), session, *draft.effects))
 
 
-def _interval_ms(
-    draft: _Draft, group: ConsumerGroup, target_epoch: int, after: ConsumerMember | CurrentAssignmentSet
-) -> int:
+def _interval_ms(draft: _Draft, group: ConsumerGroup, goal: Goal, after: ConsumerMember | CurrentAssignmentSet) -> int:
     """When the member shall come again; `after` is where it stands once this heartbeat has been answered."""
     settings, proposed_ms = draft.settings, draft.command.proposed_heartbeat_interval_ms
-    is_at_target = after.state == MemberState.STABLE and after.member_epoch == target_epoch
     epochs = [record.epoch for record in draft.records if isinstance(record, ConsumerGroupEpochSet)]
-    if is_at_target and target_epoch == (epochs[-1] if epochs else group.epoch):
+    if goal.epoch == (epochs[-1] if epochs else group.epoch) and is_settled(after, goal.target):
         return settled_interval_ms(settings, len(group.members), proposed_ms)
     return pending_interval_ms(settings, group, proposed_ms)
 

@@ -1,8 +1,9 @@
 """How one member goes from what it holds to its target: give up first, then take what is free.
 
 Laws: a partition is taken only if nobody else has it assigned or pending revocation. A member's epoch rises only when
-it has nothing left to give up. A partition is released as soon as the member's list of owned partitions is without
-it, whatever else is still pending: nobody waits for partitions that do not concern it.
+it has nothing left to give up, and only with something else: an epoch alone is no news. A partition is released as
+soon as the member's list of owned partitions is without it, whatever else is still pending: nobody waits for
+partitions that do not concern it.
 Source: KIP-848 (reconciliation of the group); Apache Kafka's CurrentAssignmentBuilder for the order of cases; the
 release of single partitions is ours.
 """
@@ -108,11 +109,16 @@ def _advance(
             pending=pending,
         )
     assigned, is_complete = _take_free(member.member_id, kept, target, goal)
+    state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
+    is_there = member.member_epoch > 0 and not member.pending_revocation
+    if is_there and state == member.state and assigned == member.assigned:
+        # A new epoch alone is no news (G7).
+        return None
     return _changed(
         member,
         group_id=group_id,
         epoch=goal.epoch,
-        state=MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS,
+        state=state,
         assigned=assigned,
         pending={},
     )

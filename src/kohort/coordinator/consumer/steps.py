@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from kohort.coordinator.consumer.window import STEP_MS, assignment_key
 from kohort.coordinator.decision import Arm, Effect
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup
-from kohort.coordinator.records import MemberState, MemberTargetSet, Record
+from kohort.coordinator.records import MemberTargetSet, Record
 from kohort.coordinator.settings import GroupSettings
 
 
@@ -36,10 +36,7 @@ def build_step_timer(group: ConsumerGroup, settings: GroupSettings, *, now_ms: i
 
 def is_ready_for_step(group: ConsumerGroup) -> bool:
     """Whether every member has what the target gives it."""
-    return all(
-        member.state == MemberState.STABLE and member.member_epoch == group.target_epoch
-        for member in group.members.values()
-    )
+    return not group.behind
 
 
 def count_moves(group: ConsumerGroup, records: Iterable[Record]) -> int:

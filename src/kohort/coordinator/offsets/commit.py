@@ -137,7 +137,8 @@ def _check_grant(
     group: ConsumerGroup, member: ConsumerMember, topic_id: TopicId, partition: int, epoch: int
 ) -> ErrorCode:
     """Whether this member may commit this partition with this epoch."""
-    if epoch == member.member_epoch:
+    # Whom newer epochs left alone may have given a partition up before them: it has to show that it holds it.
+    if epoch == member.member_epoch == group.target_epoch:
         holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
         is_allowed = holder == member.member_id
     else:

@@ -132,6 +132,10 @@ LAWS: Final[dict[str, Law]] = {
         "each request is answered once",
         "testing.broker.SimulatedBroker",
     ),
+    "NoEpochForNothing": Law(
+        "an epoch that gives a member nothing new and takes nothing is neither written nor told for it",
+        "coordinator.invariants.check_untouched",
+    ),
     "RenewalIsHandling": Law(
         "a heartbeat that says nothing new is answered the short way as it is the long way",
         "coordinator.invariants.check_renewal",
