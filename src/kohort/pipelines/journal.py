@@ -192,8 +192,6 @@ def _follow_on(
     make: Callable[[str], Reader], key: tuple[str], frames: Iterator[pd.DataFrame], state: Any
 ) -> Iterator[pd.DataFrame]:
     """The rows of one group that came with one batch of a stream."""
-    import pyarrow as pa
-
     reader: Reader = pickle.loads(state.get[0]) if state.exists else make(key[0])
     rows = [_Row(*values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
     # pandas has a map as a dictionary, or as pairs.
@@ -204,7 +202,17 @@ def _follow_on(
     state.update((pickle.dumps(reader),))
     # Frames without lines make pandas warn where PySpark puts them together.
     if told:
-        yield pa.Table.from_batches(batches_of(told)).to_pandas()
+        yield frame_of(told)
+
+
+def frame_of(told: Sequence[Fact]) -> pd.DataFrame:
+    """The same columns of the same types, whatever is in them: PySpark puts the frames of many groups together."""
+    import pandas as pd
+    import pyarrow as pa
+
+    types = {pa.string(): pd.StringDtype(), pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
+    types[pa.bool_()] = pd.BooleanDtype()
+    return pa.Table.from_batches(batches_of(told)).to_pandas(types_mapper=types.get)
 
 
 def batches_of(told: Iterable[Fact]) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -10,7 +11,7 @@ import pytest
 from kohort.client.admin.results import HistoryEvent
 from kohort.pipelines.fact import COLUMNS, Fact, Kind
 from kohort.pipelines.following import Follower
-from kohort.pipelines.journal import batches_of
+from kohort.pipelines.journal import batches_of, frame_of
 from support.journal_rows import Followed, GroupRows, replay
 
 
@@ -55,3 +56,16 @@ def test_columns_have_what_the_facts_have(rows: Sequence[HistoryEvent]) -> None:
 
 def test_every_kind_is_told_here() -> None:
     assert {fact.kind for fact in facts_of(consumer_rows())} == set(Kind)
+
+
+def test_frames_have_one_shape_whatever_is_in_them() -> None:
+    """pandas warns where a column without values is put below numbers, as PySpark does with the frames of groups."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    told = facts_of(consumer_rows())
+    frames = [frame_of([fact for fact in told if fact.kind == kind]) for kind in Kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = pandas.concat(frames)
+    assert len(found) == len(told)
+    assert {tuple(frame.dtypes) for frame in frames} == {tuple(found.dtypes)}
