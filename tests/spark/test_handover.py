@@ -12,16 +12,22 @@ import pytest
 
 from support.apache_broker import ApacheKafka
 from support.handover_driver import Driver
-from support.handover_round import Plan, Round, build_plan
+from support.handover_round import EVENTS, Plan, Round, build_plan
 from support.handover_soak import SESSIONS, patient_broker, two_drivers
+from support.restarts import MortalBroker
 from support.spark_session import require_spark
 
 # Virtual machines start and end meanwhile, on a machine that may be busy.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
+#: Together all that can happen; seeds that act within a batch, and let the broker be away for long.
 ROUNDS = (
-    Plan(seed=1, events=("stop between triggers", "kill the reader", "drain")),
-    Plan(seed=2, events=("kill all", "topic made anew"), told_by="location", protocol="classic"),
+    Plan(seed=1, events=("stop between triggers", "stop", "drain")),
+    Plan(seed=3, events=("topic grown", "topic made anew"), told_by="location", protocol="classic", is_at_once=True),
+    Plan(seed=10, events=("kill the reader", "kill Java"), told_by="listener", is_at_once=True),
+    Plan(seed=2, events=("terminate the driver", "broker away"), is_at_once=True),
+    # Last, because nobody starts that driver again.
+    Plan(seed=4, events=(), is_patient=False, is_at_once=True, ends_by="kill all"),
 )
 
 
@@ -33,13 +39,11 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, 
         yield both
 
 
-@pytest.mark.parametrize("plan", ROUNDS, ids=lambda plan: ", ".join(plan.events))
-def test_each_record_is_read_once_whatever_becomes_of_a_query(
-    plan: Plan, drivers: tuple[Driver, Driver], tmp_path: Path
-) -> None:
-    """P4: files named (query, batch id); nothing missing, nothing doubled."""
-    with patient_broker(tmp_path) as broker:
-        Round(plan, drivers, broker, tmp_path).run()
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MortalBroker]:
+    """One for all rounds that are played at ours."""
+    with patient_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 class Apache:
@@ -60,10 +64,24 @@ class Apache:
 def test_each_record_is_read_once_at_an_apache_kafka(drivers: tuple[Driver, Driver], tmp_path: Path) -> None:
     """Its coordinator holds the partitions of a query that is away, as ours does."""
     with ApacheKafka(SESSIONS, heap="512m") as broker:
-        Round(Plan(seed=3, events=("stop between triggers",)), drivers, Apache(broker), tmp_path).run()
+        Round(Plan(seed=5, events=("stop between triggers",), is_at_once=True), drivers, Apache(broker), tmp_path).run()
+
+
+@pytest.mark.parametrize("plan", ROUNDS, ids=lambda plan: ", ".join([*plan.events, plan.ends_by]))
+def test_each_record_is_read_once_whatever_becomes_of_a_query(
+    plan: Plan, drivers: tuple[Driver, Driver], broker: MortalBroker, tmp_path: Path
+) -> None:
+    """P4: files named (query, batch id); nothing missing, nothing doubled."""
+    Round(plan, drivers, broker, tmp_path).run()
 
 
 def test_a_round_is_its_seed() -> None:
     """So that one that has failed can be played again."""
     assert build_plan(7) == build_plan(7)
     assert len({build_plan(seed).events[0] for seed in range(40)}) > 5
+
+
+def test_the_rounds_show_every_event() -> None:
+    """What the soak chooses from."""
+    shown = {event for plan in ROUNDS for event in (*plan.events, plan.ends_by)}
+    assert shown == EVENTS.keys()

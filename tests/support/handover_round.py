@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ LONG_SESSION_MS: Final = 300_000
 SHORT_SESSION_MS: Final = 6_000
 #: How long a broker is away at most.
 AWAY_S: Final = 12.0
-_OFTEN, _SELDOM = "300 milliseconds", "5 seconds"
+_OFTEN, _SELDOM = "300 milliseconds", "2 seconds"
 _PAUSE: Final = Event()
 
 
@@ -56,6 +57,10 @@ class Plan:
     #: What tells the reader that a batch is finished, beside the next one: "nothing", "listener" or "location".
     told_by: str = "nothing"
     protocol: str = "consumer"
+    #: Whether both queries begin together; otherwise the second one joins when the first has read all.
+    is_at_once: bool = False
+    #: How the first query ends: "drain", or "kill all", after which the other one takes over; then nobody is patient.
+    ends_by: str = "drain"
 
 
 def build_plan(seed: int) -> Plan:
@@ -68,6 +73,8 @@ def build_plan(seed: int) -> Plan:
         is_patient=is_patient,
         told_by=chance.choice(("nothing", "listener", "location")),
         protocol=chance.choice(("consumer", "consumer", "classic")),
+        is_at_once=chance.random() < 0.5,
+        ends_by="drain" if is_patient else chance.choice(("drain", "kill all")),
     )
 
 
@@ -115,7 +122,7 @@ class Job:
 
 
 class Round:
-    """`run` plays the plan; what is wrong is an AssertionError that tells the story."""
+    """`run` plays the plan; what is wrong is an AssertionError that tells the story, and ends the drivers."""
 
     def __init__(self, plan: Plan, drivers: tuple[Driver, Driver], broker: RestartableBroker, folder: Path) -> None:
         self.plan = plan
@@ -132,7 +139,9 @@ class Round:
         #: Values that may be read twice.
         self._doubted: set[int] = set()
         self._running: set[str] = set()
+        #: What has happened, each line with its second.
         self.story: list[str] = []
+        self._began_s = time.monotonic()
 
     def run(self) -> None:
         """All of it, and the account."""
@@ -141,7 +150,12 @@ class Round:
                 self._play()
             except BaseException as why:
                 why.add_note("\n".join([f"{self.plan}", *self.story, *self._tell_state()]))
+                for job in self._jobs:
+                    job.driver.close()
                 raise
+
+    def _note(self, what: str) -> None:
+        self.story.append(f"{time.monotonic() - self._began_s:5.1f} s  {what}")
 
     def _tell_state(self) -> list[str]:
         """How queries and group stand."""
@@ -158,7 +172,8 @@ class Round:
         self._set_up()
         one, two = self._jobs
         self._start(two)
-        self._settle("the first query reads all")
+        if not self.plan.is_at_once:
+            self._settle("the first query reads all")
         self._start(one)
         self._settle("two share")
         # Spark refuses the checkpoint of a query that was stopped while it wrote the first line of its first log.
@@ -166,13 +181,17 @@ class Round:
         self._until(lambda: one.finished() and two.finished(), what="both have finished a batch")
         for event in self.plan.events:
             victim = self._chance.choice(self._jobs)
-            self.story.append(f"{event} ({victim.name})")
+            self._note(f"{event} ({victim.name})")
             EVENTS[event](self, victim)
             self._add()
             self._settle(event)
-        self._drain(one)
+        self._note(self.plan.ends_by)
+        if self.plan.ends_by == "drain":
+            self._drain(one)
+        else:
+            self._lose(one)
         self._add()
-        self._settle("one has drained")
+        self._settle("one has ended")
         self._drain(two)
         ends = Counter(partition for topic, partition, _ in self._sent if topic == self._topics)
         found = {row.partition: row.committed for row in self._admin.group_offsets(self._name)}
@@ -223,11 +242,13 @@ class Round:
             "start", options=options, folder=str(self._folder), name=job.name, trigger=trigger, listens=listens
         )
         self._running.add(job.name)
+        self._note(f"  {job.name} is started")
 
     def _end(self, job: Job, how: Callable[[], object], *, is_clean: bool = False) -> None:
         """Whatever the batch in doubt has planned may be read twice, unless the group waits for the query."""
         how()
         self._running.discard(job.name)
+        self._note(f"  {job.name} has ended")
         if not self.plan.is_patient and not is_clean:
             planned = job.planned().items()
             places = [(self._topics, partition, offset) for partition, offsets in planned for offset in offsets]
@@ -245,6 +266,7 @@ class Round:
         doubled = {value for value, count in read.items() if count > 1} - self._doubted
         assert not doubled, f"{what}: doubled are {self._tell(doubled)}"
         assert read.keys() == everything
+        self._note(f"  {what}: settled")
 
     def _tell(self, values: set[int]) -> list[tuple[int, int, int]]:
         return sorted(place for place, value in self._sent.items() if value in values)
@@ -270,7 +292,7 @@ class Round:
     @contextmanager
     def _perhaps_in_a_batch(self, job: Job) -> Iterator[None]:
         if self._chance.random() < 0.6:
-            self.story.append("  in a batch")
+            self._note("  in a batch")
             with self._in_a_batch(job):
                 yield
         else:
@@ -312,9 +334,12 @@ class Round:
         self._start(job)
 
     def _kill_all(self, job: Job) -> None:
+        self._lose(job)
+        self._start(job)
+
+    def _lose(self, job: Job) -> None:
         with self._perhaps_in_a_batch(job):
             self._end(job, job.driver.kill_all)
-        self._start(job)
 
     def _terminate(self, job: Job) -> None:
         with self._perhaps_in_a_batch(job):
@@ -324,8 +349,10 @@ class Round:
     def _lose_broker(self, job: Job) -> None:
         with self._perhaps_in_a_batch(job):
             self._broker.kill()
-            _PAUSE.wait(self._chance.choice((1.0, AWAY_S)))
-            self._broker.revive()
+            try:
+                _PAUSE.wait(self._chance.choice((1.0, AWAY_S)))
+            finally:
+                self._broker.revive()
 
     def _grow(self, job: Job) -> None:
         with self._perhaps_in_a_batch(job):

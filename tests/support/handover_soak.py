@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m support.handover_soak")
     parser.add_argument("seed", type=int, nargs="?", default=0, help="of the first round")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--verbose", action="store_true", help="the story of those that held, too")
     options = parser.parse_args(arguments)
     failed = []
     with tempfile.TemporaryDirectory(prefix="handover-") as place:
@@ -62,11 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 except Exception:
                     failed.append(seed)
                     traceback.print_exc()
-                    for driver in drivers:
-                        driver.close()
                 word = "failed" if failed[-1:] == [seed] else "held"
                 took = f"{time.monotonic() - began_s:.0f} s"
                 print(f"seed {seed} {word} ({took}): {plan.protocol}, {', '.join(plan.events)}", flush=True)
+                if options.verbose:
+                    print(*game.story, sep="\n", flush=True)
     print(f"{options.rounds - len(failed)} of {options.rounds} rounds held", *(f"; seeds {failed}" if failed else ""))
     return 1 if failed else 0
 
