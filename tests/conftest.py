@@ -6,9 +6,10 @@ import os
 
 from hypothesis import settings
 
+from support.java_options import SHORT_LIVED
+
 # No test asserts how fast a machine is, which test_tidy.py holds; what hangs is ended by the timeout of the whole test.
 settings.register_profile("kohort", deadline=None)
 settings.load_profile("kohort")
 
-# Every JVM of a test lives for seconds: it starts in nearly half the time if it does not optimise for hours.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import kohort
 from support import handover_program
 from support.handover_program import ANSWER
+from support.java_options import SHORT_LIVED
 from support.waiting import until
 
 #: Of a virtual machine on a machine that is busy.
@@ -53,7 +54,7 @@ class Driver:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
+                env={"JDK_JAVA_OPTIONS": SHORT_LIVED, **os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
                 start_new_session=True,
             )
         self._heard = b""

@@ -20,16 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 ANSWER: Final = "> "
-#: A virtual machine that lives for seconds is not compiled for years, nor are Spark's classes looked through once more.
-_MACHINE: Final = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
 SETTINGS: Final = {
     "spark.ui.enabled": False,
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": 2,
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": _MACHINE,
     # To compile a query takes longer than its forty rows.
     "spark.sql.codegen.wholeStage": False,
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
