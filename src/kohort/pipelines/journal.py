@@ -8,6 +8,7 @@ Source: requirement P5; the JSON of `kohort group history --json`, one document 
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -170,16 +171,22 @@ def _follow_all(make: Callable[[str], Reader], batches: Iterable[pa.RecordBatch]
     """Groups one after the other, each whole and in order."""
     reader = make("")
     group: str | None = None
-    for batch in batches:
-        told: list[Fact] = []
-        columns = [batch.column(name).to_pylist() for name in ("group_id", *_READ[:-1])]
-        for group_id, *values in zip(*columns, _dictionaries(batch.column(_READ[-1])), strict=True):
-            if group_id != group:
-                told += reader.finish()
-                reader, group = make(group_id), group_id
-            reader.read(_Row(*values))
-        yield from batches_of(told + reader.take())
-    yield from batches_of(reader.finish())
+    # Nothing here refers to itself: what an assignor leaves behind is looked for between batches.
+    gc.disable()
+    try:
+        for batch in batches:
+            told: list[Fact] = []
+            gc.collect(1)
+            columns = [batch.column(name).to_pylist() for name in ("group_id", *_READ[:-1])]
+            for group_id, *values in zip(*columns, _dictionaries(batch.column(_READ[-1])), strict=True):
+                if group_id != group:
+                    told += reader.finish()
+                    reader, group = make(group_id), group_id
+                reader.read(_Row(*values))
+            yield from batches_of(told + reader.take())
+        yield from batches_of(reader.finish())
+    finally:
+        gc.enable()
 
 
 def _dictionaries(maps: pa.MapArray) -> Iterator[dict[str, str]]:

@@ -227,6 +227,13 @@ def test_numbers_are_for_people_and_nothing_is_a_dash(full: str) -> None:
     assert "<td class=n>-</td>" in full
 
 
+def test_a_line_has_its_beginning_and_seconds_in_one_line() -> None:
+    line = {"group_id": "billing", "began": "2026-01-31 12:00:00.000", "ended": "2026-01-31 12:00:02.500"}
+    text = render(report(waits=[{**line, "seconds": 2.5}, {**line, "ended": None, "seconds": None}]))
+    assert "<td class=t>2026-01-31 12:00:00.000</td><td class=n>2.500</td>" in text
+    assert "<td class=n>-</td>" in text and "12:00:02.500" not in text
+
+
 def test_pictures_take_the_page_s_colours_and_have_names_of_their_own(full: str) -> None:
     assert "currentColor" in full and "#010203" not in full
     names = re.findall(r' id="([^"]+)"', full)

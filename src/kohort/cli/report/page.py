@@ -27,8 +27,10 @@ h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; } p { max-width: 60rem; }
 .wide { overflow-x: auto; } svg { max-width: 100%; height: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.n, th.n { text-align: right; } th { font-weight: 600; } .none { opacity: .7; }
+td.n, th.n { text-align: right; } td.t { white-space: nowrap; } th { font-weight: 600; } .none { opacity: .7; }
 """
+#: Columns of times, which are not broken into two lines.
+_TIMES: Final = ("began", "last")
 
 
 class Section(NamedTuple):
@@ -46,13 +48,13 @@ SECTIONS: Final = (
     Section("rebalances", "The latest rebalances",
             "moved: partitions that went from one living member to another; given back by: members that had to stop "
             "for that; unowned seconds: the time that partitions were nobody's until then, together. A classic group's "
-            "rows name no partitions.", "No rebalance."),
+            "rows name no partitions. Without seconds: it is not over.", "No rebalance."),
     Section("unowned", "Partitions that were nobody's",
             "From the row that took a partition from its owner to the one that gave it to the next; after a silence "
             "the session timeout counts too. Groups without any member are left out.", "Every partition had an owner."),
     Section("waits", "Members that kept others waiting, or waited",
-            "More than a second, or still; the longest first. asked back: it had to give up partitions; away: a static "
-            "member that left for a while.", "Nobody waited for more than a second."),
+            "More than a second, or still, which has no seconds; the longest first. asked back: it had to give up "
+            "partitions; away: a static member that left for a while.", "Nobody waited for more than a second."),
     Section("flapping", "Members that come and go", "Three ends or more in an hour.", "None."),
     Section("lag", "Lag", "Offsets that were there and not committed, out of the commits that the brokers keep.",
             "No commits are known, or lag was not asked for."),
@@ -127,9 +129,11 @@ def _sums(report: dict[str, Any]) -> str:
 def _table(lines: Sequence[dict[str, Any]], *, empty: str) -> str:
     if not lines:
         return f"<p class=none>{empty}</p>"
-    names = [name for name in lines[0] if name != "member_id"]
+    # A beginning and its seconds say the end, for which there is no room.
+    left_out = {"member_id", "ended"} if "seconds" in lines[0] else {"member_id"}
+    names = [name for name in lines[0] if name not in left_out]
     numeric = {name for name in names if all(isinstance(line[name], (int, float, type(None))) for line in lines)}
-    kinds = {name: " class=n" if name in numeric else "" for name in names}
+    kinds = {name: " class=n" if name in numeric else " class=t" if name in _TIMES else "" for name in names}
     head = "".join(f"<th{kinds[name]}>{escape(name.replace('_', ' '))}</th>" for name in names)
     rows = (
         "<tr>" + "".join(f"<td{kinds[name]}>{_show(line[name])}</td>" for name in names) + "</tr>" for line in lines
@@ -144,4 +148,7 @@ def _table(lines: Sequence[dict[str, Any]], *, empty: str) -> str:
 def _show(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, (int, float)) and not isinstance(value, bool) else escape(str(value))
+    if isinstance(value, float):
+        # As many digits in every line, so that points stand below each other.
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else escape(str(value))
