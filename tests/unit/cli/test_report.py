@@ -241,6 +241,13 @@ def test_pictures_take_the_page_s_colours_and_have_names_of_their_own(full: str)
     assert {link[1:] for link in re.findall(r'href="(#[^"]+)"', full)} <= set(names)
 
 
+def test_a_group_that_is_never_behind_is_drawn_at_whole_records() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    points = [{"group_id": "billing", "time": f"2026-01-31 12:0{minute}:00.000", "lag": 0} for minute in range(5)]
+    ticks = re.findall(r">([\d.]+)</text>", render(report(lag_points=points)))
+    assert "1" in ticks and not any("." in tick for tick in ticks)
+
+
 def test_a_report_of_nothing_says_so() -> None:
     text = render(report())
     assert all(section.empty in text for section in SECTIONS)

@@ -57,7 +57,9 @@ def draw_lag(points: Lines) -> str:
             own = [point for point in points if point["group_id"] == group and point["lag"] is not None]
             axes.step(_times(own, "time"), [point["lag"] for point in own], where="post", label=group)
         axes.set_ylabel("records")
-        axes.set_ylim(bottom=0)
+        # Groups that are never behind have a line at 0 and no thousandths of records.
+        axes.set_ylim(bottom=0, top=max(1, axes.get_ylim()[1]))
+        axes.locator_params(axis="y", integer=True)
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, labelcolor=_INK)
 
     return _draw(draw, name="lag") if points else ""
@@ -83,6 +85,7 @@ def _times(lines: Lines, name: str) -> Any:
 def _draw(draw: Callable[[Axes], None], *, name: str) -> str:
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
 
     ink: Any = {
@@ -100,6 +103,9 @@ def _draw(draw: Callable[[Axes], None], *, name: str) -> str:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.2, color=_INK)
         draw(axes)
+        if isinstance(axes.xaxis.get_major_locator(), AutoDateLocator):
+            formatter: Any = ConciseDateFormatter
+            axes.xaxis.set_major_formatter(formatter(axes.xaxis.get_major_locator()))
         text = io.StringIO()
         canvas: Any = FigureCanvasSVG(figure)
         canvas.print_svg(text, metadata={"Date": None})
