@@ -179,6 +179,8 @@ class Round:
         # Spark refuses the checkpoint of a query that was stopped while it wrote the first line of its first log.
         self._add()
         self._until(lambda: one.finished() and two.finished(), what="both have finished a batch")
+        # What a deleted topic has is nobody's to read.
+        self._settle("both have read")
         for event in self.plan.events:
             victim = self._chance.choice(self._jobs)
             self._note(f"{event} ({victim.name})")
