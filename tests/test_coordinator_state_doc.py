@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from kohort.coordinator import recorddecode, records
+from kohort.coordinator import parking, recorddecode, records
 from kohort.coordinator.classic import volatile as classic_volatile
 from kohort.coordinator.consumer import volatile as consumer_volatile
 from kohort.coordinator.decision import Effect, TimerKind
@@ -47,7 +47,7 @@ def test_every_effect_is_explained() -> None:
 def test_every_volatile_record_is_explained() -> None:
     cells = rows_under("| of | records | why a restart may forget it |")
     named = [name for cell in cells for name in quoted(cell[1])]
-    modules = (records, classic_volatile, consumer_volatile)
+    modules = (records, classic_volatile, consumer_volatile, parking)
     ours = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     volatile = {each.__name__ for each in ours if issubclass(each, VolatileRecord) and each is not VolatileRecord}
     assert sorted(named) == sorted(volatile)

@@ -19,6 +19,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, cast
 
+from kohort.broker.holds import Holds
 from kohort.broker.limits import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.receivebuffer import KEPT_BYTES, ReceiveBuffer
 from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
@@ -67,8 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self.progress = 0
         #: The address of this host that the client connected to.
         self.local_host = ""
-        self.peer_host = ""
-        self.peer_port = 0
+        self.peer_host, self.peer_port = "", 0
         self._input: Final = ReceiveBuffer(context.byte_budget, context.reclaim_buffers)
         self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"])
         self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
@@ -76,8 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out = bytearray()
         self._out_parts: deque[Buffer] = deque()
         self._out_part_bytes = 0
-        self._is_handling = False
-        self._is_reading = True
+        self._is_handling, self._is_reading = False, True
         #: Set while the client reads too slowly.
         self._is_write_paused = False
         #: Set while the budget has refused a longer buffer.
@@ -85,8 +84,11 @@ class Connection(asyncio.BufferedProtocol):
         #: A further turn is scheduled on the loop.
         self._has_turn = False
         #: The broker stops: what was read before is still answered.
-        self._is_finishing = False
-        self._is_counted = False
+        self._is_finishing = self._is_counted = False
+        #: What the client's software calls itself; and what its members were told (see `Peer`).
+        self.software = ""
+        self.told_intervals: dict[tuple[str, str], int] = {}
+        self._holds: Final = Holds(self._replies)
         #: The last request that may come again.
         self._repeat: Repeat | None = None
 
@@ -96,10 +98,9 @@ class Connection(asyncio.BufferedProtocol):
         """asyncio: the connection is there; one too many is closed at once."""
         # uvloop's transports have the methods of asyncio's without being of the class.
         transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
+        peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if isinstance(peer, tuple):
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
-        here = transport.get_extra_info("sockname")
         if isinstance(here, tuple):
             self.local_host = str(here[0])
         self._is_counted = self._context.connection_limit.enter()
@@ -166,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         """A slot of this connection has become ready."""
         if not self._is_handling:
             self._schedule_turn()
+            self._holds.release_overtaken()
 
     def finish(self) -> None:
         """Handle no further request; what was handled before is still answered."""
@@ -219,6 +221,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._is_handling = False
+        self._holds.release_overtaken()
         self._write_ready()
         self._set_reading(not is_blocked)
         if is_blocked and self._may_handle():
@@ -306,6 +309,8 @@ class Connection(asyncio.BufferedProtocol):
             self._repeat = Repeat(frame, route.append_frame, request.renew)
         if answer is None:
             self._replies.add(request)
+            if request.on_overtaken is not None:
+                self._holds.add(request)
         elif len(self._replies) or route.has_parts:
             request.fill(route.frame(correlation_id, answer))
             self._replies.add(request)

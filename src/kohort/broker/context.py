@@ -10,6 +10,7 @@ from kohort.broker.limits import ByteBudget, ConnectionLimit
 from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.outage import Outage
 from kohort.broker.producerids import ProducerIds
+from kohort.broker.push import Pushing
 
 if TYPE_CHECKING:
     from kohort.broker.connection import Connection
@@ -57,6 +58,7 @@ class BrokerContext:
         self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
+        self.pushing: Final = Pushing(settings.values)
         self._last_connection_number = 0
         #: Every open connection.
         self.connections: Final[set[Connection]] = set()

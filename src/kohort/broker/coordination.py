@@ -34,6 +34,14 @@ class Coordination(Protocol):
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
         ...
 
+    def release(self, command: ConsumerGroupHeartbeat) -> None:
+        """Answer a heartbeat that is held."""
+        ...
+
+    def abandon(self, command: ConsumerGroupHeartbeat) -> None:
+        """The connection of a heartbeat that is held is gone."""
+        ...
+
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that was answered before, word for word; `None` if it cannot be answered at once."""
         ...

@@ -12,8 +12,9 @@ Source: Kafka's clients match answers to requests by order; architecture: "keeps
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 #: What is written to a socket.
 Buffer = bytes | bytearray | memoryview
@@ -38,6 +39,8 @@ class SlotEvent(IntEnum):
     SEND = 3
     ABANDON = 4
 
+
+Slot = TypeVar("Slot", bound="ReplySlot")
 
 #: (state, event) -> next state; a pair that is missing is a bug.
 TRANSITIONS: Final = {
@@ -113,6 +116,12 @@ class ReplyQueue:
     def add(self, slot: ReplySlot) -> None:
         """`slot` answers the request that was read last."""
         self._slots.append(slot)
+
+    def find_overtaken(self, held: Sequence[Slot]) -> list[Slot]:
+        """Those of these open slots that stand before one that is ready; both are in the order of the queue."""
+        last = max((at for at, slot in enumerate(self._slots) if slot.state is SlotState.READY), default=-1)
+        before = {id(slot) for at, slot in enumerate(self._slots) if at < last}
+        return [slot for slot in held if id(slot) in before]
 
     def take(self, limit_bytes: int) -> list[Buffer]:
         """The parts of the ready answers at the head; stops after the answer with which `limit_bytes` is reached."""

@@ -22,6 +22,10 @@ class Peer(Protocol):
     peer_host: str
     #: The address of this host that the client connected to.
     local_host: str
+    #: What the client's software calls itself (KIP-511); empty if it does not.
+    software: str
+    #: (group id, member id) -> the interval that was told last by this connection, ms.
+    told_intervals: dict[tuple[str, str], int]
 
     def on_reply(self) -> None:
         """A slot of this connection has become ready."""
@@ -35,7 +39,7 @@ class Peer(Protocol):
 class Request(ReplySlot):
     """One request, and the place of its answer in the order of its connection."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "on_abandon", "renew", "route")
+    __slots__ = ("client_id", "connection", "correlation_id", "on_abandon", "on_overtaken", "renew", "route")
 
     def __init__(self, connection: Peer, route: Route, correlation_id: int, client_id: str) -> None:
         super().__init__()
@@ -47,6 +51,8 @@ class Request(ReplySlot):
         self.client_id = client_id
         #: Called if the connection goes before the answer: takes the request out of whatever it waits in.
         self.on_abandon: Callable[[], None] | None = None
+        #: Called if an answer behind this one is ready: has this one answered, if it only waits for news.
+        self.on_overtaken: Callable[[], None] | None = None
         #: What answers this request if it comes again word for word; see `repeat`.
         self.renew: Renew | None = None
 

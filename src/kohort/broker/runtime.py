@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.broker.deadlines import Deadlines
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.grouplog import GroupLogLoader, without_collections
+from kohort.broker.home import Home
 from kohort.broker.request import Request
 from kohort.clock import Clock
+from kohort.coordinator import parking
 from kohort.coordinator.causes import Stimulus
 from kohort.coordinator.chronicle import Chronicle, count_of
 from kohort.coordinator.commands import (
@@ -36,7 +38,6 @@ from kohort.coordinator.commands import (
 )
 from kohort.coordinator.decision import ComputeTarget, Decision
 from kohort.coordinator.logbatch import build_log_batch
-from kohort.coordinator.model import AssignorFailure
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
@@ -54,18 +55,11 @@ log = logging.getLogger("kohort.broker")
 #: Groups whose shard is remembered; 10,000 took 2 MB, and to look for it again takes 2 microseconds.
 KNOWN_GROUPS: Final = 1_000
 
+#: Held heartbeats that are answered before the loop looks at its sockets again.
+RELEASES_PER_TURN: Final = 200
+
 #: Turns what the coordinator says into the message of the request's version.
 Translate = Callable[[Request, Any], Message]
-
-
-class _Home:
-    """One shard and its log."""
-
-    __slots__ = ("log", "shard")
-
-    def __init__(self, shard: Shard, partition: PartitionLog) -> None:
-        self.shard: Final = shard
-        self.log: Final = partition
 
 
 class Runtime:
@@ -85,13 +79,13 @@ class Runtime:
         self._on_failure: Final = on_failure
         #: What happened to every group; one that keeps nothing if none is given.
         self.journal: Final = journal or Journal(limit=0)
-        self._homes: list[_Home] = []
+        self._homes: list[Home] = []
         #: `None` where all are built in.
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
         self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
         #: Token -> who is told the reply, a request with its translation or a function; and the home that was asked.
-        self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any], _Home]]] = {}
+        self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any], Home]]] = {}
         self._last_number = 0
         self._is_stopped = False
         self._index_of: Callable[[str], int] = lambda _: 0
@@ -116,7 +110,7 @@ class Runtime:
         self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(_index_of, partition_count=count))
         loader = GroupLogLoader()
         with without_collections():
-            self._homes = [_Home(self._load(Shard(settings), part, loader), part) for part in partitions]
+            self._homes = [Home(self._load(Shard(settings), part, loader), part) for part in partitions]
             # Deadlines count from the end of all loading: it fences nobody.
             for home in self._homes:
                 self._tell_topics(home, image)
@@ -157,8 +151,34 @@ class Runtime:
     def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
         home = self._homes[self._index_of(command.group_id)]
+        # What a member says now comes behind its heartbeat that is held, on the same connection perhaps.
+        former = home.shard.held(command.group_id, getattr(command, "member_id", ""))
+        if former is not None:
+            self._answer_held(home, former)
         self._waiting[command.request] = (request, translate, home)
         self._carry_out(home, command)
+
+    def release(self, command: ConsumerGroupHeartbeat) -> None:
+        """Answer a heartbeat that is held, if it is held still."""
+        home = self._homes[self._index_of(command.group_id)]
+        held = home.shard.held(command.group_id, command.member_id)
+        if held is not None and held.request == command.request and not self._is_stopped:
+            self._answer_held(home, held)
+
+    def release_all(self) -> None:
+        """Answer every heartbeat that is held: the broker is about to stop."""
+        for home in self._homes:
+            for held in home.shard.all_held():
+                self._answer_held(home, held)
+
+    def abandon(self, command: ConsumerGroupHeartbeat) -> None:
+        """The connection of a heartbeat that is held is gone."""
+        if self._waiting.pop(command.request, None) is None or self._is_stopped:
+            return
+        home = self._homes[self._index_of(command.group_id)]
+        held = home.shard.held(command.group_id, command.member_id)
+        if held is not None and held.request == command.request:
+            home.shard.commit(parking.drop(held), now_ms=self._clock.now_ms())
 
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that was answered before, word for word, at once.
@@ -218,7 +238,7 @@ class Runtime:
             elif request.is_open:
                 request.answer(then(request, refusal))
         shard = self._load(Shard(self._settings), home.log, GroupLogLoader())
-        self._homes[index] = _Home(shard, home.log)
+        self._homes[index] = Home(shard, home.log)
         self._tell_topics(self._homes[index], self._image)
         now_ms = self._clock.now_ms()
         shard.on_loaded(now_ms)
@@ -235,10 +255,10 @@ class Runtime:
         for home in self._homes:
             self._tell_topics(home, image)
 
-    def _tell_topics(self, home: _Home, image: TopicImage) -> None:
+    def _tell_topics(self, home: Home, image: TopicImage) -> None:
         self._carry_out(home, TopicsChanged(cause=CauseId(self.next_token()), image=image))
 
-    def _carry_out(self, home: _Home, command: Command) -> None:
+    def _carry_out(self, home: Home, command: Command) -> None:
         if self._is_stopped:
             return
         now_ms = self._clock.now_ms()
@@ -248,31 +268,61 @@ class Runtime:
             self._fail(error)
             raise
 
-    def _commit(self, home: _Home, stimulus: Stimulus, decision: Decision, now_ms: int) -> None:
-        """Append, tell the journal, apply, and see to the replies."""
+    def _answer_held(self, home: Home, command: ConsumerGroupHeartbeat) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            self._commit(home, command, home.shard.decide_answer(command, now_ms=now_ms), now_ms, is_new=False)
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _tell_news(self, home: Home) -> None:
+        """Answer held heartbeats for whose members there is news; those that are many in several turns."""
+        if self._is_stopped or home not in self._homes:
+            return
+        now_ms = self._clock.now_ms()
+        for _ in range(RELEASES_PER_TURN):
+            try:
+                found = home.shard.decide_news(now_ms)
+                if found is None:
+                    home.tells_news = False
+                    return
+                self._commit(home, *found, now_ms, is_new=False)
+            except Exception as error:
+                self._fail(error)
+                raise
+        self._loop.call_soon(self._tell_news, home)
+
+    def _commit(self, home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True) -> None:
+        """Append, tell the journal, apply, and see to the replies; `is_new`: the stimulus was not counted before."""
         if decision.records:
             self._append(home.log, decision, now_ms)
         shard = home.shard
         if self.journal.is_on:
-            self._tell(shard, stimulus, decision, now_ms)
+            self._tell(shard, stimulus, decision, now_ms, is_new=is_new)
         for reply in shard.commit(decision, now_ms=now_ms):
             self._reply(home.log, reply.request, reply.body)
         for order in shard.take_computations():
             assert self._assignors is not None, "nothing else is computed beside the loop"
             self._assignors.compute(order, partial(self._computed, home, order))
         self._deadlines.watch(shard.next_deadline(), now_ms)
+        if shard.has_concerned and not home.tells_news:
+            home.tells_news = True
+            # Behind what is decided together with it: several changes are often one piece of news.
+            self._loop.call_soon(self._tell_news, home)
 
-    def _tell(self, shard: Shard, stimulus: Stimulus, decision: Decision, now_ms: int) -> None:
+    def _tell(self, shard: Shard, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool) -> None:
         counted = count_of(stimulus, decision)
         if counted is not None and isinstance(stimulus, GroupCommand):
-            self.journal.count(stimulus.group_id, counted)
+            if is_new:
+                self.journal.count(stimulus.group_id, counted)
             return
         entries = self._chronicle.tell(shard.groups, stimulus, decision, now_ms=now_ms)
         if entries:
             cause = stimulus.cause if isinstance(stimulus, Command) else self.next_token()
             self.journal.record(entries, cause=cause, now_ms=now_ms)
 
-    def _computed(self, home: _Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
+    def _computed(self, home: Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         """An assignor of the user's own has done what it can."""
         if home not in self._homes:
             return
@@ -283,9 +333,9 @@ class Runtime:
             owner=owner,
             error=error,
         )
-        before = _failure_of(home, order.group_id)
+        before = home.failure_of(order.group_id)
         self._carry_out(home, command)
-        after = _failure_of(home, order.group_id)
+        after = home.failure_of(order.group_id)
         if after is not None and after != before:
             log.warning(
                 "event=assignor_failed assignor=%s group=%r failures=%d why=%r action=target_kept",
@@ -332,17 +382,12 @@ class Runtime:
     def _shift(self, gap_ms: int) -> None:
         log.warning("event=clock_gap gap_ms=%d action=deadlines_shifted", gap_ms)
         for home in self._homes:
-            home.shard.timers.shift(gap_ms)
+            home.shard.timers.shift(gap_ms, but_for=parking.is_hold)
 
     def _fail(self, error: Exception) -> None:
         if not self._is_stopped:
             self.stop()
             self._on_failure(error)
-
-
-def _failure_of(home: _Home, group_id: str) -> AssignorFailure | None:
-    group = home.shard.groups.consumer.get(group_id)
-    return None if group is None else group.failure
 
 
 def _index_of(group_id: str, *, partition_count: int) -> int:

@@ -128,6 +128,7 @@ class Server:
             self._retention.stop()
         if self._listener is not None:
             self._listener.finish()
+        self.runtime.release_all()
         self.runtime.stop()
         context.purgatory.release_all()
         if self.failure is None:

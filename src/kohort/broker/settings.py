@@ -203,6 +203,18 @@ _GROUPS: Final = [
         "than its interval); -1: its session decides (not in Kafka).",
         low=-1,
     ),
+    _flag(
+        "group.push.enable",
+        True,
+        "Whether a heartbeat without news is answered when there is some, for clients that bear it (not in Kafka).",
+    ),
+    Option(
+        name="group.push.clients",
+        parse=parse_list,
+        default=[],
+        doc="Software names of further clients whose heartbeats may be held, beside those that were tried; "
+        "*: all (not in Kafka).",
+    ),
     _group(
         "group.assignor.max.moves",
         "Most partitions that one assignment moves from a living owner to another; "

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from kohort.coordinator import commands as asked
+from kohort.coordinator import parking
 from kohort.coordinator import records as facts
 from kohort.coordinator.causes import (
     LIFTED,
@@ -49,7 +50,8 @@ _COUNTED: Final[dict[type[asked.Command], str]] = {
 
 def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
     """The name under which a decision is only counted, `None` if it has to be told or means nothing."""
-    if decision.records and type(decision.records[0]) not in _COUNTED_RECORDS:
+    told = next((record for record in decision.records if not isinstance(record, parking.RECORDS)), None)
+    if told is not None and type(told) not in _COUNTED_RECORDS:
         return None
     return None if _refusal(decision) is not None else _COUNTED.get(type(stimulus))  # type: ignore[arg-type]
 

@@ -119,6 +119,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     `topic_partitions`: exactly what the member owns now, `None` if unchanged.
     `proposed_heartbeat_interval_ms`: how often the member would like to heartbeat, 0 and less: it does not mind.
     `classic`: this stands for a JoinGroup of a classic member, which says everything.
+    `hold_ms`: how long the answer may wait for news; 0: not at all, -1: this client never waits.
     """
 
     member_id: str
@@ -134,6 +135,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     topic_partitions: Partitions | None = None
     proposed_heartbeat_interval_ms: int = -1
     classic: ClassicMemberFacts | None = None
+    hold_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,7 +136,8 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
 
 def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *, now_ms: int) -> None:
     """RenewalIsHandling, between `handle` and `commit`: a heartbeat is renewed as it is handled, or not at all."""
-    if not isinstance(command, ConsumerGroupHeartbeat):
+    # One that may be held is never renewed.
+    if not isinstance(command, ConsumerGroupHeartbeat) or command.hold_ms >= 0:
         return
     session = TimerKey("session", command.group_id, command.member_id)
     before_ms = shard.timers.deadline(session)

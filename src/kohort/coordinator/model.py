@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.balance import TargetBalance
 from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.records import (
@@ -49,6 +50,7 @@ class ConsumerMember:
         "client_id",
         "instance_id",
         "is_disconnected",
+        "list_awaited_ms",
         "member_epoch",
         "member_id",
         "pending_revocation",
@@ -85,6 +87,9 @@ class ConsumerMember:
         self.classic: ClassicMemberFacts | None = None
         #: Whether its connection is known to be gone and that matters (disconnect.py); a restart forgets it.
         self.is_disconnected = False
+        #: Until when it is waited for what it owns, since it was told something new; 0: it has said so. A restart
+        #: forgets it.
+        self.list_awaited_ms = 0
         #: Epoch of the latest target that gave it something new, once it has reached it; -2 while it is away.
         self.member_epoch = 0
         #: The epoch before; a heartbeat with it is one whose answer was lost.
@@ -203,7 +208,17 @@ class OpenTransaction:
 class GroupsState:
     """Everything that one shard knows; a group id is in at most one of `consumer` and `classic`."""
 
-    __slots__ = ("classic", "configs", "consumer", "image", "offsets", "pending_offsets", "sharing", "transactions")
+    __slots__ = (
+        "classic",
+        "configs",
+        "consumer",
+        "holds",
+        "image",
+        "offsets",
+        "pending_offsets",
+        "sharing",
+        "transactions",
+    )
 
     def __init__(self) -> None:
         #: The topics; version 0 means that nobody told yet.
@@ -220,6 +235,9 @@ class GroupsState:
         self.pending_offsets: dict[str, dict[tuple[str, int], dict[int, OffsetCommitted | None]]] = {}
         #: Producer id -> its transaction that is open here.
         self.transactions: dict[int, OpenTransaction] = {}
+        #: group id -> member id -> its heartbeat whose answer waits for news; no empty inner mapping. A restart forgets
+        #: them, as their connections go.
+        self.holds: dict[str, dict[str, ConsumerGroupHeartbeat]] = {}
         #: group id -> the configs that were set for it, also for groups that are not there; no empty inner mapping.
         self.configs: dict[str, dict[str, str]] = {}
         #: Derived: what equal values are kept once by.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from kohort.coordinator import commands as asked
+from kohort.coordinator import parking
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
@@ -72,6 +73,8 @@ class Shard:
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
         #: What was decided to be computed beside this shard and nobody took yet.
         self._computations: Final[list[ComputeTarget]] = []
+        #: Group id and member id of those whose heartbeat is held, and for whom there may be news -> whether there is.
+        self._concerned: Final[dict[tuple[str, str], bool]] = {}
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """The settings of one group: the broker's, but for the group's own configs."""
@@ -82,9 +85,12 @@ class Shard:
         if type(command) is asked.ConsumerGroupHeartbeat:
             try:
                 settings = self._settings_of.get(command.group_id, self.settings)
-                return decide_heartbeat(self.groups, command, settings, now_ms=now_ms)
+                decision = decide_heartbeat(self.groups, command, settings, now_ms=now_ms)
             except Refused as refused:
                 return _refuse(command, refused)
+            if command.hold_ms < 0:
+                return decision
+            return parking.hold_heartbeat(self.groups, command, decision, now_ms=now_ms)
         if isinstance(command, asked.TopicsChanged):
             return decide_topics_changed(self.groups, command, self.settings_for, now_ms=now_ms)
         if isinstance(command, asked.TargetComputed):
@@ -121,10 +127,44 @@ class Shard:
         self.timers.arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
         return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
 
+    def held(self, group_id: str, member_id: str) -> asked.ConsumerGroupHeartbeat | None:
+        """The heartbeat of that member that is held."""
+        return self.groups.holds.get(group_id, {}).get(member_id)
+
+    def all_held(self) -> list[asked.ConsumerGroupHeartbeat]:
+        """Every heartbeat that is held."""
+        return [command for held in self.groups.holds.values() for command in held.values()]
+
+    def decide_answer(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> Decision:
+        """Answer a heartbeat that is held, with what its member would be told now."""
+        return parking.answer(command, self.handle(parking.ask_again(self.groups, command), now_ms=now_ms))
+
+    @property
+    def has_concerned(self) -> bool:
+        """Whether `decide_news` has something to look at."""
+        return bool(self._concerned)
+
+    def decide_news(self, now_ms: int) -> tuple[asked.ConsumerGroupHeartbeat, Decision] | None:
+        """Answer one held heartbeat for whose member there is news; call it until there is none."""
+        while self._concerned:
+            place = next(iter(self._concerned))
+            is_news = self._concerned.pop(place)
+            command = self.held(*place)
+            if command is None:
+                continue
+            decision = self.handle(parking.ask_again(self.groups, command), now_ms=now_ms)
+            if is_news or not parking.is_quiet(decision):
+                return command, parking.answer(command, decision)
+            if decision.records:
+                return command, parking.keep(decision)
+        return None
+
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
         """Carry a decision out, once its records are appended; returns the answers to release when they are durable."""
         for record in decision.records:
             self.apply(record)
+        if self.groups.holds and decision.records:
+            self._concerned.update(parking.find_concerned(self.groups, decision))
         replies: list[Reply] = []
         for effect in decision.effects:
             match effect:
@@ -266,6 +306,9 @@ class Shard:
         return classic.decide_heartbeat(group, command, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
+        if key.kind == "hold":
+            held = self.held(key.group_id, key.member_id)
+            return None if held is None else self.decide_answer(held, now_ms=now_ms)
         settings = self.settings_for(key.group_id)
         if key.group_id in self.groups.consumer:
             return decide_expiry(self.groups, key, settings, now_ms=now_ms)
@@ -318,6 +361,9 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     consumer_volatile.AssignmentWindowOpened: consumer_volatile.apply_window_opened,
     consumer_volatile.TargetBalanceKept: consumer_volatile.apply_balance_kept,
     consumer_volatile.ComputationNoted: consumer_volatile.apply_computation_noted,
+    parking.HeartbeatHeld: parking.apply_held,
+    parking.HeartbeatReleased: parking.apply_released,
+    parking.ListAwaited: parking.apply_list_awaited,
 }
 
 

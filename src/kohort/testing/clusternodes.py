@@ -153,6 +153,15 @@ class NodeCoordination:
         else:
             request.answer(translate(request, _refusal()))
 
+    def release(self, command: commands.ConsumerGroupHeartbeat) -> None:
+        """Answer a heartbeat that is held; the groups of another broker were answered when they moved there."""
+        if self._is_here(command.group_id):
+            self._runtime.release(command)
+
+    def abandon(self, command: commands.ConsumerGroupHeartbeat) -> None:
+        """The connection of a heartbeat that is held is gone."""
+        self._runtime.abandon(command)
+
     def renew(self, command: commands.ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that was answered before, if the group is coordinated here still."""
         return self._runtime.renew(command) if self._is_here(command.group_id) else None

@@ -59,6 +59,8 @@ BROKER_CONFIGS: Final = (
     "group.consumer.rebalance.heartbeat.interval.ms",
     "group.disconnect.grace.ms",
     "group.heartbeat.rate.max",
+    "group.push.clients",
+    "group.push.enable",
     "journal.ring.rows",
 )
 #: Options of consumers that Kafka's do not have; admins have none.

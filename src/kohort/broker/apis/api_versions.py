@@ -29,6 +29,8 @@ from kohort.wire.registry import VERSIONS, ApiKey
 #: Served, but of no use to a client without the rest of its family: producers that see TxnOffsetCommit take the broker
 #: for one that has a transaction coordinator, which comes with AddOffsetsToTxn and EndTxn.
 _NOT_ANNOUNCED: Final[frozenset[int]] = frozenset({ApiKey.TXN_OFFSET_COMMIT})
+#: Of what a client's software calls itself this much is kept, characters.
+_LONGEST_NAME: Final = 100
 #: Lowest versions that are announced where they differ from those served.
 _ANNOUNCED_FROM: Final[dict[int, int]] = {ApiKey.PRODUCE: 0}
 
@@ -37,6 +39,8 @@ def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest
     """Every client asks this first; all get the same, but that only kohort's own are told of our own APIs."""
     del context
     # Before version 3 a client does not say what it is.
+    if request.version >= 3:
+        request.connection.software = message.client_software_name[:_LONGEST_NAME]
     is_ours = request.version >= 3 and message.client_software_name == SOFTWARE_NAME
     return _encoded(request.version, is_ours=is_ours)
 

@@ -50,10 +50,16 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         server_assignor=message.server_assignor,
         topic_partitions=None if owned is None else _partitions(owned),
         proposed_heartbeat_interval_ms=message.proposed_heartbeat_interval_ms,
+        hold_ms=context.pushing.hold_ms(request, message.group_id, message.member_id),
     )
-    if owned is None and message.member_epoch > 0:
+    if owned is None and message.member_epoch > 0 and command.hold_ms < 0:
         request.renew = _Standing(context, request, command).renew
     runtime.answer(request, command, partial(_translate, context, message.group_id))
+    if command.hold_ms > 0 and request.is_open:
+        # It is accepted, and held: who it is from is known before it is answered.
+        connections.heartbeat(request.connection, message.group_id, member_id)
+        request.on_abandon = partial(runtime.abandon, command)
+        request.on_overtaken = partial(runtime.release, command)
 
 
 class _Standing:
@@ -106,6 +112,7 @@ def _translate(
         connections.left(group_id, body.member_id)
     else:
         connections.heartbeat(request.connection, group_id, body.member_id)
+        context.pushing.note_told(request.connection, group_id, body.member_id, body.heartbeat_interval_ms)
     assignment = body.assignment
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,

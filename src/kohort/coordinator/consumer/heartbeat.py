@@ -164,6 +164,9 @@ def _interval_ms(draft: _Draft, group: ConsumerGroup, goal: Goal, after: Consume
     epochs = [record.epoch for record in draft.records if isinstance(record, ConsumerGroupEpochSet)]
     if goal.epoch == (epochs[-1] if epochs else group.epoch) and is_settled(after, goal.target):
         return settled_interval_ms(settings, len(group.members), proposed_ms)
+    if draft.command.hold_ms >= 0 and after.state == MemberState.UNREVOKED_PARTITIONS:
+        # It acknowledges by itself, and that heartbeat may be held for as long as this one says.
+        return settled_interval_ms(settings, len(group.members), proposed_ms)
     return pending_interval_ms(settings, group, proposed_ms)
 
 

@@ -1,0 +1,202 @@
+"""Heartbeats that are held: their answer waits until there is something to say, and is computed then.
+
+What a heartbeat says is carried out and stored when it comes; only an answer that has no news for its member is held,
+and for no longer than the client bears. News release it: its share, a revocation, a fence, a config of its group. A new
+epoch alone is none: the member learns of it when its heartbeat is answered.
+
+Laws: at most one heartbeat of a member is held. An answer that is released is what a heartbeat would be told now, and
+no sign of life: a session counts from the arrival of a request. Who was given something or was asked for it is not held
+before it has said what it owns since: its acknowledgement may wait behind its own heartbeat.
+Source: requirement H1; KIP-848 (a coordinator answers heartbeats); T14 (a coordinator that tells consumers of a
+rebalance).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, TypeGuard
+
+from kohort.coordinator import records as facts
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.consumer.bounds import JOIN_EPOCH
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.model import ConsumerMember, GroupsState
+from kohort.coordinator.records import MemberState, VolatileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatHeld(VolatileRecord):
+    """The answer to `command` waits."""
+
+    command: ConsumerGroupHeartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReleased(VolatileRecord):
+    """No heartbeat of that member is held any more."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListAwaited(VolatileRecord):
+    """A member was given partitions or asked for some: it is to say what it owns. `until_ms` 0: it has said so."""
+
+    member_id: str
+    until_ms: int
+
+
+#: What changes nothing but holds.
+RECORDS: Final = (HeartbeatHeld, HeartbeatReleased, ListAwaited)
+#: What is news for every member of its group.
+_FOR_ALL: Final = (facts.GroupConfigsSet, facts.GroupConfigsForgotten)
+
+
+def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
+    """There is room for one of each member."""
+    groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
+
+
+def apply_released(groups: GroupsState, record: HeartbeatReleased) -> None:
+    """It is answered, or there is nobody to be answered."""
+    held = groups.holds.get(record.group_id, {})
+    held.pop(record.member_id, None)
+    if not held:
+        groups.holds.pop(record.group_id, None)
+
+
+def apply_list_awaited(groups: GroupsState, record: ListAwaited) -> None:
+    """Whoever says what it owns is not waited for any more."""
+    member = find_member(groups, record.group_id, record.member_id)
+    if member is not None:
+        member.list_awaited_ms = record.until_ms
+
+
+def find_member(groups: GroupsState, group_id: str, member_id: str) -> ConsumerMember | None:
+    """A member, if it is one."""
+    group = groups.consumer.get(group_id)
+    return None if group is None else group.members.get(member_id)
+
+
+def hold_key(group_id: str, member_id: str) -> TimerKey:
+    """The deadline of a hold."""
+    return TimerKey("hold", group_id, member_id)
+
+
+def is_hold(key: TimerKey) -> bool:
+    """Whether it is a client that was promised an answer by then."""
+    return key.kind == "hold"
+
+
+def hold_heartbeat(
+    groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int
+) -> Decision:
+    """What a heartbeat of a client that bears it leads to: its answer is held if it has no news."""
+    body = _reply(decision).body
+    if not isinstance(body, ConsumerGroupHeartbeatReply) or command.member_epoch < JOIN_EPOCH:
+        return decision
+    member = find_member(groups, command.group_id, command.member_id)
+    until_ms = 0 if member is None else member.list_awaited_ms
+    awaited_ms = until_ms if until_ms > now_ms else 0
+    if body.assignment is not None and (body.assignment or command.member_epoch != JOIN_EPOCH):
+        awaited_ms = now_ms + body.heartbeat_interval_ms
+    elif command.topic_partitions is not None and command.member_epoch != JOIN_EPOCH:
+        awaited_ms = 0
+    records = list(decision.records)
+    if awaited_ms != until_ms:
+        records.append(ListAwaited(group_id=command.group_id, member_id=command.member_id, until_ms=awaited_ms))
+    effects = decision.effects
+    if (
+        command.hold_ms > 0
+        and not awaited_ms
+        and command.member_epoch > JOIN_EPOCH
+        and is_quiet(decision)
+        and _state_after(groups, decision, command) != MemberState.UNREVOKED_PARTITIONS
+    ):
+        effects = tuple(effect for effect in effects if type(effect) is not Reply)
+        effects += (Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms),)
+        records.append(HeartbeatHeld(group_id=command.group_id, command=command))
+    return decision if len(records) == len(decision.records) else Decision(tuple(records), effects)
+
+
+def is_quiet(decision: Decision) -> bool:
+    """Whether the answer tells the member nothing that it has to act on."""
+    body = _reply(decision).body
+    return isinstance(body, ConsumerGroupHeartbeatReply) and body.assignment is None
+
+
+def ask_again(groups: GroupsState, command: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeat:
+    """The heartbeat that a member would send now: what it said was carried out when it came."""
+    member = find_member(groups, command.group_id, command.member_id)
+    return replace(
+        command,
+        # It has an epoch since that it was not told yet.
+        member_epoch=command.member_epoch if member is None or member.member_epoch < 0 else member.member_epoch,
+        hold_ms=0,
+        rack_id=None,
+        rebalance_timeout_ms=-1,
+        subscribed_topic_names=None,
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        topic_partitions=None,
+    )
+
+
+def answer(command: ConsumerGroupHeartbeat, decision: Decision) -> Decision:
+    """What `ask_again` leads to, as the answer to the heartbeat that was held."""
+    released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
+    key = hold_key(command.group_id, command.member_id)
+    return Decision((*decision.records, released), (*_without_life(decision.effects), Disarm(key)))
+
+
+def keep(decision: Decision) -> Decision:
+    """What `ask_again` leads to where it has no news: the heartbeat stays held."""
+    effects = tuple(effect for effect in decision.effects if type(effect) is not Reply)
+    return Decision(decision.records, _without_life(effects))
+
+
+def drop(command: ConsumerGroupHeartbeat) -> Decision:
+    """There is nobody to be answered any more."""
+    released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
+    return Decision((released,), (Disarm(hold_key(command.group_id, command.member_id)),))
+
+
+def find_concerned(groups: GroupsState, decision: Decision) -> dict[tuple[str, str], bool]:
+    """Members whose heartbeat is held and for whom there may be news, by group id and member id: whether there is.
+
+    `decision`: what was carried out.
+    """
+    concerned: dict[tuple[str, str], bool] = {}
+    for group_id in {record.group_id for record in decision.records if not isinstance(record, RECORDS)}:
+        held = groups.holds.get(group_id)
+        if held is None:
+            continue
+        group = groups.consumer.get(group_id)
+        if group is None or any(each.group_id == group_id and isinstance(each, _FOR_ALL) for each in decision.records):
+            concerned.update(dict.fromkeys(((group_id, each) for each in held), True))
+            continue
+        # Who is behind, and who is a member no more: everybody else has what it shall have.
+        behind = [each for each in sorted(group.behind) if each in held]
+        gone = [each.member_id for each in decision.records if isinstance(each, facts.ConsumerMemberForgotten)]
+        concerned.update(dict.fromkeys(((group_id, each) for each in (*behind, *gone)), False))
+    return concerned
+
+
+def _reply(decision: Decision) -> Reply:
+    return next(effect for effect in decision.effects if type(effect) is Reply)
+
+
+def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:
+    """Where the member is on its way once the decision is carried out."""
+    for record in reversed(decision.records):
+        if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
+            return record.state
+    return groups.consumer[command.group_id].members[command.member_id].state
+
+
+def _without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    return tuple(effect for effect in effects if not _is_session(effect))
+
+
+def _is_session(effect: Effect) -> TypeGuard[Arm]:
+    return isinstance(effect, Arm) and effect.key.kind == "session"

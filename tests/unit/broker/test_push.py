@@ -1,0 +1,201 @@
+"""Heartbeats that are held, as a connection sees them: whose, for how long, and what else comes by it (H1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kohort.errors import ErrorCode
+from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.registry import ApiKey
+from support.broker_wire import encode_request
+from support.wired_connection import WiredConnection, wired_broker
+
+BEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
+#: Correlation id of the heartbeat that is held.
+HELD = 5
+
+
+class Clients:
+    """Connections of one software to a broker with a topic "t" of four partitions."""
+
+    def __init__(self, context: Any, topic_id: bytes) -> None:
+        self.context = context
+        self.topic_id = topic_id
+
+    async def connect(self, software: str = "librdkafka") -> WiredConnection:
+        connection = WiredConnection(self.context)
+        await connection.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name=software))
+        return connection
+
+    async def join(self, connection: WiredConnection, member_id: str) -> None:
+        """A member whose acknowledgement, the heartbeat `HELD`, has no news."""
+        joined = await connection.ask(BEAT, 1, beat(member_id, 0))
+        assert joined.heartbeat_interval_ms == 5_000
+        connection.feed(self.listing(member_id, joined.member_epoch, partitions_in(joined)))
+
+    def listing(self, member_id: str, epoch: int, partitions: list[int], *, number: int = HELD) -> bytes:
+        """A heartbeat that says what the member owns."""
+        owned = [TopicPartitions(topic_id=self.topic_id, partitions=partitions)] if partitions else []
+        return encode_request(BEAT, 1, beat(member_id, epoch, topic_partitions=owned), correlation_id=number)
+
+    @property
+    def held(self) -> int:
+        """Heartbeats that the coordinator holds."""
+        return sum(len(home.shard.all_held()) for home in self.context.runtime._homes)
+
+
+def beat(member_id: str, epoch: int, **fields: Any) -> ConsumerGroupHeartbeatRequest:
+    if epoch == 0:
+        fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], "topic_partitions": [], **fields}
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)
+
+
+def partitions_in(told: Any) -> list[int]:
+    return [] if told.assignment is None else [n for row in told.assignment.topic_partitions for n in row.partitions]
+
+
+def wired(dialogue: Callable[[Clients], Awaitable[None]], **config: object) -> None:
+    async def main() -> None:
+        settings = {"group.push.enable": True, "group.consumer.assignment.window.ms": 0, **config}
+        with wired_broker(settings) as context:
+            row = CreatableTopic(name="t", num_partitions=4, replication_factor=1)
+            created = await WiredConnection(context).ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[row]))
+            await dialogue(Clients(context, created.topics[0].topic_id))
+
+    asyncio.run(main())
+
+
+def test_partition_moves_as_fast_as_its_owner_gives_it_up() -> None:
+    async def dialogue(clients: Clients) -> None:
+        one, two = await clients.connect(), await clients.connect()
+        await clients.join(one, "a")
+        assert (one.take_written(), clients.held) == (b"", 1)
+        joined = await two.ask(BEAT, 1, beat("b", 0))
+        ((number, told),) = await one.receive(BEAT, 1)
+        assert (number, partitions_in(told), told.heartbeat_interval_ms) == (HELD, [0, 1], 5_000)
+
+        one.feed(clients.listing("a", told.member_epoch, [0, 1]))
+        assert clients.held == 1, "its acknowledgement"
+        given = await two.ask(BEAT, 1, beat("b", joined.member_epoch))
+        assert partitions_in(given) == [2, 3]
+
+    wired(dialogue)
+
+
+@pytest.mark.parametrize(
+    ("software", "further", "is_held"),
+    [
+        ("apache-kafka-java", [], True),
+        ("confluent-kafka-python", [], True),
+        ("kafkajs", [], False),
+        ("kohort", [], False),
+        ("kafkajs", ["kafkajs"], True),
+        ("kafkajs", ["*"], True),
+    ],
+)
+def test_only_clients_that_bear_it_are_held(software: str, further: list[str], is_held: bool) -> None:
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect(software)
+        await clients.join(connection, "a")
+        assert (clients.held, connection.take_written() == b"") == (int(is_held), is_held)
+
+    wired(dialogue, **{"group.push.clients": further})
+
+
+def test_nobody_is_held_without_push() -> None:
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect()
+        await clients.join(connection, "a")
+        assert [number for number, _ in connection.take_answers(BEAT, 1)] == [HELD]
+
+    wired(dialogue, **{"group.push.enable": False})
+
+
+def test_hold_is_shorter_than_the_interval_that_this_connection_was_told() -> None:
+    """A client takes the interval for the time in which the answer has to come; a new connection was told none yet."""
+
+    async def dialogue(clients: Clients) -> None:
+        one, two = await clients.connect(), await clients.connect()
+        await clients.join(one, "a")
+        (home,) = [home for home in clients.context.runtime._homes if home.shard.all_held()]
+        now_ms = clients.context.runtime._clock.now_ms()
+        assert now_ms < home.shard.timers.deadline(("hold", "g", "a")) <= now_ms + 4_000
+        two.feed(clients.listing("a", 1, [0, 1, 2, 3], number=6))
+        assert [number for number, _ in await two.receive(BEAT, 1)] == [6]
+        assert clients.held == 0, "a member has one heartbeat"
+
+    wired(dialogue)
+
+
+def test_answer_behind_a_hold_does_not_wait_for_it() -> None:
+    """Java's consumer commits and leaves by the connection of its heartbeats; answers leave in order."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect()
+        await clients.join(connection, "a")
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        connection.feed(encode_request(ApiKey.FIND_COORDINATOR, 4, request, correlation_id=6))
+        assert clients.held == 0
+        assert len(connection.take_written()) > 0
+
+    wired(dialogue)
+
+
+def test_heartbeats_of_several_members_on_one_connection_are_held_together() -> None:
+    """Up to half of what a connection may have open: the rest is for requests that others wait for."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect()
+        epochs = {}
+        for member_id in "abcdef":
+            joined = await connection.ask(BEAT, 1, beat(member_id, 0, subscribed_topic_names=["u"]))
+            epochs[member_id] = joined.member_epoch
+        for member_id, epoch in epochs.items():
+            connection.feed(clients.listing(member_id, epoch, [], number=ord(member_id)))
+        assert clients.held == 4
+        assert [number for number, _ in connection.take_answers(BEAT, 1)] == [ord("a"), ord("b")]
+
+    wired(dialogue, **{"queued.max.requests": 8})
+
+
+def test_answer_behind_very_many_holds() -> None:
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect()
+        joins = [beat(f"m{number}", 0, subscribed_topic_names=["u"]) for number in range(240)]
+        epochs = [(await connection.ask(BEAT, 1, join)).member_epoch for join in joins]
+        beats = [clients.listing(f"m{number}", epoch, [], number=number) for number, epoch in enumerate(epochs)]
+        connection.feed(*beats)
+        assert clients.held == 240
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        connection.feed(encode_request(ApiKey.FIND_COORDINATOR, 4, request, correlation_id=6))
+        assert clients.held == 0
+
+    wired(dialogue)
+
+
+def test_closed_connection_takes_its_holds_along() -> None:
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect()
+        await clients.join(connection, "a")
+        connection.connection.connection_lost(None)
+        assert (clients.held, clients.context.runtime._waiting) == (0, {})
+
+    wired(dialogue)
+
+
+def test_broker_that_stops_answers_what_it_holds() -> None:
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect()
+        await clients.join(connection, "a")
+        clients.context.runtime.release_all()
+        ((number, told),) = await connection.receive(BEAT, 1)
+        assert (number, told.error_code, told.assignment) == (HELD, ErrorCode.NONE, None)
+
+    wired(dialogue)

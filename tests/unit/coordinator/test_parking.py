@@ -1,0 +1,174 @@
+"""Held heartbeats (requirement H1): whose answer waits, for how long, and what releases it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kohort.coordinator import parking
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
+from kohort.coordinator.records import CurrentAssignmentSet
+from kohort.errors import ErrorCode
+from support.coordinator_dialogue import Answer
+from support.hold_dialogue import HOLD_MS, HoldDialogue
+
+
+@pytest.fixture
+def group() -> HoldDialogue:
+    return HoldDialogue({"t": 4})
+
+
+def test_heartbeat_without_news_is_answered_at_the_end_of_its_hold(group: HoldDialogue) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    held = group.beat("a")
+    group.advance(HOLD_MS - 1)
+    assert held.is_parked
+    group.advance(1)
+    held.replies(epoch=1, assigned=None, interval=5_000)
+    assert not group.shard.groups.holds
+
+
+def test_client_that_does_not_bear_it_is_answered_at_once(group: HoldDialogue) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    group.beat("a", hold_ms=0).replies(epoch=1)
+    group.beat("a", hold_ms=-1).replies(epoch=1)
+
+
+def test_revocation_and_share_are_told_the_moment_they_are_there(group: HoldDialogue) -> None:
+    """A partition moves from one member to the other without a heartbeat that asks for it."""
+    group.at_rest(a=[0, 1], b=[2, 3])
+    before = group.beat("a"), group.beat("b")
+    group.beat("c", epoch=0).replies(epoch=3, assigned=[])
+    waiting = group.beat("c")
+    (told,) = [answer for answer in before if not answer.is_parked]
+    told.replies(epoch=2, assigned=[2], interval=5_000)
+
+    acknowledged = group.beat("b", owned=[2])
+
+    waiting.replies(epoch=3, assigned=[3])
+    # It is carried out, stored and held: the member hears of the next change at once.
+    assert acknowledged.is_parked
+    assert group.held() == {"a", "b"}
+    assert any(isinstance(record, CurrentAssignmentSet) for record in group.new_records())
+    group.advance(HOLD_MS)
+    acknowledged.replies(epoch=3, assigned=None)
+    before[0].replies(epoch=2, assigned=None)
+
+
+def test_nobody_is_told_for_nothing(group: HoldDialogue) -> None:
+    """G7: who keeps what it has goes on waiting, whatever becomes of the others."""
+    group.at_rest(a=[0, 1], b=[2, 3])
+    held = group.beat("a")
+    group.beat("c", epoch=0)
+    group.leave("c")
+    assert held.is_parked
+
+
+def test_who_was_given_something_is_not_held_before_it_says_what_it_owns(group: HoldDialogue) -> None:
+    """Its acknowledgement may wait behind its own heartbeat; a client that never says so waits for one interval."""
+    group.at_rest(a=[0, 1], b=[2, 3])
+    group.leave("b")
+    group.beat("a").replies(epoch=3, assigned=[0, 1, 2, 3], interval=5_000)
+    group.beat("a").replies(epoch=3)
+    group.advance(4_999)
+    group.beat("a").replies(epoch=3)
+    group.advance(1)
+    assert group.beat("a").is_parked
+    group.beat("a", owned=[0, 1, 2, 3])
+    assert group.held() == {"a"}
+
+
+def test_who_has_to_give_up_is_not_held_before_it_has(group: HoldDialogue) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    group.beat("b", epoch=0)
+    group.beat("a").replies(epoch=1, assigned=[0, 1])
+    group.beat("a").replies(epoch=1)
+    group.beat("a", owned=[0, 1, 2]).replies(epoch=1)
+    assert group.beat("a", owned=[0, 1]).is_parked
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_who_joins_or_leaves_is_answered_at_once(group: HoldDialogue, epoch: int) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    assert not group.beat("a", epoch=epoch).is_parked
+    assert not group.held()
+
+
+def test_who_is_fenced_or_removed_is_told_at_once(group: HoldDialogue) -> None:
+    """The session of a silent member runs from the arrival of its last heartbeat, held or not."""
+    group.at_rest(a=[0, 1], b=[2, 3])
+    group.beat("b", epoch=7).is_refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    held = group.beat("a", hold_ms=60_000)
+    group.advance(44_999)
+    assert held.is_parked
+    group.advance(1)
+    held.is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert not group.shard.groups.holds
+
+
+def test_answer_that_is_released_is_no_sign_of_life(group: HoldDialogue) -> None:
+    """A process that stands still is fenced at its session timeout, counted from its last request."""
+    group.at_rest(a=[0, 1, 2, 3])
+    group.beat("a")
+    group.advance(HOLD_MS)
+    assert not group.held()
+    group.advance(44_999 - HOLD_MS)
+    assert "a" in group.group.members
+    group.advance(1)
+    assert "a" not in group.group.members
+
+
+def test_closed_connection_drops_its_hold(group: HoldDialogue) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    held = group.beat("a")
+    group.close("a")
+    assert not group.shard.groups.holds
+    group.advance(HOLD_MS)
+    assert held.is_parked
+
+
+def test_another_config_of_the_group_is_news(group: HoldDialogue) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    held = group.beat("a")
+    group.alter_configs({"consumer.heartbeat.interval.ms": "6000"})
+    group.tell_news()
+    held.replies(epoch=1, assigned=None, interval=6_000)
+
+
+def test_restart_forgets_who_waits(group: HoldDialogue) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    group.beat("a")
+    group.restart()
+    assert not group.held()
+    assert group.beat("a").is_parked
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hold_lasts_while_a_heartbeat_would_say_nothing_and_ends_in_its_time(seed: int) -> None:
+    """Members join, leave and acknowledge, held all the time."""
+    chance = Random(seed)
+    group = HoldDialogue({"t": 7}, group_consumer_assignment_window_ms=50)
+    owned: dict[str, list[int]] = {}
+    beats: dict[str, tuple[int, Answer]] = {}
+    for _ in range(150):
+        member_id = chance.choice("abcd")
+        if member_id not in owned:
+            beats[member_id] = group.now_ms, group.beat(member_id, epoch=0)
+            owned[member_id] = []
+        elif chance.random() < 0.15:
+            group.leave(member_id)
+            group.tell_news()
+            del owned[member_id], beats[member_id]
+        else:
+            beats[member_id] = group.now_ms, group.beat(member_id, owned=owned[member_id])
+        group.advance(chance.choice([0, 60, 500, 1_500]))
+        for each, (since_ms, answer) in beats.items():
+            held = group.shard.held("g", each)
+            assert answer.is_parked == (held is not None)
+            if held is not None:
+                assert group.now_ms < since_ms + HOLD_MS
+                would = group.shard.handle(parking.ask_again(group.shard.groups, held), now_ms=group.now_ms)
+                assert parking.is_quiet(would) and not would.records
+            elif isinstance(answer.body, ConsumerGroupHeartbeatReply) and answer.body.assignment is not None:
+                owned[each] = [number for partitions in answer.body.assignment.values() for number in partitions]
