@@ -22,7 +22,8 @@ RECORDS = 10_000_000
 #: Of the rows that tell what other records cost.
 SOME = 2_000_000
 PARTITIONS = 4
-JSON_PER_BATCH = 8_000
+#: Records of a batch that stays below 1 MB, which is what brokers take.
+PER_BATCH = 4_000
 _CARRIERS = ("AA", "AS", "B6", "DL", "EV", "UA", "US", "WN")
 
 
@@ -72,7 +73,7 @@ def fill_others(server: Server) -> None:
     fill(server, "large", partitions=PARTITIONS, records=SOME // 2, value=b"x" * 1000, key=b"k" * 8)
     fill(server, "zstd", partitions=PARTITIONS, records=SOME, value=b"x" * 100, key=b"k" * 8, compression="zstd")
     for topic, build in (("headers", batch_with_headers), ("json", batch_of_json)):
-        fill_batches(server, topic, build, per_batch=JSON_PER_BATCH, partitions=PARTITIONS, records=SOME)
+        fill_batches(server, topic, build, per_batch=PER_BATCH, partitions=PARTITIONS, records=SOME)
 
 
 def batch_with_headers(count: int) -> bytes:
@@ -91,12 +92,17 @@ def batch_of_json(count: int) -> bytes:
     return build_batch([(b"k" * 8, json.dumps(flight).encode(), now_ms, ()) for flight in flights])
 
 
-def cost(session: Any, server: Server, read: Read, side: Side) -> Cost:
-    """One query."""
+def frame_of(session: Any, server: Server, read: Read, side: Side) -> Any:
+    """What a query reads."""
     options = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": read.topic}
     own = read.own_options if side is OURS else ()
     options |= {"startingOffsets": "earliest", **dict(read.options), **dict(own), **side.options}
-    frame = session.read.format(side.format).options(**options).load()
+    return session.read.format(side.format).options(**options).load()
+
+
+def cost(session: Any, server: Server, read: Read, side: Side) -> Cost:
+    """One query."""
+    frame = frame_of(session, server, read, side)
     return cost_of(session, lambda: read.run(frame))
 
 
@@ -104,6 +110,9 @@ def rows_from(session: Any, server: Server, reads: dict[str, Read], runs: int, p
     """Rates of all, and what a row of `batch` takes of the processors."""
     rows = []
     for name, read in reads.items():
+        for side in (OURS, *peers):
+            # `noop` does not tell.
+            assert frame_of(session, server, read, side).count() == read.records, f"{name}, {side.format}"
         ours, *theirs = take_turns(runs, *(partial(cost, session, server, read, side) for side in (OURS, *peers)))
         by_peer = dict(zip(peers, theirs, strict=True))
         rates = {side: [read.records / each.wall_s for each in found] for side, found in by_peer.items()}

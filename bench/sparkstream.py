@@ -34,7 +34,17 @@ def available_now(session: Any, server: Server, side: Side) -> Cost:
     with tempfile.TemporaryDirectory() as checkpoint:
         frame = session.readStream.format(side.format).options(**options).load()
         writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        return cost_of(session, lambda: writer.trigger(availableNow=True).start().awaitTermination())
+        queries = []
+        cost = cost_of(session, lambda: queries.append(run_to_end(writer.trigger(availableNow=True))))
+    assert sum(progress.numInputRows for progress in queries[0].recentProgress) == RECORDS
+    return cost
+
+
+def run_to_end(writer: Any) -> Any:
+    """The query, when it is over."""
+    query = writer.start()
+    query.awaitTermination()
+    return query
 
 
 def ages_ms(session: Any, server: Server, side: Side) -> tuple[float, float]:
