@@ -327,6 +327,21 @@ class UnknownTopicError(KohortError):
         return f"topic {self.topic} does not exist; create it with `kohort topic create {self.topic}`"
 
 
+class NotInHistoryError(KohortError, LookupError):
+    """The history of a group says nothing of what was asked for; `there` says what it has.
+
+    >>> str(NotInHistoryError("billing", "rebalance 9", "it has 2-4"))
+    'the history of group billing has no rebalance 9: it has 2-4'
+    """
+
+    def __init__(self, group_id: str, wanted: str, there: str) -> None:
+        super().__init__(group_id, wanted, there)
+        self.group_id, self.wanted, self.there = group_id, wanted, there
+
+    def __str__(self) -> str:
+        return f"the history of group {self.group_id} has no {self.wanted}: {self.there}"
+
+
 class LogTruncationError(KohortError):
     """Records that were read are not in the log any more: a leader took over without them.
 

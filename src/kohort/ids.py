@@ -18,8 +18,9 @@ RequestToken = NewType("RequestToken", int)
 ZERO_TOPIC_ID: Final = TopicId(bytes(16))
 #: Kafka's names of internal topics.
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+JOURNAL_TOPIC: Final = "__group_journal"
 #: Topics that are a broker's own.
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", JOURNAL_TOPIC})
 
 
 class TopicPartition(NamedTuple):

@@ -389,6 +389,30 @@ def test_history_says_what_happened_and_why(address: str, group: kohort.Consumer
     assert found["counts"]["commits"] >= 1
 
 
+def test_why_says_what_led_to_what(address: str, group: kohort.Consumer) -> None:
+    group.close()
+    why = ("group", "why", "workers", "--bootstrap", address)
+    (last,) = said(run_kohort(*why, "--last"))
+    assert re.search(
+        r" the rebalance to epoch \d+, because \S+ left: nobody has work:0-1 of \S+ any more; it took ", last
+    )
+    assert said(run_kohort(*why)) == [last, "the group has no members"]
+    assert said(run_kohort(*why, "--now")) == ["the group has no members"]
+    *_, owner = said(run_kohort(*why, "--partition", "work-1"))
+    assert re.search(r"  (\S+) had work:1 for .*, until \1 left$", owner)
+    found = data(run_kohort(*why, "--last", "--json"))
+    assert (found["protocol"], found["triggers"][0]["trigger"]) == ("consumer", "member left")
+    assert data(run_kohort(*why, "--rebalance", str(found["number"]), "--json")) == found
+    for option, complaint in (
+        (("--rebalance", "99"), r"kohort: the history of group workers has no rebalance 99: it has [0-9, -]+\n"),
+        (("--partition", "work-9"), r"kohort: the history of group workers has no partition work-9: it has work:0-1\n"),
+    ):
+        refused = run_kohort(*why, *option)
+        assert (refused.code, refused.out) == (1, "")
+        assert re.fullmatch(complaint, refused.err)
+    assert run_kohort(*why, "--partition", "work").code == 2
+
+
 def test_history_of_a_group_that_is_gone_is_shown_to_who_asks_for_it(address: str, group: kohort.Consumer) -> None:
     broker = ("--bootstrap", address)
     group.close()
@@ -404,7 +428,7 @@ def test_history_of_a_group_that_is_gone_is_shown_to_who_asks_for_it(address: st
 
 def test_a_group_that_is_not_there_is_said_so(address: str) -> None:
     """Whatever was asked of it before: the refusals are in the journal, but no history."""
-    for action in ("history", "describe", "delete", "history"):
+    for action in ("history", "why", "describe", "delete", "history"):
         refused = run_kohort("group", action, "nobody", "--bootstrap", address)
         assert (refused.code, refused.out) == (1, "")
         assert refused.err.count("\n") == 1

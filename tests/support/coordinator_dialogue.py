@@ -31,6 +31,7 @@ from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
+from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry
 
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
@@ -123,6 +124,7 @@ class GroupDialogue:
         #: What the journal would say, oldest first.
         self.told: list[Entry] = []
         self.chronicle = Chronicle(self.settings)
+        self.journal = Journal(limit=100_000)
         self._seen: list[Record] = []
         #: A shard that reads its log has no deadlines yet.
         self._is_loaded = True
@@ -518,7 +520,11 @@ class GroupDialogue:
         if not self.has_transactions:
             self.log.extend(recordcodec.encode(record) for record in durable)
         self._seen.extend(decision.records)
-        self.told.extend(self.chronicle.tell(self.shard.groups, stimulus, decision, now_ms=self.now_ms))
+        entries = self.chronicle.tell(self.shard.groups, stimulus, decision, now_ms=self.now_ms)
+        self.told.extend(entries)
+        self.journal.record(
+            entries, cause=stimulus.cause if isinstance(stimulus, asked.Command) else self.cause(), now_ms=self.now_ms
+        )
         for reply in self.shard.commit(decision, now_ms=self.now_ms):
             self._deliver(reply)
         self.computations += self.shard.take_computations()

@@ -15,15 +15,18 @@ from kohort.broker.settings import BrokerSettings
 from kohort.broker.topicconfigs import check_topic_configs
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
-from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
 from kohort.storage.catalog import check_topic_name
 from kohort.storage.partition import PartitionLog
 from kohort.storage.store import Store, Topic
+from kohort.storage.topicconfig import INT_MAX, LONG_MAX
 
 #: Partitions of one topic; more is a mistake on one node, where each has a folder of its own.
 PARTITION_LIMIT: Final = 10_000
 #: Batches of `__consumer_offsets` hold a whole decision, which is never split.
 OFFSETS_BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
+#: Old rows of the journal go by the segment: an eighth of all of them, or this if it is more.
+JOURNAL_SEGMENT_BYTES: Final = 1024 * 1024
 #: Deleted topics whose names are remembered, for clients that ask for them by id.
 FORMER_TOPICS: Final = 1_000
 
@@ -102,6 +105,18 @@ class Cluster:
             "segment.bytes": str(values["offsets.topic.segment.bytes"]),
         }
         return self._create(OFFSETS_TOPIC, values["offsets.topic.num.partitions"], configs)
+
+    def create_journal_topic(self, *, retention_ms: int, retention_bytes: int) -> Topic:
+        """The rows of the journal, created with the first of them."""
+        segment_bytes = max(JOURNAL_SEGMENT_BYTES, retention_bytes // 8)
+        configs = {
+            "cleanup.policy": "delete",
+            "flush.messages": str(LONG_MAX),
+            "retention.bytes": str(retention_bytes),
+            "retention.ms": str(retention_ms),
+            "segment.bytes": str(min(segment_bytes, INT_MAX)),
+        }
+        return self._create(JOURNAL_TOPIC, 1, configs)
 
     def check_growth(self, name: str, total: int) -> Topic:
         """The topic that may grow to `total` partitions; `Refused` if it may not."""

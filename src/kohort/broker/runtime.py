@@ -131,6 +131,10 @@ class Runtime:
             )
         return shard
 
+    def count_from(self, number: int) -> None:
+        """Let no request have a number that an earlier life has given; before the first of this one."""
+        self._last_number = max(self._last_number, number)
+
     def stop(self) -> None:
         """Nothing is decided any more."""
         self._is_stopped = True

@@ -18,6 +18,7 @@ from kohort.broker.compactor import Compactor
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.durability import Durability
+from kohort.broker.journallog import JournalLog
 from kohort.broker.leadership import Leadership
 from kohort.broker.listener import Listener
 from kohort.broker.metadata import Cluster
@@ -51,6 +52,7 @@ class Server:
         self._listener: Listener | None = None
         self._compactor: Compactor | None = None
         self._retention: OffsetRetention | None = None
+        self._journal_log: JournalLog | None = None
         self._finished: Final = asyncio.Event()
         #: Why the broker cannot go on, `None` while it can.
         self.failure: Exception | None = None
@@ -130,6 +132,8 @@ class Server:
             self._listener.finish()
         self.runtime.release_all()
         self.runtime.stop()
+        if self._journal_log is not None and self.failure is None:
+            self._journal_log.stop()
         context.purgatory.release_all()
         if self.failure is None:
             await context.durability.drain()
@@ -158,6 +162,7 @@ class Server:
         journal = Journal(limit=settings.values["journal.ring.rows"])
         runtime = self._runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)
         cluster = Cluster(store, settings)
+        self._start_journal(cluster, durability, journal)
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
         runtime.start(settings.groups, list(offsets_topic.partitions), cluster.image)
         cluster.on_change = runtime.topics_changed
@@ -174,6 +179,23 @@ class Server:
             runtime=runtime,
             routes=Routes(),
         )
+
+    def _start_journal(self, cluster: Cluster, durability: Durability, journal: Journal) -> None:
+        """Keep the journal on disk, where there is one."""
+        values = self._settings.values
+        if self._settings.data_dir is None or not journal.is_on or not values["journal.topic.enable"]:
+            return
+        self._journal_log = JournalLog(
+            asyncio.get_running_loop(),
+            cluster,
+            durability,
+            self._clock,
+            journal,
+            retention_ms=values["journal.topic.retention.ms"],
+            retention_bytes=values["journal.topic.retention.bytes"],
+        )
+        self._journal_log.start()
+        self.runtime.count_from(self._journal_log.last_cause)
 
     def _fail(self, error: Exception) -> None:
         """The coordinator or the log cannot be trusted any more: stop, keeping what is on disk."""

@@ -12,6 +12,7 @@ from os import PathLike, fspath
 from typing import Any, Final
 
 from kohort.assign.registry import BUILT_IN
+from kohort.broker.journaloptions import JOURNAL_OPTIONS
 from kohort.config import Option, OptionSet, Unserved, parse_bool, parse_float, parse_int, parse_list, parse_str
 from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
 from kohort.errors import ConfigError
@@ -246,12 +247,6 @@ _LIMITS: Final = [
     ),
     _count("queued.max.requests", 500, "Most unanswered requests of one connection; reading pauses above it.", low=1),
     _count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch answer.", low=KIBI),
-    _count(
-        "journal.ring.rows",
-        20_000,
-        "Rows of the journal that are kept in memory, of all groups together; where there are more, the group that has "
-        "most loses its oldest. 0 keeps none (in Kafka no option).",
-    ),
     _count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
 ]
 
@@ -264,7 +259,7 @@ def _kafkas_own() -> Iterable[Unserved]:
 
 
 BROKER_OPTIONS: Final = OptionSet(
-    "broker option", [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *_LIMITS], unserved=_kafkas_own
+    "broker option", [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *_LIMITS, *JOURNAL_OPTIONS], unserved=_kafkas_own
 )
 
 #: Broker option -> topic config that it is the default of.

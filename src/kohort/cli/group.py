@@ -1,26 +1,23 @@
-"""`kohort group list|describe|history|config|delete`; the history has a module of its own."""
+"""`kohort group list|describe|history|why|config|delete`; history and why have modules of their own."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kohort.cli.bootstrap import add_bootstrap
 from kohort.cli.grouphistory import add_history
 from kohort.cli.main import add_json, parse_pairs
 from kohort.cli.output import print_json, print_table
-
-if TYPE_CHECKING:
-    from kohort.ids import TopicPartition
+from kohort.cli.why import add_why
+from kohort.journal.words import show_partitions
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     group = subparsers.add_parser(
         "group",
-        help="consumer groups: list, describe, history (what happened, and why), config, delete",
+        help="consumer groups: list, describe, history (what happened), why (a rebalance explained), config, delete",
         allow_abbrev=False,
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -47,12 +44,13 @@ def add_parser(subparsers: Any) -> None:
     config.set_defaults(run=run_config)
 
     history = add_history(actions)
+    why = add_why(actions)
 
     delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
     delete.add_argument("groups", metavar="GROUP", nargs="+")
     delete.set_defaults(run=run_delete)
 
-    for parser in (listing, describe, history, config, delete):
+    for parser in (listing, describe, history, why, config, delete):
         add_bootstrap(parser)
         add_json(parser)
 
@@ -128,15 +126,3 @@ def run_delete(options: argparse.Namespace) -> int:
     else:
         print(f"deleted {', '.join(options.groups)}")
     return 0
-
-
-def show_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Short text for a set of partitions: `orders:0-3,7 returns:1`."""
-    shown = []
-    for topic, rows in groupby(sorted(partitions), key=lambda row: row.topic):
-        numbers = [row.partition for row in rows]
-        runs = [
-            [number for _, number in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
-        ]
-        shown.append(f"{topic}:" + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs))
-    return " ".join(shown) or "-"

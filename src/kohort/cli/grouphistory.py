@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kohort.cli.historysentences import MemberNames, sentence
+from kohort.cli.historysentences import sentence
 from kohort.cli.output import complain, plain, print_json, print_table
 from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.journal.words import MemberNames, show_clock
 
 if TYPE_CHECKING:
     from kohort import Admin
@@ -57,14 +57,14 @@ def run_history(options: argparse.Namespace) -> int:
         if options.json:
             print_json(found)
             return 0
-        empty = f"nothing has happened to {found.group_id} since the broker started: the history is in its memory"
+        empty = f"nothing is known to have happened to {found.group_id}"
         _print_rows(found.events, MemberNames(), empty=empty)
         if any(event.cause != event.origin for event in found.events):
             print("CAUSE a<b: input a, as part of the rebalance that input b began")
         if found.counts:
             print("counted: " + ", ".join(f"{name} {count}" for name, count in found.counts.items()))
         if not found.is_complete:
-            print("older rows are gone: the broker keeps the latest journal.ring.rows of all groups")
+            print("older rows are gone: the broker shows journal.ring.rows of all groups together")
     return 0
 
 
@@ -93,7 +93,8 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
         return
     ended = next((event for event in reversed(found.events) if event.event == _END), None)
     if ended is not None and not is_end_welcome:
-        raise KohortError(f"there is no group {group} since {_clock(ended.time_ms)}; --deleted shows what was before")
+        gone = show_clock(ended.time_ms)
+        raise KohortError(f"there is no group {group} since {gone}; --deleted shows what was before")
     if all(event.event == "refused" for event in found.events):
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
 
@@ -101,13 +102,9 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
 def _print_rows(events: Iterable[HistoryEvent], names: MemberNames, *, empty: str, has_heading: bool = True) -> None:
     events = list(events)
     names.learn(events)
-    rows = [(_clock(event.time_ms), _cause(event), sentence(event, names)) for event in events]
+    rows = [(show_clock(event.time_ms), _cause(event), sentence(event, names)) for event in events]
     print_table(("TIME", "CAUSE", "WHAT HAPPENED"), rows, empty=empty, has_heading=has_heading)
 
 
 def _cause(event: HistoryEvent) -> str:
     return str(event.cause) if event.cause == event.origin else f"{event.cause}<{event.origin}"
-
-
-def _clock(time_ms: int) -> str:
-    return f"{datetime.fromtimestamp(time_ms / 1000):%H:%M:%S.%f}"[:-3]

@@ -1,75 +1,22 @@
 """One sentence for each row of a group's history, with short names for members.
 
-Laws: a row of a kind that is not known here is still told whole, in its own words. A short name belongs to one member
-(or to all the processes that bore one instance id), and does not change while a history is followed.
+Laws: a row of a kind that is not known here is still told whole, in its own words.
 Source: `coordinator/chronicle.py` and `coordinator/teller.py`, which write the rows.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from kohort.ids import TopicPartition
+from kohort.journal.words import MemberNames, read_partitions, show_clock, show_partitions
 
 if TYPE_CHECKING:
     from kohort.client.admin.results import HistoryEvent
 
 Details = Mapping[str, str]
-#: Characters of a member id that are shown at least.
-_SHORTEST: Final = 4
-
-
-class MemberNames:
-    """What members are called: their instance id, their client id, or that with the beginning of their member id."""
-
-    def __init__(self) -> None:
-        #: Member id -> name.
-        self._names: dict[str, str] = {}
-
-    def learn(self, events: Iterable[HistoryEvent]) -> None:
-        """Name the members of these rows; those that have a name keep it."""
-        clients: dict[str, str] = {}
-        instances: dict[str, str] = {}
-        for event in events:
-            for member_id in (event.member_id, event.details.get("former", "")):
-                if member_id and member_id not in self._names:
-                    clients.setdefault(member_id, "")
-                    instance, client = event.details.get("instance", ""), event.details.get("client", "")
-                    instances.update({member_id: instance} if instance else {})
-                    clients.update({member_id: client} if client and member_id == event.member_id else {})
-        for member_id, instance in instances.items():
-            self._names[member_id] = instance
-        taken = Counter(self._names.values())
-        taken.update(client for member_id, client in clients.items() if member_id not in instances)
-        for member_id, client in clients.items():
-            if member_id not in instances:
-                is_alone = client and taken[client] == 1
-                self._names[member_id] = client if is_alone else self._shorten(member_id, client)
-
-    def of(self, member_id: str) -> str:
-        """The name of a member that was learnt; the id of any other."""
-        return self._names.get(member_id, member_id)
-
-    def within(self, text: str) -> str:
-        """A text with every member id in it replaced by the name."""
-        for member_id, name in self._names.items():
-            if member_id in text:
-                text = text.replace(member_id, name)
-        return text
-
-    def _shorten(self, member_id: str, client: str) -> str:
-        # A classic coordinator puts the client's id in front of what makes the member's own.
-        own = member_id.removeprefix(f"{client}-")
-        used = set(self._names.values())
-        prefix = f"{client}/" if client else ""
-        for length in range(_SHORTEST, len(own)):
-            if prefix + own[:length] not in used:
-                return prefix + own[:length]
-        return prefix + own
 
 
 def sentence(event: HistoryEvent, names: MemberNames) -> str:
@@ -107,11 +54,8 @@ def _why(details: Details, name: str = "why") -> str:
 
 def _partitions(text: str) -> str:
     """`orders-0 orders-1 and 3 more` as `orders:0-1 and 3 more`."""
-    from kohort.cli.group import show_partitions
-
-    named, found, more = text.partition(" and ")
-    pairs = (each.rpartition("-") for each in named.split())
-    return show_partitions(TopicPartition(topic, int(number)) for topic, _, number in pairs) + found + more
+    named, more = read_partitions(text)
+    return show_partitions(named) + (f" and {more} more" if more else "")
 
 
 def _heartbeat(who: str, details: Details) -> str:
@@ -168,6 +112,12 @@ def _refused(who: str, details: Details) -> str:
     return f"refused, {_words(details.get('api', ''))}{asker}: {details.get('error', '')}{_why(details)}"
 
 
+def _started(_: str, details: Details) -> str:
+    if details.get("before") != "crashed":
+        return "the broker started"
+    return f"the broker started after a crash: what happened after {show_clock(int(details['last_ms']))} may be missing"
+
+
 def _target(_: str, details: Details) -> str:
     count = details.get("members_changed", "0")
     changes = {"0": "nobody changes", "1": "1 member changes"}.get(count, f"{count} members change")
@@ -215,6 +165,9 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "assignment_changed": _assignment,
     "assignment_released": lambda who, details: f"{who} gave up {_partitions(details.get('released', ''))}",
     "group_at_rest": _at_rest,
+    "broker_started": _started,
+    "broker_stopped": lambda *_: "the broker stopped",
+    "journal_gap": lambda _, details: f"{details.get('rows', '')} rows could not be written and are not here",
     "group_forgotten": lambda *_: "the group is gone",
     "group_converted": lambda _, details: f"the group speaks the {details.get('to', '')} protocol from now on",
     "connection_lost": lambda who, _: f"{who} lost its connection",

@@ -31,6 +31,7 @@ from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.teller import Teller
+from kohort.ids import TopicId
 from kohort.journal.rows import Entry, RowKind
 
 _Key = TypeVar("_Key")
@@ -66,6 +67,8 @@ class Chronicle:
         self._lost: Final[dict[tuple[str, str], int]] = {}
         #: Groups that may move more since an administrator said so, and have not.
         self._lifted: Final[dict[str, None]] = {}
+        #: Topics that are gone, by the names that they had: members give them up after that.
+        self._former_topics: Final[dict[TopicId, str]] = {}
 
     def tell(self, groups: GroupsState, stimulus: Stimulus, decision: Decision, *, now_ms: int) -> list[Entry]:
         """The entries of one decision that is about to be carried out; empty if there is nothing to tell.
@@ -80,6 +83,9 @@ class Chronicle:
         if refusal is not None:
             return _refused(stimulus, refusal)
         entries: list[Entry] = []
+        if isinstance(stimulus, asked.TopicsChanged):
+            for topic_id in groups.image.by_id.keys() - stimulus.image.by_id.keys():
+                _remember(self._former_topics, topic_id, groups.image.by_id[topic_id].name)
         if isinstance(stimulus, asked.MemberDisconnected) and _cuts_session(decision):
             _remember(self._lost, (stimulus.group_id, stimulus.member_id), now_ms)
             if not decision.records:
@@ -91,7 +97,8 @@ class Chronicle:
         for group_id, records in by_group.items():
             trigger = self._trigger(groups, stimulus, group_id, decision, now_ms=now_ms)
             step = self._step(groups, stimulus, group_id, records)
-            told = list(Teller(groups, trigger, group_id, records, step=step).entries())
+            teller = Teller(groups, trigger, group_id, records, step=step, former_topics=self._former_topics)
+            told = list(teller.entries())
             if told:
                 entries.append(_stimulus(groups, stimulus, group_id))
                 entries += told

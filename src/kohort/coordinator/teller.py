@@ -11,7 +11,7 @@ from typing import Final
 
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
-from kohort.coordinator.classic.state import NOT_REBALANCED
+from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.consumer.standing import rest_epoch
 from kohort.coordinator.consumer.volatile import ComputationNoted
@@ -31,9 +31,20 @@ class Teller:
     """Tells the records that one decision has for one group; `trigger` is what set it off."""
 
     def __init__(
-        self, groups: GroupsState, trigger: str, group_id: str, records: list[facts.Record], *, step: str = ""
+        self,
+        groups: GroupsState,
+        trigger: str,
+        group_id: str,
+        records: list[facts.Record],
+        *,
+        step: str,
+        former_topics: Mapping[TopicId, str],
     ) -> None:
-        """`step`: why there is a new epoch where nothing of the group has changed; empty where something has."""
+        """`step`: why there is a new epoch where nothing of the group has changed; empty where something has.
+
+        `former_topics`: names of topics that are gone.
+        """
+        self._former_topics = former_topics
         self._groups = groups
         self._trigger = trigger
         self._step = step
@@ -209,7 +220,9 @@ class Teller:
         )
 
     def _classic_member_removed(self, record: classic.MemberRemoved) -> Iterator[Entry]:
-        held = self._held_by(record.member_id)
+        member, group = self._classic_member(record.member_id), self._classic
+        is_read = group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        held = _read(member.assignment) if member is not None and is_read else set()
         if held:
             yield self._transition("assignment_released", record.member_id, released=self._name(held))
         yield self._transition("member_removed", record.member_id, reason=self._trigger)
@@ -249,18 +262,19 @@ class Teller:
         self, record: facts.ClassicGroupStored, member: facts.StoredClassicMember
     ) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
         """What the leader has given to a member and taken from it, as far as that can be read."""
-        known = None if self._classic is None else self._classic.members.get(member.member_id)
-        if record.protocol_type != CONSUMER_PROTOCOL_TYPE or (known and known.assignment == member.assignment):
+        former = self._classic_member(member.member_id, member.instance_id)
+        before = b"" if former is None else former.assignment
+        if record.protocol_type != CONSUMER_PROTOCOL_TYPE or before == member.assignment:
             return set(), set()
-        before, after = self._held_by(member.member_id), _read(member.assignment)
-        return after - before, before - after
+        old, new = _read(before), _read(member.assignment)
+        return new - old, old - new
 
-    def _held_by(self, member_id: str) -> set[tuple[str, int]]:
-        """What a classic member was given in the generation before."""
+    def _classic_member(self, member_id: str, instance_id: str | None = None) -> ClassicMember | None:
+        """The member, or the one of its name before it, as the group has it until now."""
         group = self._classic
-        member = None if group is None else group.members.get(member_id)
-        is_read = member is not None and group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
-        return _read(member.assignment) if member is not None and is_read else set()
+        if group is None:
+            return None
+        return group.members.get(member_id) or group.members.get(group.instance_ids.get(instance_id or "", ""))
 
     def classic_connection_lost(self, record: classic.ClassicConnectionLost) -> Entry:
         return self._transition("connection_lost", record.member_id)
@@ -281,9 +295,12 @@ class Teller:
     def _show(self, partitions: set[tuple[TopicId, int]]) -> str:
         by_id = self._groups.image.by_id
         return self._name(
-            (by_id[topic_id].name if topic_id in by_id else format_topic_id(topic_id), number)
+            (by_id[topic_id].name if topic_id in by_id else self._former_name(topic_id), number)
             for topic_id, number in partitions
         )
+
+    def _former_name(self, topic_id: TopicId) -> str:
+        return self._former_topics.get(topic_id) or format_topic_id(topic_id)
 
     def _name(self, partitions: Iterable[tuple[str, int]]) -> str:
         shown = sorted(partitions)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +25,8 @@ BEGINNINGS: Final = frozenset({"epoch_bumped", "rebalance_began"})
 ANSWERS: Final = frozenset({"target_computed", "generation_began", "group_converted"})
 #: What an administrator asks for: neither it nor what follows at once belongs to the rebalance before it.
 APART: Final = frozenset({"AlterGroupConfigs", "DeleteGroup", "DeleteOffsets"})
+#: The group of rows that tell of the broker.
+OF_NO_GROUP: Final = ""
 #: After this the group is gone, and what was counted for it.
 END: Final = "group_forgotten"
 #: Repeated rows are sought among this many groups and members.
@@ -69,7 +71,11 @@ class Journal:
         """`limit`: how many rows are kept; 0 keeps none. `counted_groups`: for how many groups each number is kept."""
         self._counted_groups: Final = counted_groups
         self._limit: Final = limit
-        self._next = 1
+        self._next = self._first = 1
+        #: Called with each new row, and with one that was repeated whenever its number has doubled.
+        self.on_row: Callable[[Row], None] = lambda _: None
+        #: Gives the rows of an earlier life, oldest first, and whether older ones are gone; `None` once it was asked.
+        self._recall: Callable[[], tuple[list[Row], bool]] | None = None
         #: How many rows there are.
         self._size = 0
         #: Group -> its rows, at least one.
@@ -94,6 +100,11 @@ class Journal:
     def is_on(self) -> bool:
         """Whether rows are kept at all."""
         return self._limit > 0
+
+    @property
+    def first_sequence(self) -> int:
+        """The number of this life's first row."""
+        return self._first
 
     def record(self, entries: Iterable[Entry], *, cause: int, now_ms: int) -> None:
         """Append what one input led to; `now_ms` is the time of day."""
@@ -123,6 +134,7 @@ class Journal:
                 self._repeatable.pop((group_id, entry.member_id), None)
             self._next += 1
             self._keep(row)
+            self.on_row(row)
             if entry.event in ANSWERS:
                 self._unanswered.discard(group_id)
             if entry.event == END:
@@ -131,6 +143,15 @@ class Journal:
                 self._reasons.pop(group_id, None)
                 for counts in self._counts.values():
                     counts.pop(group_id, None)
+
+    def resume(self, last_sequence: int, recall: Callable[[], tuple[list[Row], bool]]) -> None:
+        """Go on behind the rows of an earlier life, before any row of this one.
+
+        `recall`: gives them, oldest first, and whether older ones are gone. It is asked when somebody wants to read.
+        """
+        assert self._next == 1, "a life begins once"
+        self._next = self._first = last_sequence + 1
+        self._recall = recall
 
     def count(self, group_id: str, what: str) -> None:
         """Something happened that changed nothing but a number."""
@@ -147,9 +168,17 @@ class Journal:
         return self._reasons.get(group_id)
 
     def history(self, group_id: str, *, after: int = 0, limit: int = 10_000) -> History:
-        """The rows of one group with a sequence above `after`; at most `limit`, the oldest of them."""
+        """The rows of one group with a sequence above `after`; at most `limit`, the oldest of them.
+
+        Rows of no group, which tell of the broker, are among those of each that has older ones.
+        """
+        self._remember()
         shelf = self._shelves.get(group_id)
         rows = [] if shelf is None else shelf.rows
+        common = self._shelves.get(OF_NO_GROUP)
+        if rows and common is not None and group_id != OF_NO_GROUP:
+            later = (row for row in common.rows if row.sequence > rows[0].sequence)
+            rows = sorted((*rows, *later), key=lambda row: row.sequence)
         first = bisect_right(rows, after, key=lambda row: row.sequence)
         found = rows[first : first + limit]
         return History(
@@ -158,6 +187,22 @@ class Journal:
             is_complete=not (self._has_lost_groups if shelf is None else shelf.is_cut),
             has_more=first + len(found) < len(rows),
         )
+
+    def _remember(self) -> None:
+        """Put the rows of an earlier life before those of this one, as far as there is room."""
+        recall, self._recall = self._recall, None
+        if recall is None:
+            return
+        older, self._has_lost_groups = recall()
+        present = sorted((row for shelf in self._shelves.values() for row in shelf.rows), key=lambda row: row.sequence)
+        was_cut = {group_id for group_id, shelf in self._shelves.items() if shelf.is_cut}
+        self._shelves.clear()
+        self._by_size.clear()
+        self._size = self._largest = 0
+        for row in (*older, *present):
+            self._keep(row)
+        for group_id in was_cut & self._shelves.keys():
+            self._shelves[group_id].is_cut = True
 
     def _keep(self, row: Row) -> None:
         """Put a row where its group's are, and another one away where there is no room."""
@@ -202,6 +247,8 @@ class Journal:
         if last is not None and last.entry == row.entry:
             last.times += 1
             last.last_time_ms = row.time_ms
+            if not last.times & (last.times - 1):
+                self.on_row(last)
             return True
         if len(self._repeatable) >= _REPEATS_LIMIT:
             self._repeatable.clear()

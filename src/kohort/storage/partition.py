@@ -277,6 +277,14 @@ class PartitionLog:
             segment.release()
         return [segment.base_offset for segment in old[1:]]
 
+    def drop_oldest(self) -> None:
+        """Remove the oldest segment and its file; the newest one always stays. Views in use stay valid."""
+        assert len(self.segments) > 1, "the newest segment stays"
+        segment = self.segments.pop(0)
+        self._unsynced = tuple(each for each in self._unsynced if each is not segment)
+        segment.release()
+        self._fs.remove(segment.path)
+
     def sync(self) -> int:
         """Make durable what is appended so far; blocking, for a thread of its own while the owner goes on appending.
 

@@ -28,7 +28,7 @@ from kohort.config import (
     parse_str,
 )
 from kohort.errors import ConfigError
-from kohort.ids import OFFSETS_TOPIC
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.wire.private import NO_EFFECT, NOT_YET
 
 LONG_MAX: Final = (1 << 63) - 1
@@ -56,6 +56,8 @@ def _no_effect(*unless: object) -> Idle:
 
 #: Only the coordinator's log is compacted.
 _COMPACTION: Final = Idle(words=NOT_YET, but_for=(OFFSETS_TOPIC,))
+#: Only of the journal old segments go.
+_RETAINED: Final = Idle(words=NOT_YET, unless=(-1,), but_for=(JOURNAL_TOPIC,))
 
 
 def _number(
@@ -123,9 +125,9 @@ _RETENTION: Final = [
         -1,
         "Size of a partition above which old segments go; -1: no limit.",
         low=-1,
-        idle=_not_yet(-1),
+        idle=_RETAINED,
     ),
-    _number("retention.ms", 604_800_000, "Age at which segments go; -1: never.", low=-1, idle=_not_yet(-1)),
+    _number("retention.ms", 604_800_000, "Age at which segments go; -1: never.", low=-1, idle=_RETAINED),
     _number("segment.ms", 604_800_000, "Age at which a new segment file begins.", low=1, idle=_not_yet(LONG_MAX)),
     _number("segment.jitter.ms", 0, "Random delay of time-based segments.", idle=_not_yet(0)),
     _number("flush.ms", LONG_MAX, "Time after which the log is synced.", idle=_not_yet(LONG_MAX)),

@@ -62,6 +62,9 @@ BROKER_CONFIGS: Final = (
     "group.push.clients",
     "group.push.enable",
     "journal.ring.rows",
+    "journal.topic.enable",
+    "journal.topic.retention.bytes",
+    "journal.topic.retention.ms",
 )
 #: Options of consumers that Kafka's do not have; admins have none.
 CONSUMER_CONFIGS: Final = (

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.historysentences import _SENTENCES, MemberNames, sentence
+from kohort.cli.historysentences import _SENTENCES, sentence
 from kohort.client.admin.results import HistoryEvent
+from kohort.journal.words import MemberNames
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "kohort" / "coordinator"
 ONE, TWO, THREE = "1111-aaaa", "1112-bbbb", "2222-cccc"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from kohort.errors import KohortError
-from kohort.ids import OFFSETS_TOPIC
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.storage.catalog import CATALOG_NAME
 from kohort.storage.datadir import LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
 from kohort.storage.fs import DiskFileSystem
@@ -36,7 +36,7 @@ _MARK: Final = (
     "remove this file to keep them.\n"
 )
 _IN_DATA: Final = re.compile(f"({re.escape(META_NAME)}|{re.escape(CATALOG_NAME)}|{re.escape(MARKER_NAME)})(\\.tmp)?")
-_FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC})-\d+")
+_FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
 _IN_FOLDER: Final = re.compile(rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)})?|{re.escape(PARTITION_METADATA_NAME)}")
 _NAMES_SHOWN: Final = 3
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 
 from kohort import Admin, TopicPartition
 from kohort.cli.demo.place import TOPIC
-from kohort.cli.group import show_partitions
 from kohort.client.admin.results import GroupDescription
 from kohort.errors import KohortError
+from kohort.journal.words import show_partitions
 
 #: Seconds between two looks.
 LOOK_INTERVAL_S = 0.5

@@ -1,11 +1,11 @@
-"""`kohort group`: partitions as short text."""
+"""What rows name, as short text for a person."""
 
 from __future__ import annotations
 
 import pytest
 
-from kohort.cli.group import show_partitions
 from kohort.ids import TopicPartition
+from kohort.journal.words import show_partitions
 
 
 @pytest.mark.parametrize(

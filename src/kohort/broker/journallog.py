@@ -1,0 +1,195 @@
+"""The topic `__group_journal`: the rows of the journal on disk, written behind everybody's back.
+
+Laws: nobody waits for it, and its failures fail nothing: what a full disk does not take is counted, and a row says so
+once it takes something again. What waits to be written is bounded. After a crash the first row says what may be
+missing. Old rows go by whole segments, by age and by size. Numbers of rows and causes rise from one life to the next.
+Source: requirement J1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+from kohort.broker.durability import Durability
+from kohort.broker.metadata import Cluster
+from kohort.clock import Clock
+from kohort.errors import CorruptRecordError, Refused, StorageError
+from kohort.ids import JOURNAL_TOPIC
+from kohort.journal.ring import OF_NO_GROUP, Journal
+from kohort.journal.rowcodec import decode_row, encode_row
+from kohort.journal.rows import Entry, Row, RowKind
+from kohort.records.batch import build_batch, iterate_records
+from kohort.records.header import split_batches
+from kohort.storage.partition import PartitionLog
+
+log = logging.getLogger("kohort.broker")
+
+#: Seconds for which rows gather before they are written together.
+GATHER_SECONDS: Final = 0.1
+#: Rows that wait to be written; beyond that the oldest are lost.
+WAITING_LIMIT: Final = 10_000
+#: Rows of one batch.
+BATCH_ROWS: Final = 1_000
+#: Bytes of the newest segments that are read after a restart.
+RECALL_BYTES: Final = 16 * 1024 * 1024
+#: Rows that were told and never written have numbers, too: after a crash so many are left out.
+CRASH_GAP: Final = 100_000
+STARTED: Final = "broker_started"
+STOPPED: Final = "broker_stopped"
+
+
+class JournalLog:
+    """Writes what the journal is told to its topic, a moment later."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        cluster: Cluster,
+        durability: Durability,
+        clock: Clock,
+        journal: Journal,
+        *,
+        retention_ms: int,
+        retention_bytes: int,
+    ) -> None:
+        self._loop: Final = loop
+        self._cluster: Final = cluster
+        self._durability: Final = durability
+        self._clock: Final = clock
+        self._journal: Final = journal
+        self._retention_ms: Final = retention_ms
+        self._retention_bytes: Final = retention_bytes
+        self._waiting: Final[deque[Row]] = deque()
+        #: Rows that nobody could write since the last one that was.
+        self._lost = 0
+        self._is_stuck = False
+        self._timer: asyncio.TimerHandle | None = None
+        #: The input with the largest number in the topic.
+        self.last_cause = 0
+
+    def start(self) -> None:
+        """Go on behind what the topic has; the first row says how the life before it ended."""
+        last = self._newest()
+        if last is not None:
+            is_clean = last.entry.event == STOPPED
+            self.last_cause = last.cause + (0 if is_clean else CRASH_GAP)
+            self._journal.resume(last.sequence + (0 if is_clean else CRASH_GAP), self._recall)
+        self._journal.on_row = self._on_row
+        if last is not None:
+            details = (("before", "stopped"),) if is_clean else (("before", "crashed"), ("last_ms", str(last.time_ms)))
+            self._tell(STARTED, *details)
+
+    def stop(self) -> None:
+        """Write what is left; there is nothing more to come."""
+        if self._log() is not None or self._waiting:
+            self._tell(STOPPED)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write all that waits, as far as the disk takes it."""
+        while self._waiting and self._write_some():
+            pass
+
+    def _tell(self, event: str, *details: tuple[str, str]) -> None:
+        self.last_cause += 1
+        entry = Entry(kind=RowKind.TRANSITION, event=event, group_id=OF_NO_GROUP, details=details)
+        self._journal.record([entry], cause=self.last_cause, now_ms=self._clock.now_ms())
+
+    def _log(self) -> PartitionLog | None:
+        topic = self._cluster.topic(JOURNAL_TOPIC)
+        return None if topic is None else topic.partitions[0]
+
+    def _on_row(self, row: Row) -> None:
+        self._waiting.append(row)
+        self.last_cause = max(self.last_cause, row.cause)
+        if len(self._waiting) > WAITING_LIMIT:
+            self._waiting.popleft()
+            self._lost += 1
+        if self._timer is None:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        if not self._write_some():
+            self._timer = self._loop.call_later(GATHER_SECONDS * 10, self._write)
+        elif self._waiting:
+            self._timer = self._loop.call_later(0, self._write)
+
+    def _write_some(self) -> bool:
+        """One batch; whether the disk took it."""
+        now_ms = self._clock.now_ms()
+        rows = [self._waiting[index] for index in range(min(BATCH_ROWS, len(self._waiting)))]
+        try:
+            target = self._log() or self._cluster.create_journal_topic(
+                retention_ms=self._retention_ms, retention_bytes=self._retention_bytes
+            ).partitions[0]  # fmt: skip
+            batch = build_batch([(*encode_row(row), row.time_ms, ()) for row in rows])
+            self._durability.append(target, batch, now_ms=now_ms, validate=False)
+        except (StorageError, Refused, OSError) as why:
+            if not self._is_stuck:
+                log.warning("event=journal_not_written reason=%r action=rows_wait", str(why))
+            self._is_stuck = True
+            return False
+        for _ in rows:
+            self._waiting.popleft()
+        self._is_stuck = False
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self._tell("journal_gap", ("rows", str(lost)))
+        self._drop_old(target, now_ms)
+        return True
+
+    def _drop_old(self, target: PartitionLog, now_ms: int) -> None:
+        while len(target.segments) > 1:
+            oldest = target.segments[0]
+            is_old = self._retention_ms >= 0 and oldest.max_timestamp < now_ms - self._retention_ms
+            if not is_old and not 0 <= self._retention_bytes < target.size_bytes:
+                return
+            try:
+                target.drop_oldest()
+            except (StorageError, OSError) as why:
+                log.warning("event=journal_not_dropped reason=%r", str(why))
+                return
+
+    # What earlier lives have written.
+
+    def _newest(self) -> Row | None:
+        """The last row that can be read."""
+        target = self._log()
+        if target is None or target.log_end_offset <= target.log_start_offset:
+            return None
+        rows = self._rows(target, max(target.log_start_offset, target.log_end_offset - 1))
+        return rows[-1] if rows else None
+
+    def _recall(self) -> tuple[list[Row], bool]:
+        """The rows of the newest segments, and whether there were older ones."""
+        target = self._log()
+        if target is None:
+            return [], False
+        first, size = len(target.segments) - 1, target.segments[-1].size
+        while first and size + target.segments[first - 1].size <= RECALL_BYTES:
+            first -= 1
+            size += target.segments[first].size
+        start = target.segments[first].base_offset
+        present = self._journal.first_sequence
+        by_sequence = {row.sequence: row for row in self._rows(target, start) if row.sequence < present}
+        return [by_sequence[number] for number in sorted(by_sequence)], start > 0
+
+    def _rows(self, target: PartitionLog, offset: int) -> list[Row]:
+        found: list[Row] = []
+        while offset < target.log_end_offset:
+            for view in target.read(offset, RECALL_BYTES):
+                for position, header in split_batches(view):
+                    offset = header.next_offset
+                    try:
+                        batch = view[position : position + header.size_bytes]
+                        values = [record.value for record in iterate_records(batch)]
+                    except CorruptRecordError:
+                        continue
+                    found += [row for row in map(decode_row, values) if row is not None]
+        return found

@@ -1,0 +1,90 @@
+"""`kohort group why GROUP`: a rebalance, a partition or the present state of a group, explained in sentences.
+
+Laws: what is said comes from the broker's history alone, never from clients. With `--json` there are all the values
+behind the sentences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from kohort.cli.grouphistory import check_is_there
+from kohort.cli.output import print_json
+from kohort.errors import KohortError
+from kohort.journal.explaining import explain
+from kohort.journal.words import show_clock
+
+if TYPE_CHECKING:
+    from kohort.journal.explanation import GroupExplanation, GroupRebalance
+
+
+def add_why(actions: Any) -> Any:
+    """Add the action to those of `kohort group`; its parser."""
+    why = actions.add_parser(
+        "why",
+        help="a rebalance, a partition's owners or who is waited for, explained",
+        description="Without an option, the latest rebalance and who is waited for now. All of it is told from the "
+        "broker's history of the group.",
+        allow_abbrev=False,
+    )
+    why.add_argument("group", metavar="GROUP")
+    what = why.add_mutually_exclusive_group()
+    what.add_argument("--last", action="store_true", help="the latest rebalance only")
+    what.add_argument("--rebalance", metavar="N", type=int, help="the one with this epoch, or generation")
+    what.add_argument(
+        "--partition", metavar="TOPIC-N", type=_partition, help="who had a partition, one after the other"
+    )
+    what.add_argument("--now", action="store_true", help="who is waited for at this moment")
+    why.set_defaults(run=run_why)
+    return why
+
+
+def run_why(options: argparse.Namespace) -> int:
+    """Explain what was asked for."""
+    from kohort import Admin
+
+    with Admin(bootstrap_servers=options.bootstrap) as admin:
+        history = admin.group_history(options.group)
+        check_is_there(admin, history, is_end_welcome=True)
+    now_ms = int(time.time() * 1_000)
+    found = explain(history.group_id, history.events, now_ms=now_ms, is_complete=history.is_complete)
+    if options.partition is not None:
+        owners = found.partition(*options.partition)
+        _say(options, owners, [f"{show_clock(row.began_ms)}  {row.sentence}" for row in owners])
+    elif options.now:
+        _say(options, found.now, [found.summary])
+    elif options.last or options.rebalance is not None:
+        rebalance = _last(found) if options.last else found.rebalance(options.rebalance)
+        _say(options, rebalance, [_told(rebalance)])
+    else:
+        latest = [] if found.last is None else [_told(found.last)]
+        _say(options, {"last": found.last, "now": found.now, "summary": found.summary}, [*latest, found.summary])
+    if not found.is_complete and not options.json:
+        print("the oldest rows of this group's history are gone: what was before them is not known")
+    return 0
+
+
+def _last(found: GroupExplanation) -> GroupRebalance:
+    if found.last is None:
+        raise KohortError(f"the history of group {found.group_id} has no rebalance: {found.summary}")
+    return found.last
+
+
+def _told(rebalance: GroupRebalance) -> str:
+    return f"{show_clock(rebalance.began_ms)}  {rebalance.sentence}"
+
+
+def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> None:
+    if options.json:
+        print_json(values)
+    else:
+        print("\n".join(sentences))
+
+
+def _partition(text: str) -> tuple[str, int]:
+    topic, _, number = text.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no partition: TOPIC-N is expected, as in orders-3")
+    return topic, int(number)

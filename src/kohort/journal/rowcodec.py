@@ -1,0 +1,65 @@
+"""Rows as they stand in the topic `__group_journal`: JSON, keyed by group.
+
+Laws: `decode_row` gives back what `encode_row` took, and `None` for whatever is no row, or is one of a newer version;
+it never raises.
+Source: requirement J1; the fields are those of `kohort group history --json`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from kohort.journal.rows import Entry, Row, RowKind
+
+#: Raised where a reader of today would misread what is written.
+VERSION: Final = 1
+
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def encode_row(row: Row) -> tuple[bytes, bytes]:
+    """Key and value of a record."""
+    entry = row.entry
+    value = {
+        "v": VERSION,
+        "group_id": entry.group_id,
+        "sequence": row.sequence,
+        "time_ms": row.time_ms,
+        "last_time_ms": row.last_time_ms,
+        "times": row.times,
+        "cause": row.cause,
+        "origin": row.origin,
+        "kind": entry.kind.value,
+        "event": entry.event,
+        "member_id": entry.member_id,
+        "details": dict(entry.details),
+    }
+    # What a client sent may be no text that UTF-8 has.
+    return entry.group_id.encode("utf-8", "replace"), _ENCODE(value).encode("utf-8", "replace")
+
+
+def decode_row(value: bytes | None) -> Row | None:
+    """The row of a record."""
+    try:
+        found: dict[str, Any] = json.loads(value or b"")
+        if found["v"] != VERSION:
+            return None
+        details = tuple((str(name), str(text)) for name, text in found["details"].items())
+        return Row(
+            sequence=int(found["sequence"]),
+            time_ms=int(found["time_ms"]),
+            last_time_ms=int(found["last_time_ms"]),
+            times=int(found["times"]),
+            cause=int(found["cause"]),
+            origin=int(found["origin"]),
+            entry=Entry(
+                kind=RowKind(found["kind"]),
+                event=str(found["event"]),
+                group_id=str(found["group_id"]),
+                member_id=str(found["member_id"]),
+                details=details,
+            ),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None

@@ -1,0 +1,134 @@
+"""Short words for what rows name: members, partitions, times.
+
+Laws: a short name belongs to one member (or to all the processes that bore one instance id), and does not change while
+rows are followed.
+Source: `coordinator/chronicle.py` and `coordinator/teller.py`, which write the rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import groupby
+from typing import Final, Protocol
+
+#: Topic and number.
+Partition = tuple[str, int]
+#: Characters of a member id that are shown at least.
+_SHORTEST: Final = 4
+
+
+class ToldRow(Protocol):
+    """A row as a reader has it; `HistoryEvent` of an admin client is one. Times in milliseconds since 1970."""
+
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def time_ms(self) -> int: ...
+    @property
+    def times(self) -> int: ...
+    @property
+    def cause(self) -> int: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def details(self) -> Mapping[str, str]: ...
+
+
+class MemberNames:
+    """What members are called: their instance id, their client id, or that with the beginning of their member id."""
+
+    def __init__(self) -> None:
+        #: Member id -> name.
+        self._names: dict[str, str] = {}
+
+    def learn(self, events: Iterable[ToldRow]) -> None:
+        """Name the members of these rows; those that have a name keep it."""
+        clients: dict[str, str] = {}
+        instances: dict[str, str] = {}
+        for event in events:
+            for member_id in (event.member_id, event.details.get("former", "")):
+                if member_id and member_id not in self._names:
+                    clients.setdefault(member_id, "")
+                    instance, client = event.details.get("instance", ""), event.details.get("client", "")
+                    instances.update({member_id: instance} if instance else {})
+                    clients.update({member_id: client} if client and member_id == event.member_id else {})
+        for member_id, instance in instances.items():
+            self._names[member_id] = instance
+        taken = Counter(self._names.values())
+        taken.update(client for member_id, client in clients.items() if member_id not in instances)
+        for member_id, client in clients.items():
+            if member_id not in instances:
+                is_alone = client and taken[client] == 1
+                self._names[member_id] = client if is_alone else self._shorten(member_id, client)
+
+    def of(self, member_id: str) -> str:
+        """The name of a member that was learnt; the id of any other."""
+        return self._names.get(member_id, member_id)
+
+    def within(self, text: str) -> str:
+        """A text with every member id in it replaced by the name."""
+        for member_id, name in self._names.items():
+            if member_id in text:
+                text = text.replace(member_id, name)
+        return text
+
+    def _shorten(self, member_id: str, client: str) -> str:
+        # A classic coordinator puts the client's id in front of what makes the member's own.
+        own = member_id.removeprefix(f"{client}-")
+        used = set(self._names.values())
+        prefix = f"{client}/" if client else ""
+        for length in range(_SHORTEST, len(own)):
+            if prefix + own[:length] not in used:
+                return prefix + own[:length]
+        return prefix + own
+
+
+def read_partitions(text: str) -> tuple[list[Partition], int]:
+    """The partitions that a row names, and how many it does not name.
+
+    >>> read_partitions("orders-0 my-topic-11 and 3 more")
+    ([('orders', 0), ('my-topic', 11)], 3)
+    """
+    named, _, more = text.partition(" and ")
+    pairs = (name.rpartition("-") for name in named.split())
+    found = [(topic, int(number)) for topic, _, number in pairs if topic and number.isdecimal()]
+    count = more.partition(" ")[0]
+    return found, int(count) if count.isdecimal() else 0
+
+
+def show_partitions(partitions: Iterable[Partition]) -> str:
+    """Short text for a set of partitions.
+
+    >>> show_partitions([("orders", 0), ("returns", 1), ("orders", 1)])
+    'orders:0-1 returns:1'
+    """
+    shown = []
+    for topic, rows in groupby(sorted(partitions), key=lambda row: row[0]):
+        numbers = [number for _, number in rows]
+        runs = [
+            [number for _, number in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+        ]
+        shown.append(f"{topic}:" + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs))
+    return " ".join(shown) or "-"
+
+
+def show_clock(time_ms: int) -> str:
+    """A time of day for a person, where it is."""
+    return f"{datetime.fromtimestamp(time_ms / 1000):%H:%M:%S.%f}"[:-3]
+
+
+def show_duration(ms: int) -> str:
+    """A time span for a person.
+
+    >>> [show_duration(ms) for ms in (0, 350, 5_040, 61_000, 3_723_000)]
+    ['0 ms', '350 ms', '5.0 s', '61 s', '62 min']
+    """
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 10_000:
+        return f"{ms / 1000:.1f} s"
+    return f"{ms / 1000:.0f} s" if ms < 600_000 else f"{ms / 60_000:.0f} min"

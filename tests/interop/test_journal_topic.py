@@ -1,0 +1,84 @@
+"""What happened to groups outlives the broker, in a topic that is nobody's to write and anybody's to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import kohort
+from kohort.errors import BrokerError
+from kohort.ids import JOURNAL_TOPIC
+from kohort.journal.explaining import explain
+from support.waiting import until
+
+
+def read_once(address: str) -> None:
+    """A member of "billing" comes and goes."""
+    with kohort.Consumer("orders", bootstrap_servers=address, group_id="billing") as consumer:
+        until(lambda: bool(consumer.assignment()), what="the member", step=lambda: consumer.poll(0.02))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[kohort.Broker]:
+    with kohort.Broker(data_dir=str(tmp_path), process=True) as broker:
+        with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic("orders", 2)
+        read_once(broker.bootstrap_servers)
+        yield broker
+
+
+def written(address: str) -> list[dict[str, object]]:
+    """The rows of "billing" in the topic, as a consumer reads them."""
+    with kohort.Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
+        consumer.assign([kohort.TopicPartition(JOURNAL_TOPIC, 0)])
+        return [json.loads(record.value or b"") for record in consumer.poll(1.0) if record.key == b"billing"]
+
+
+def test_a_killed_broker_knows_what_happened_before_and_says_what_may_be_missing(
+    broker: kohort.Broker, tmp_path: Path
+) -> None:
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        before = admin.group_history("billing").events
+    until(lambda: len(written(broker.bootstrap_servers)) == len(before), what="the rows in the topic")
+    broker.kill()
+    with (
+        kohort.Broker(data_dir=str(tmp_path), process=True) as again,
+        kohort.Admin(bootstrap_servers=again.bootstrap_servers) as admin,
+    ):
+        found = admin.group_history("billing")
+        *older, started = found.events
+        assert tuple(older) == before
+        assert (started.event, started.details["before"]) == ("broker_started", "crashed")
+        assert found.is_complete
+        assert explain("billing", found.events).last == explain("billing", before).last
+        read_once(again.bootstrap_servers)
+        later = admin.group_history("billing", after=started.sequence).events
+        assert later[0].event == "ConsumerGroupHeartbeat"
+        assert later[0].cause > max(event.cause for event in found.events)
+
+
+def test_its_records_are_the_rows_of_the_history(broker: kohort.Broker) -> None:
+    address = broker.bootstrap_servers
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        events = admin.group_history("billing").events
+    until(lambda: len(written(address)) == len(events), what="the rows in the topic")
+    assert written(address) == [{"v": 1, "group_id": "billing", **asdict(event)} for event in events]
+
+
+def test_the_topic_is_the_broker_s_own(broker: kohort.Broker) -> None:
+    address = broker.bootstrap_servers
+    until(lambda: bool(written(address)), what="the topic")
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        assert [topic.name for topic in admin.list_topics() if not topic.is_internal] == ["orders"]
+        with pytest.raises(BrokerError, match="internal"):
+            admin.delete_topics([JOURNAL_TOPIC])
+        with pytest.raises(BrokerError), kohort.Producer(bootstrap_servers=address) as producer:
+            producer.send(JOURNAL_TOPIC, value=b"mine").result(10)
+        with kohort.Consumer(bootstrap_servers=address, group_id="patterns") as consumer:
+            consumer.subscribe(pattern=".*")
+            until(lambda: bool(consumer.assignment()), what="the pattern", step=lambda: consumer.poll(0.02))
+            assert {each.topic for each in consumer.assignment()} == {"orders"}

@@ -1,0 +1,58 @@
+"""Situations of groups with static members; see `situations.py`."""
+
+from __future__ import annotations
+
+from support.mixed_dialogue import MixedDialogue
+from support.situations import says, settled
+
+
+@says("one has had 4.0 s to come back with t:2-3")
+def now_a_static_member_is_away() -> MixedDialogue:
+    group = settled("a")
+    group.heartbeat("b", epoch=0, client_id="b", instance_id="one")
+    group.settle()
+    group.heartbeat("b", epoch=-2, instance_id="one")
+    group.advance(4_000)
+    return group
+
+
+@says("one had t:0 for 5.0 s, until one came back under the same name; then one has t:0, for 1.0 s by now")
+def owners_when_a_static_member_comes_back() -> MixedDialogue:
+    group = MixedDialogue({"t": 1})
+    group.heartbeat("a", epoch=0, client_id="a", instance_id="one")
+    group.advance(1_000)
+    group.heartbeat("a", epoch=-2, instance_id="one")
+    group.advance(4_000)
+    group.heartbeat("a2", epoch=0, client_id="a", instance_id="one")
+    group.advance(1_000)
+    return group
+
+
+@says(
+    "the rebalance to epoch 3, because one was silent for the whole session timeout: a took t:2-3 from one; "
+    "it took 0 ms"
+)
+def static_member_does_not_come_back() -> MixedDialogue:
+    group = now_a_static_member_is_away()
+    for _ in range(41):
+        group.report(group.member("a"))
+        group.advance(1_000)
+    group.settle()
+    return group
+
+
+@says(
+    "the rebalance to epoch 3, because one came back under the same name: a took t:1 from one, one took "
+    "u:0-1, which nobody had; "
+    "it took 10 ms"
+)
+def static_member_subscribes_anew_when_it_comes_back() -> MixedDialogue:
+    group = settled("a", topics={"t": 2, "u": 2})
+    group.heartbeat("b", epoch=0, client_id="b", instance_id="one")
+    group.settle()
+    group.heartbeat("b", epoch=-2, instance_id="one")
+    group.advance(4_000)
+    group.heartbeat("b2", epoch=0, client_id="b", instance_id="one", topics=["t", "u"])
+    group.advance(10)
+    group.settle()
+    return group

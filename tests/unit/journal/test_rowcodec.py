@@ -1,0 +1,44 @@
+"""Rows as records of a topic: the same again, and never an exception."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.journal.rowcodec import VERSION, decode_row, encode_row
+from kohort.journal.rows import Entry, Row, RowKind
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+
+
+@given(st.integers(1, 2**62), st.integers(0, 2**62), st.sampled_from(RowKind), TEXT, st.dictionaries(TEXT, TEXT))
+def test_a_row_is_the_same_again(number: int, time_ms: int, kind: RowKind, text: str, details: dict[str, str]) -> None:
+    entry = Entry(kind=kind, event="e", group_id=text, member_id=text, details=tuple(details.items()))
+    row = Row(sequence=number, time_ms=time_ms, last_time_ms=time_ms, times=3, cause=number, origin=number, entry=entry)
+    key, value = encode_row(row)
+    assert key == text.encode()
+    assert decode_row(value) == row
+
+
+def written(**changes: object) -> bytes:
+    row = Row(
+        sequence=1, time_ms=1, last_time_ms=1, times=1, cause=1, origin=1,
+        entry=Entry(kind=RowKind.DECISION, event="e", group_id="g"),
+    )  # fmt: skip
+    return json.dumps({**json.loads(encode_row(row)[1]), **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, b"", b"{", b"[1]", b"null", b"\xff", b"{}",
+        written(v=VERSION + 1), written(kind="mood"), written(sequence="one"), written(details=[1]),
+        written(times=None),
+    ],
+)  # fmt: skip
+def test_what_is_no_row_is_none(value: bytes | None) -> None:
+    assert decode_row(written()) is not None
+    assert decode_row(value) is None
