@@ -31,6 +31,11 @@ def test_every_law_holds(first: int, outcomes: Outcomes) -> None:
         assert broken is None, f"make seed-clients SEED={seed}: {broken}"
 
 
+def test_a_partition_that_a_group_gives_before_a_broker_knows_it() -> None:
+    """The topic has grown while the member had only old answers: it was never read."""
+    assert ClientWorld(926).run().handed_out > 0
+
+
 def test_worlds_are_worth_their_time() -> None:
     """The seeds see everything go wrong that can, in both protocols, and much is read all the same."""
     told: list[str] = []

@@ -350,6 +350,24 @@ def test_offsets_of_a_partition_that_does_not_exist_are_an_error() -> None:
     assert str(pickle.loads(pickle.dumps(ended.error))) == str(ended.error)
 
 
+def test_that_a_partition_does_not_exist_is_said_by_who_was_asked_since() -> None:
+    """The topic may have grown, and the broker that is asked may stand still."""
+    consumer = ConsumerDialogue(group_id=None)
+    consumer.take(OffsetsAsked(timestamps={orders(3)[0]: -1}, ticket="before", deadline_ms=consumer.now_ms + 10_000))
+    consumer.settle()
+    consumer.by_hand.add(MetadataRequest)
+    consumer.take(OffsetsAsked(timestamps={orders(4)[0]: -1}, ticket="ends", deadline_ms=consumer.now_ms + 10_000))
+    consumer.advance(3_000)
+    assert consumer.ended("ends") is None
+
+    consumer.topics["orders"] = (ORDERS, 5)
+    request = consumer.expect(MetadataRequest)
+    consumer.answer(request, consumer.metadata(request))
+    consumer.settle()
+
+    assert isinstance(consumer.ended("ends"), Complete)
+
+
 def test_metadata_error_of_a_topic_is_kept_apart() -> None:
     """One topic that may not be seen does not hide the others."""
     consumer = ConsumerDialogue()

@@ -15,7 +15,7 @@ from typing import Final
 from kohort.client.exchange import EARLIEST, LATEST, Chunk, Fence, Sought, Start, Watermarks, empty_chunk
 from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import Found, OffsetQueries, Result
-from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError
+from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError, UnknownTopicError
 from kohort.ids import TopicPartition
 
 #: A look-up without an answer for so long starts again; it has no other limit.
@@ -39,6 +39,8 @@ class Reading:
     began_at_end: bool = False
     #: It was read already when it was reset: the application has to hear of its new offset.
     is_sent_elsewhere: bool = False
+    #: A group has given it: it is there, though the cluster's picture may not show it yet.
+    is_given: bool = False
     #: It cannot be read until the application seeks.
     is_stuck: bool = False
     #: A look-up of its first offset is under way.
@@ -141,8 +143,11 @@ class Readings:
         """Whether somebody has to look again."""
         return bool(self._touched or self._without_offset)
 
-    def start(self, starts: Mapping[TopicPartition, Start]) -> None:
-        """Read these partitions; one that is read under the same fence already goes on as it is."""
+    def start(self, starts: Mapping[TopicPartition, Start], *, are_given: bool = False) -> None:
+        """Read these partitions; one that is read under the same fence already goes on as it is.
+
+        `are_given`: by a group, not by the application.
+        """
         for partition, start in starts.items():
             old = self._table.get(partition)
             if old is not None and old.fence == start.fence:
@@ -154,6 +159,7 @@ class Readings:
                     partition=partition,
                     fence=start.fence,
                     offset=start.offset,
+                    is_given=are_given,
                     is_paused=start.is_paused,
                     timestamp=start.timestamp,
                 )
@@ -183,6 +189,7 @@ class Readings:
                     partition=sought.partition,
                     fence=sought.fence,
                     offset=sought.offset,
+                    is_given=old.is_given,
                     is_paused=old.is_paused,
                     timestamp=sought.timestamp,
                     offset_epoch=sought.leader_epoch,
@@ -318,9 +325,13 @@ class Readings:
             if begun and reset == LATEST:
                 self._count_skipped(begun, now_ms)
 
+        def on_error(partition: TopicPartition, error: KohortError) -> None:
+            for reading in self._still_wanted([open_.pop(partition)]):
+                self._on_error(reading, error)
+
         reset = EARLIEST if self._reset == "earliest" else LATEST
         wanted = {each.partition: reset if each.timestamp is None else each.timestamp for each in readings}
-        self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms, in_parts=True)
+        self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms, on_error=on_error)
 
     def _begin(self, reading: Reading, found: Found) -> bool:
         """Start where the answer says; whether the application has sent it there, or has to hear of it."""
@@ -364,7 +375,8 @@ class Readings:
         return wanted
 
     def _on_error(self, reading: Reading, error: KohortError) -> None:
-        if not error.retriable:
+        is_late = reading.is_given and isinstance(error, UnknownTopicError)
+        if not (error.retriable or is_late):
             self.stick(reading, error)
 
     def _give_up(self, reading: Reading, why: str) -> None:

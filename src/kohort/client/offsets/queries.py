@@ -1,7 +1,8 @@
 """Which offset a timestamp stands for: first, next, or the first record that is not older.
 
 Laws: each query ends once, with all its partitions or with an error; a partition whose leader is unknown or has moved
-is asked again after a pause, until the query's deadline.
+is asked again after a pause, until the query's deadline. That a partition does not exist is said by an answer that was
+asked for since the query began: an older picture of the cluster knows nothing of what is new.
 Source: Kafka's ListOffsets API.
 """
 
@@ -32,6 +33,8 @@ UNKNOWN_TOPIC_GRACE_MS: Final = 1_000
 Found = tuple[int, int] | None
 Result = Mapping[TopicPartition, Found] | KohortError
 Then = Callable[[Result, int], None]
+#: Told of a partition for which no offset can be found, and why.
+OnError = Callable[[TopicPartition, KohortError], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,7 +42,10 @@ class _Query:
     #: What has not been answered yet.
     open: dict[TopicPartition, int]
     then: Then
+    on_error: OnError | None
     started_ms: int
+    #: The cluster's first picture that was asked for since then.
+    first_generation: int
     deadline_ms: int
     found: dict[TopicPartition, Found] = field(default_factory=dict)
     #: Partitions that are being asked for now.
@@ -49,8 +55,6 @@ class _Query:
     looked_at_generation: int | None = None
     attempts: int = 0
     is_over: bool = False
-    #: `then` is told of what is found although something is missing.
-    in_parts: bool = False
 
 
 class OffsetQueries:
@@ -70,25 +74,27 @@ class OffsetQueries:
         *,
         deadline_ms: int,
         now_ms: int,
-        in_parts: bool = False,
+        on_error: OnError | None = None,
     ) -> None:
         """Find an offset for each partition; `then(result, now_ms)` follows.
 
         Args:
             timestamps: partition -> what to look for.
-            then: told once, or with `in_parts` whenever something is found: nobody waits for the leaders of others.
+            then: told once.
             deadline_ms: what is not found by then ends in an error.
             now_ms: the driver's time.
-            in_parts: see `then`; an error is about what is still missing.
+            on_error: told of each partition that has none. With it `then` is told whenever something is found, so that
+                nobody waits for the leaders of others, and an error that it is told is about what is still missing.
         """
         self._queries.append(
             _Query(
                 open=dict(timestamps),
                 then=then,
+                on_error=on_error,
                 started_ms=now_ms,
+                first_generation=self._cluster.next_generation,
                 deadline_ms=deadline_ms,
                 due_ms=now_ms,
-                in_parts=in_parts,
             )
         )
 
@@ -127,10 +133,15 @@ class OffsetQueries:
             if leader is not None:
                 by_leader.setdefault(leader, []).append(partition)
                 continue
-            waiting = True
-            if self._is_unknown(partition) and now_ms >= query.started_ms + UNKNOWN_TOPIC_GRACE_MS:
-                self._end(query, self._unknown(partition), now_ms)
-                return
+            if self._is_unknown(query, partition, now_ms):
+                self._fail(query, partition, self._unknown(partition), now_ms)
+                if query.is_over:
+                    return
+            else:
+                waiting = True
+        if not query.open:
+            self._end(query, query.found, now_ms)
+            return
         for leader, partitions in by_leader.items():
             self._send(query, leader, partitions, now_ms)
         if waiting:
@@ -138,9 +149,10 @@ class OffsetQueries:
             self._cluster.refresh_soon(now_ms)
             self._pause(query, now_ms)
 
-    def _is_unknown(self, partition: TopicPartition) -> bool:
+    def _is_unknown(self, query: _Query, partition: TopicPartition, now_ms: int) -> bool:
         topic = self._cluster.topics.get(partition.topic)
-        if topic is None:
+        is_new = now_ms < query.started_ms + UNKNOWN_TOPIC_GRACE_MS
+        if topic is None or is_new or self._cluster.generation < query.first_generation:
             return False
         is_missing = topic.error is ErrorCode.NONE and partition.partition not in topic.partitions
         return is_missing or topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -194,7 +206,7 @@ class OffsetQueries:
                 self._on_partition(query, TopicPartition(topic.name, found.partition_index), found, now_ms)
         if not query.open:
             self._end(query, query.found, now_ms)
-        elif query.in_parts and query.found:
+        elif query.on_error is not None and query.found:
             partial, query.found = query.found, {}
             query.then(partial, now_ms)
 
@@ -212,7 +224,14 @@ class OffsetQueries:
             self._cluster.refresh(now_ms)
             self._pause(query, now_ms)
         else:
-            self._end(query, BrokerError(code, during=f"asking for the offsets of {partition}"), now_ms)
+            self._fail(query, partition, BrokerError(code, during=f"asking for the offsets of {partition}"), now_ms)
+
+    def _fail(self, query: _Query, partition: TopicPartition, error: KohortError, now_ms: int) -> None:
+        if query.on_error is None:
+            self._end(query, error, now_ms)
+        else:
+            del query.open[partition]
+            query.on_error(partition, error)
 
     def _end(self, query: _Query, result: Result, now_ms: int) -> None:
         query.is_over = True

@@ -614,6 +614,50 @@ def test_topic_that_does_not_exist_is_an_error_for_who_assigns_it() -> None:
     assert [type(trouble.error) for trouble in consumer.troubles()] == [UnknownTopicError]
 
 
+def test_partition_that_a_group_gives_is_read_however_late_metadata_shows_it() -> None:
+    """Brokers hear of new partitions one after the other, and the coordinator may be the first."""
+    consumer = ConsumerDialogue()
+    consumer.stable(4)
+    consumer.advance(5_000)
+    assert consumer.fetching() == {}
+
+    consumer.topics["orders"] = (ORDERS, 5)
+    consumer.advance(2_000)
+
+    assert consumer.troubles() == [] and consumer.fetching() == {partition(4): 0}
+
+
+def test_partition_that_does_not_exist_is_no_error_of_others() -> None:
+    """Whose leader takes longer to answer."""
+    consumer = ConsumerDialogue(group_id=None)
+    consumer.by_hand.add(ListOffsetsRequest)
+    assign(consumer, {0: None, 9: None})
+    consumer.advance(2_500)
+    assert [(trouble.partition, type(trouble.error)) for trouble in consumer.troubles()] == [
+        (partition(9), UnknownTopicError)
+    ]
+
+    request = consumer.expect(ListOffsetsRequest)
+    consumer.answer(request, consumer.offsets(request))
+
+    assert consumer.fetching() == {partition(0): 0}
+
+
+def test_partition_whose_first_offset_may_not_be_asked_for_is_no_error_of_others() -> None:
+    """In one answer of one broker."""
+    consumer = ConsumerDialogue(group_id=None)
+    consumer.by_hand.add(ListOffsetsRequest)
+    assign(consumer, {0: None, 1: None})
+    request = consumer.expect(ListOffsetsRequest)
+    response = consumer.offsets(request)
+    response.topics[0].partitions[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    consumer.answer(request, response)
+
+    assert [trouble.partition for trouble in consumer.troubles()] == [partition(0)]
+    assert consumer.fetching() == {partition(1): 0}
+
+
 def test_broker_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
     """Pauses that grow, not a storm."""
     consumer = reading(0)

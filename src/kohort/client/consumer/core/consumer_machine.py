@@ -362,7 +362,7 @@ class ConsumerMachine:
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
         """Fetch these partitions from now on."""
-        self._readings.start(starts)
+        self._readings.start(starts, are_given=True)
 
     def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
         """Fetch nothing of these partitions; where they stand stays known."""
