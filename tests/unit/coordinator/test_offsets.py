@@ -104,14 +104,28 @@ def test_older_epoch_is_accepted_for_what_has_been_held_since(group: GroupDialog
     assert group.commit({0: 3, 1: 3}, member_id="a", epoch=3).errors() == (NONE, NONE)
 
 
-def test_whom_newer_epochs_left_alone_commits_what_it_holds_and_nothing_else() -> None:
+def test_whom_newer_epochs_left_alone_commits_what_it_holds_and_what_the_group_does_not_share() -> None:
     """Ours: what it gave up before them it would commit late, and nobody else may hold that just now."""
-    group = GroupDialogue({"t": 1, "u": 1})
-    group.stable(a={"t": [0]})
+    group = GroupDialogue({"t": 1, "u": 1, "v": 1})
+    group.stable(a={"t": [0], "u": [0]})
+    group.heartbeat("c", epoch=0, topics=["u"]).replies(epoch=2, assigned=[])
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned={"t": [0]})
+    group.heartbeat("a", epoch=1, owned={"t": [0]}).replies(epoch=2)
+    group.heartbeat("d", epoch=0, topics=["t"]).replies(epoch=3, assigned=[])
+    assert group.commit({0: 1, ("u", 0): 1, ("v", 0): 1}, member_id="a", epoch=2).errors() == (NONE, STALE, NONE)
+    (a, *_) = group.describe().body_as(asked.DescribeConsumerGroupReply).members
+    assert (a.member_epoch, group.member("a").member_epoch) == (3, 2)
+
+
+def test_whom_newer_epochs_left_alone_commits_on_a_topic_that_was_made_anew() -> None:
+    """It gives the old one up, and commits before: by its name, which is that of the new one."""
+    group = GroupDialogue({"t": 1})
+    group.stable(a=[0])
     group.heartbeat("b", epoch=0).replies(epoch=2, assigned=[])
-    assert group.commit({0: 1, ("u", 0): 1}, member_id="a", epoch=1).errors() == (NONE, STALE)
-    (a, _) = group.describe().body_as(asked.DescribeConsumerGroupReply).members
-    assert (a.member_epoch, group.member("a").member_epoch) == (2, 1)
+    group.set_topics({})
+    group.set_topics({"t": 1})
+    group.fire_due()
+    assert group.commit({0: 0}, member_id="a", epoch=1).errors() == (NONE,)
 
 
 def test_current_epoch_does_not_open_what_somebody_else_holds() -> None:

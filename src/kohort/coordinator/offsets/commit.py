@@ -22,7 +22,7 @@ from kohort.coordinator.records import OffsetCommitted
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
-from kohort.ids import ZERO_TOPIC_ID, TopicId
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -57,7 +57,8 @@ def examine_partitions(
             continue
         topic_id, error = _check_partition(groups.image, offset, settings)
         if error == ErrorCode.NONE and group is not None and member is not None:
-            error = _check_grant(group, member, topic_id, offset.partition, command.generation_or_member_epoch)
+            place = topic_id, TopicPartition(offset.topic, offset.partition)
+            error = _check_grant(group, member, place, command.generation_or_member_epoch)
         elif error == ErrorCode.NONE and share is not None and offset.partition not in share.get(offset.topic, ()):
             error = ErrorCode.REBALANCE_IN_PROGRESS
         errors.append(error)
@@ -134,11 +135,14 @@ def _check_partition(image: TopicImage, offset: OffsetToCommit, settings: GroupS
 
 
 def _check_grant(
-    group: ConsumerGroup, member: ConsumerMember, topic_id: TopicId, partition: int, epoch: int
+    group: ConsumerGroup, member: ConsumerMember, place: tuple[TopicId, TopicPartition], epoch: int
 ) -> ErrorCode:
     """Whether this member may commit this partition with this epoch."""
-    # Whom newer epochs left alone may have given a partition up before them: it has to show that it holds it.
-    if epoch == member.member_epoch == group.target_epoch:
+    topic_id, (topic, partition) = place
+    # Whom newer epochs left alone may have given a partition up before them, which others are about to take.
+    is_left_alone = member.member_epoch != group.target_epoch and member.member_id not in group.behind
+    is_shared = any(topic in topics for topics in group.subscriptions)
+    if epoch == member.member_epoch and not (is_left_alone and is_shared):
         holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
         is_allowed = holder == member.member_id
     else:
