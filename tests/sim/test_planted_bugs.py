@@ -28,7 +28,7 @@ from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets import commit
 from kohort.coordinator.records import MemberState, Record
 from kohort.errors import ErrorCode
-from kohort.ids import RequestToken, TopicId
+from kohort.ids import RequestToken, TopicId, TopicPartition
 from kohort.testing import SimulatedBroker, World
 from kohort.testing.home import Home
 from kohort.testing.members import classic as classic_members
@@ -502,9 +502,12 @@ def test_commit_of_what_another_holds(monkeypatch: pytest.MonkeyPatch) -> None:
         is_fenced = asking.generation_or_member_epoch >= 0 and asking.member_id not in group.members
         return stranger if is_fenced else find(group, asking)
 
-    def trust(group: ConsumerGroup, member: ConsumerMember, topic_id: TopicId, partition: int, epoch: int) -> ErrorCode:
+    def trust(
+        group: ConsumerGroup, member: ConsumerMember, place: tuple[TopicId, TopicPartition], epoch: int
+    ) -> ErrorCode:
+        topic_id, (_, partition) = place
         is_others = partition in group.holders.get(topic_id, {})
-        return ErrorCode.NONE if member is stranger and is_others else check(group, member, topic_id, partition, epoch)
+        return ErrorCode.NONE if member is stranger and is_others else check(group, member, place, epoch)
 
     monkeypatch.setattr(commit, "check_consumer_member", let_in)
     monkeypatch.setattr(commit, "_check_grant", trust)
