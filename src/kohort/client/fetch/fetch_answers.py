@@ -20,6 +20,7 @@ from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, CorruptRecordError, ErrorCode
 from kohort.ids import TopicPartition
+from kohort.records.header import check_batch, parse_header
 from kohort.wire.messages.fetch import FetchResponse, PartitionData
 
 #: Base offset, length and leader epoch in front, and the offset delta of the last record, of a batch of format 2.
@@ -183,6 +184,16 @@ def end_of(records: memoryview, offset: int) -> End | None:
         return None
     base_offset, _, leader_epoch = _BATCH_START.unpack_from(records, last)
     (last_delta,) = _LAST_DELTA.unpack_from(records, last + _LAST_DELTA_AT)
-    # No batch ends before it begins: that one is damaged, which whoever decodes it will say, and where to go on.
-    next_offset = base_offset + last_delta + 1 if last_delta >= 0 else offset + 1
+    next_offset = base_offset + last_delta + 1
+    if next_offset <= offset and _is_damaged(records, last):
+        # A broker knows better where it ends; whoever decodes it will say what is wrong, and where to go on.
+        next_offset = offset + 1
     return End(next_offset, position, leader_epoch)
+
+
+def _is_damaged(records: memoryview, position: int) -> bool:
+    try:
+        check_batch(records, position, parse_header(records, position))
+    except CorruptRecordError:
+        return True
+    return False

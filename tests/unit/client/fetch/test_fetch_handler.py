@@ -476,6 +476,7 @@ class Log:
 )
 @example(damaged=4, byte=2, bits=128, skips=False, limit=1)
 @example(damaged=0, byte=2, bits=128, skips=True, limit=2)
+@example(damaged=4, byte=5, bits=2, skips=False, limit=1)
 @settings(max_examples=300)
 def test_damage_costs_no_more_than_its_batch(damaged: int, byte: int, bits: int, skips: bool, limit: int) -> None:
     """Every byte that the checksum covers; who seeks to where the error says gets what who skips gets."""
