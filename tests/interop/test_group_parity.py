@@ -14,6 +14,7 @@ _MOVED = "after a move up there is a target of the coordinator's own, whatever t
 _NAME = "KIP-345: who lost its name is told that, whatever else it says wrong"
 _FULL = "a static member that comes back into a full group takes no place that was not its own"
 _TYPE = "what is wrong with the group is said, and not that there is none"
+_EPOCH = "an epoch that gives a member nothing new is neither written nor told"
 
 #: Scenario -> step -> why it is answered otherwise here.
 DIFFERENCES: dict[str, dict[str, str]] = {
@@ -25,7 +26,10 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "the other takes all": _ASSIGNOR,
         "empty": _TARGET,
         "epochs go on": _ASSIGNOR,
+        "joins again under its id": _EPOCH,
+        "the other's epoch": _EPOCH,
     },
+    "odd": {"owned partitions that are not there": _EPOCH},
     "statics": {"former id commits": _NAME, "empty": _TARGET},
     "patterns": {"empty pattern alone": "a member that joins raises the epoch, whatever it subscribes to"},
     "classic": {
