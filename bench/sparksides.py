@@ -63,9 +63,11 @@ def spark_session() -> Iterator[tuple[Any, list[str]]]:
 
     from kohort.spark import register
     from kohort.spark.java import use_java, use_this_python
+    from kohort.spark.pythons import use_file_sockets
 
     use_java()
     use_this_python()
+    use_file_sockets()
     jars, left_out = "", []
     try:
         jars = ",".join(map(str, fetch_jars()))

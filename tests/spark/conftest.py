@@ -31,9 +31,11 @@ def spark() -> Iterator[SparkSession]:
     """A local session, two threads, no page; workers find the package through the environment."""
     require_spark()
     from kohort.spark.java import use_java, use_this_python
+    from kohort.spark.pythons import use_file_sockets
 
     use_java()
     use_this_python()
+    use_file_sockets()
     from pyspark.sql import SparkSession
 
     session = (

@@ -39,16 +39,18 @@ def test_registered_source_runs_on_this_python(
     assert spark.read.format("kohort").options(subscribe="registered", **servers).load().count() == 5
 
 
-def test_workers_have_the_installed_pyspark(spark: SparkSession) -> None:
+def test_workers_have_the_installed_pyspark_and_speak_by_file_sockets(spark: SparkSession) -> None:
     """Spark's archive of it comes first on their path, and has no byte code: each would compile it."""
 
-    def look(_: int) -> tuple[str, str, str]:
+    def look() -> tuple[str, ...]:
         import py4j
         import pyspark
 
         return sys.executable, *(os.path.realpath(each.__file__) for each in (pyspark, py4j))
 
-    assert spark.sparkContext.parallelize([0], 1).map(look).collect() == [look(0)]
+    task = spark.sparkContext.parallelize([0], 1)
+    found = task.map(lambda _: (look(), os.environ["PYTHON_UNIX_DOMAIN_ENABLED"])).collect()
+    assert found == [(look(), "True")]
 
 
 def test_python_that_the_environment_names_stands(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

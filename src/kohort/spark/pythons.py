@@ -1,12 +1,17 @@
-"""The Python by which Spark starts its processes on this machine: this one, with the PySpark that is installed.
+"""The Python by which Spark starts its processes on this machine, and how it speaks with them.
 
-Spark puts an archive of PySpark before all else on the path of every Python that it starts. The archive has no byte
-code, so that each of them compiles PySpark anew. A `python` in a private folder of the Python environment puts the
-folder of the same PySpark before it.
+It is this Python, with the PySpark that is installed. Spark puts an archive of PySpark before all else on the path of
+every Python that it starts. The archive has no byte code, so that each of them compiles PySpark anew. A `python` in a
+private folder of the Python environment puts the folder of the same PySpark before it.
+
+They speak by sockets of the file system. Over TCP Spark sends a task in pieces, and waits with the second one until the
+first is acknowledged, which Linux puts off by 40 ms: most of what a task of a small micro-batch takes.
 
 Laws: it is this Python and this PySpark; where it cannot be made, or Spark is not the one that is installed here, Spark
 starts this Python as ever. What is made is complete from the first, never changes, and is the same whoever makes it.
-Source: `PythonUtils.sparkPythonPath` and `PythonWorkerFactory` of Spark 4.3; measured in docs/performance.md.
+What the environment says of the sockets stands.
+Source: `PythonUtils.sparkPythonPath`, `PythonWorkerFactory` and `spark.python.unix.domain.socket.enabled` of Spark 4.3;
+measured in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+SOCKETS_TRIED_WITH: Final = (4, 3)
 _LAUNCHER: Final = """#!/bin/sh
 # This Python, with these packages before the archives of them that Spark puts on its path.
 PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}}
@@ -35,11 +41,22 @@ def worker_python() -> str:
         return sys.executable
     try:
         packages = [_folder_of("pyspark"), _folder_of("py4j")]
-        return (
-            str(build_python(Path(sys.prefix, "kohort-python"), packages)) if _is_home(packages[0]) else sys.executable
-        )
+        if _is_home(packages[0]):
+            return str(build_python(Path(sys.prefix, "kohort-python"), packages))
     except OSError:
-        return sys.executable
+        pass
+    return sys.executable
+
+
+def use_file_sockets() -> None:
+    """Let Spark and its processes of Python speak by sockets of the file system, unless the environment says otherwise.
+
+    It is what Spark takes where none of its settings says anything. Spark knows it since 4.1; it was tried with 4.3.
+    """
+    import pyspark
+
+    if os.name == "posix" and tuple(map(int, pyspark.__version__.split(".")[:2])) >= SOCKETS_TRIED_WITH:
+        os.environ.setdefault("PYSPARK_UDS_MODE", "true")
 
 
 def build_python(place: Path, packages: Sequence[Path]) -> Path:

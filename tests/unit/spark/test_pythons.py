@@ -9,9 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyspark
 import pytest
 
-from kohort.spark.pythons import build_python, worker_python
+from kohort.spark.pythons import build_python, use_file_sockets, worker_python
 
 Package = Callable[[str], Path]
 
@@ -101,3 +102,18 @@ def test_spark_that_the_environment_names_keeps_its_own_pyspark(
     assert worker_python() != sys.executable
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     assert worker_python() == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("version", "before", "after"),
+    [("4.3.0", None, "true"), ("5.0.0", None, "true"), ("4.3.0", "false", "false"), ("4.2.0", None, None)],
+)
+def test_sockets_are_files_where_that_was_tried_and_nobody_says_otherwise(
+    version: str, before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    monkeypatch.setenv("PYSPARK_UDS_MODE", before or "")
+    if before is None:
+        monkeypatch.delenv("PYSPARK_UDS_MODE")
+    use_file_sockets()
+    assert os.environ.get("PYSPARK_UDS_MODE") == after
