@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+from kohort.errors import KohortError
 from kohort.spark.offsets import OffsetJson
 
 #: More than the offsets of any query; a longer file is none of ours.
@@ -31,6 +32,17 @@ class BatchState(Enum):
     UNKNOWN = "unknown"
 
 
+class BatchNotLoggedError(KohortError):
+    """Spark has called a batch finished that its commit log does not have."""
+
+    def __str__(self) -> str:
+        return (
+            "Spark asks for the next batch before its commit log has the last one, and the group would be told too "
+            "early: asyncProgressTrackingEnabled cannot be true with kafka.group.id; leave one of them out. If it is "
+            "not set, checkpointLocation of the source is not the query's own"
+        )
+
+
 def to_local_path(location: str) -> Path | None:
     """The folder of a `checkpointLocation`; `None` if it is not on this machine's file system.
 
@@ -43,15 +55,15 @@ def to_local_path(location: str) -> Path | None:
     return Path(unquote(parsed.path)) if parsed.scheme == "file" and parsed.netloc in ("", "localhost") else None
 
 
-def read_batch_state(location: str, end: OffsetJson) -> BatchState:
+def read_batch_state(location: str | None, end: OffsetJson | None) -> BatchState:
     """How far Spark is with the batch that ends at `end`, which is the last that was planned.
 
     Args:
-        location: of the query's checkpoint, as given to Spark.
-        end: as planned; its name is the query's.
+        location: of the query's checkpoint, as given to Spark; `None` where that is not known.
+        end: as planned; its name is the query's. `None` before the first plan.
     """
-    folder = to_local_path(location)
-    if folder is None:
+    folder = None if location is None else to_local_path(location)
+    if folder is None or end is None:
         return BatchState.UNKNOWN
     try:
         numbers = sorted(int(path.name) for path in (folder / "offsets").iterdir() if path.name.isdigit())[-1:]
@@ -66,6 +78,12 @@ def read_batch_state(location: str, end: OffsetJson) -> BatchState:
         return BatchState.UNKNOWN
     is_ours = any(isinstance(each, dict) and each.get("name") == end.get("name") for each in sources)
     return BatchState.UNWRITTEN if is_ours else BatchState.UNKNOWN
+
+
+def check_logged(batch: BatchState) -> None:
+    """`BatchNotLoggedError` where a batch that Spark calls finished is not in its commit log."""
+    if batch in (BatchState.OPEN, BatchState.UNWRITTEN):
+        raise BatchNotLoggedError
 
 
 def _read_sources(path: Path) -> list[object]:

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
-from kohort.spark.checkpoint import BatchState, read_batch_state
+from kohort.spark.checkpoint import BatchState, check_logged, read_batch_state
 from kohort.spark.mailbox import BatchDone, Drain, Mailbox, fingerprint
 from kohort.spark.member import requests
 from kohort.spark.member.core import Membership
@@ -32,7 +32,7 @@ from kohort.spark.member.names import NameTakenError, find_names
 from kohort.spark.member.notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
 from kohort.spark.member.requests import NoAssignment, Plan
 from kohort.spark.neighbours import announce
-from kohort.spark.offsets import OffsetJson, QueryOffset, Span
+from kohort.spark.offsets import OffsetJson, QueryOffset, Span, from_json
 from kohort.spark.options import SourceOptions
 from kohort.spark.ownership import Choose
 from kohort.spark.planning import join
@@ -114,7 +114,10 @@ class GroupMember:
 
         Raises:
             KohortTimeoutError: no assignment within `groupJoinTimeout`.
+            BatchNotLoggedError: Spark's checkpoint does not have the batch that it calls finished.
         """
+        if self._planned is not None and from_json(self._planned) == start:
+            check_logged(self._look())
         self._existing = existing
         return self._carry_out(lambda: self._core.plan(start, _now_ms(), renewed=renewed), choose=choose)
 
@@ -390,10 +393,7 @@ class GroupMember:
 
     def _look(self) -> BatchState:
         """What Spark's checkpoint says of the open batch."""
-        location = self._options.checkpoint_location or self._lookout.location
-        if location is None or self._planned is None:
-            return BatchState.UNKNOWN
-        return read_batch_state(location, self._planned)
+        return read_batch_state(self._options.checkpoint_location or self._lookout.location, self._planned)
 
 
 def _now_ms() -> int:
