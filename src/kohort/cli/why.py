@@ -7,13 +7,10 @@ behind the sentences.
 from __future__ import annotations
 
 import argparse
-import time
 from typing import TYPE_CHECKING, Any
 
-from kohort.cli.grouphistory import check_is_there
 from kohort.cli.output import print_json
 from kohort.errors import KohortError
-from kohort.journal.explaining import explain
 from kohort.journal.words import show_clock
 
 if TYPE_CHECKING:
@@ -46,10 +43,7 @@ def run_why(options: argparse.Namespace) -> int:
     from kohort import Admin
 
     with Admin(bootstrap_servers=options.bootstrap) as admin:
-        history = admin.group_history(options.group)
-        check_is_there(admin, history, is_end_welcome=True)
-    now_ms = int(time.time() * 1_000)
-    found = explain(history.group_id, history.events, now_ms=now_ms, is_complete=history.is_complete)
+        found = admin.explain_group(options.group)
     if options.partition is not None:
         owners = found.partition(*options.partition)
         _say(options, owners, [f"{show_clock(row.began_ms)}  {row.sentence}" for row in owners])

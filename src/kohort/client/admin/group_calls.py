@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from kohort.client.actions import Endpoint
 from kohort.client.admin.core import groups as shapes
@@ -26,6 +28,9 @@ from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistory
 from kohort.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kohort.wire.messages.metadata import MetadataResponse
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+
+if TYPE_CHECKING:
+    from kohort.journal.explanation import GroupExplanation
 
 
 class GroupCalls(AdminDoor):
@@ -172,6 +177,32 @@ class GroupCalls(AdminDoor):
                 counts = {row.name: row.count for row in page.counts}
                 return GroupHistory(group_id=group, events=tuple(events), counts=counts, is_complete=page.is_complete)
             after = events[-1].sequence
+
+    def explain_group(self, group: str) -> GroupExplanation:
+        """Why the group is as it is, in sentences: what set each rebalance off, who gave and took what, who was slow.
+
+        Everything is told from the broker's history of the group; where its beginning is missing, so it is here.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     _ = admin.create_topic("orders", 2)
+        ...     with kohort.Consumer("orders", bootstrap_servers=broker.bootstrap_servers, group_id="billing") as one:
+        ...         while not one.assignment():
+        ...             _ = one.poll(0.02)
+        ...     found = admin.explain_group("billing")
+        ...     found.last.triggers[0].trigger, found.summary, [row.end for row in found.partition("orders", 1)]
+        ('member left', 'the group has no members', ['kohort left'])
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND; UNSUPPORTED_VERSION where the broker is not one of kohort's.
+        """
+        from kohort.journal.explaining import explain
+
+        found = self.group_history(group)
+        is_known = any(event.event != "refused" for event in found.events)
+        if not is_known and all(row.group_id != group for row in self.list_groups()):
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}", during=f"explaining {group}")
+        return explain(group, found.events, now_ms=int(time.time() * 1_000), is_complete=found.is_complete)
 
     def delete_groups(self, names: Sequence[str]) -> None:
         """Delete empty groups and their offsets.
