@@ -59,7 +59,7 @@ class Follower:
     >>> follower.read(row(1000, "member_joined", "m1", client="ada"))
     >>> follower.read(row(1001, "epoch_bumped", epoch="2", trigger="member joined"))
     >>> follower.read(row(1100, "assignment_changed", "m1", epoch="2", state="STABLE", gained="orders-0"))
-    >>> [(fact.kind, fact.cause, fact.ended_ms - fact.began_ms) for fact in follower.take()]
+    >>> [(fact.kind.value, fact.cause, fact.ended_ms - fact.began_ms) for fact in follower.take()]
     [('rebalance', 'ada joined', 99)]
     """
 
