@@ -21,6 +21,7 @@ from kohort.cli.report.follow import start_query, take_place
 from kohort.cli.report.gather import gather_groups
 from kohort.cli.report.keeping import put_together, read_table
 from kohort.cli.report.page import write_page
+from kohort.ids import JOURNAL_TOPIC
 from support.journal_rows import Followed
 from support.waiting import until
 
@@ -72,6 +73,32 @@ def reported(spark: SparkSession, broker: kohort.Broker, admin: kohort.Admin, tm
         )
         gathered = gather_groups(options_of("told", "-b", address), tmp_path_factory.mktemp("gathered"))
         return aggregate(tables_of(spark, gathered, since_ms=None), gathered)
+
+
+def test_a_report_goes_back_behind_what_the_broker_remembers(spark: SparkSession, tmp_path: Path) -> None:
+    """In the topic of the journal, where the last rows may not be yet; a row that is in both counts once."""
+    with (
+        kohort.Broker(data_dir=str(tmp_path / "data"), config={"journal.ring.rows": 12}) as broker,
+        kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        address = broker.bootstrap_servers
+        admin.create_topic("reported", 4)
+        for _ in range(3):
+            with kohort.Consumer("reported", bootstrap_servers=address, group_id="told", client_id="ada") as member:
+                until(lambda: len(member.assignment()) == 4, what="all of it", step=lambda: member.poll(0.05))
+        with kohort.Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as reader:
+            reader.assign([kohort.TopicPartition(JOURNAL_TOPIC, 0)])
+            ends: list[kohort.ConsumerRecord] = []
+
+            def read() -> None:
+                ends.extend(row for row in reader.poll(0.05) if b'"member_removed"' in (row.value or b""))
+
+            until(lambda: len(ends) == 3, what="the ends of three stays", step=read)
+        gathered = gather_groups(options_of("told", "--no-lag", "-b", address), tmp_path)
+        report = aggregate(tables_of(spark, gathered, since_ms=None, assignors=()), gathered)
+    assert report["notes"] == []
+    assert [line["ends"] for line in report["flapping"]] == [3]
+    assert report["summary"]["rebalances"] == len({line["epoch"] for line in report["rebalances"]})
 
 
 def poll(members: Mapping[str, kohort.Consumer]) -> None:

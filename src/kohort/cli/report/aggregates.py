@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.assign.registry import BUILT_IN
 from kohort.cli.report.gather import Gathered
+from kohort.ids import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 #: Lines of a table on the page.
 LINES: Final = 30
@@ -45,6 +46,10 @@ def tables_of(
     tables: dict[str, DataFrame] = {}
     if gathered.has_history:
         rows = pipelines.read_journal(spark, list(gathered.paths))
+        if gathered.journal:
+            # What is in both counts once.
+            older = _source(spark, gathered.journal).option("subscribe", JOURNAL_TOPIC).option("columns", "value")
+            rows = rows.unionByName(pipelines.parse_journal(older.load()))
         tables = tables_from(rows, gathered, since_ms=since_ms, assignors=assignors)
     if gathered.bootstrap and gathered.ends:
         tables["lag"] = _lag(spark, gathered, since_ms=since_ms)
@@ -208,7 +213,7 @@ def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> Da
     from kohort.pipelines.lags import OFFSETS_TOPIC
 
     now_ms = int(time.time() * 1000)
-    source = spark.read.format("kohort").option("kafka.bootstrap.servers", str(gathered.bootstrap))
+    source = _source(spark, str(gathered.bootstrap))
     groups = sorted({group for group, _, _ in gathered.ends})
     topics = sorted({topic for _, topic, _ in gathered.ends})
     offsets = source.option("subscribe", OFFSETS_TOPIC).option("columns", "key,value,timestamp").load()
@@ -240,6 +245,10 @@ def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> Da
     ends = pipelines.parse_ends(records, every=every).unionByName(newest)
     ends = ends.groupBy("topic", "partition", "time").agg(f.max("end_offset").alias("end_offset")).persist()
     return pipelines.lag(since.persist(), ends, every=every)
+
+
+def _source(spark: SparkSession, bootstrap: str) -> DataFrameReader:
+    return spark.read.format("kohort").option("kafka.bootstrap.servers", bootstrap)
 
 
 def _lag_lines(lag: DataFrame) -> dict[str, Lines]:

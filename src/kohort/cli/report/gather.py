@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.cli.output import plain
 from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.ids import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
     from kohort import Admin
@@ -25,7 +26,8 @@ class Gathered:
 
     `session_timeouts_ms`: by group. `partitions`: topic -> how many. `ends`: (group, topic, partition) -> (end of the
     log, milliseconds when that was); of partitions that the groups have committed. `bootstrap` `None`: no broker.
-    `has_history`: rows can be had at all; only kohort's brokers write them.
+    `has_history`: rows can be had at all; only kohort's brokers write them. `journal`: the broker whose topic
+    `__group_journal` has rows that are older than those; `None`: there are none.
     """
 
     paths: tuple[str, ...]
@@ -36,6 +38,7 @@ class Gathered:
     ends: dict[tuple[str, str, int], int] = field(default_factory=dict)
     bootstrap: str | None = None
     has_history: bool = True
+    journal: str | None = None
 
 
 def gather_files(paths: Sequence[str], group: str | None) -> Gathered:
@@ -63,17 +66,14 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
         path = folder / "history.json"
         notes: list[str] = []
         rows = 0
-        has_history = True
+        has_history = is_complete = True
         with path.open("w") as file:
             try:
                 for found in _histories(admin, groups):
                     rows += len(found.events)
                     for event in found.events:
                         file.write(json.dumps({"group_id": found.group_id, **plain(event)}) + "\n")
-                    if not found.is_complete:
-                        notes.append(
-                            "Older rows are gone: the broker keeps the latest journal.ring.rows of all groups."
-                        )
+                    is_complete &= found.is_complete
             except BrokerError as why:
                 if why.code is not ErrorCode.UNSUPPORTED_VERSION:
                     raise
@@ -85,15 +85,20 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
             ]
         elif not rows and (options.no_lag or not groups):
             raise KohortError(_nothing(options.group))
+        topics = admin.list_topics()
+        has_journal = any(topic.name == JOURNAL_TOPIC for topic in topics)
+        if not is_complete and not has_journal:
+            notes.append("Older rows are gone: without a data directory a broker keeps the latest journal.ring.rows.")
         return Gathered(
             paths=(str(path),),
             groups=tuple(groups),
-            notes=tuple(dict.fromkeys(notes)),
+            notes=tuple(notes),
             session_timeouts_ms=dict(_session_timeouts(admin, groups)),
-            partitions={topic.name: topic.partition_count for topic in admin.list_topics()},
+            partitions={topic.name: topic.partition_count for topic in topics},
             ends={} if options.no_lag else dict(_ends(admin, groups)),
             bootstrap=None if options.no_lag else options.bootstrap,
             has_history=has_history,
+            journal=options.bootstrap if has_journal and not is_complete else None,
         )
 
 
@@ -118,7 +123,7 @@ def _check_lag_is_had(options: argparse.Namespace, there: Sequence[str]) -> None
 
 def _nothing(group: str | None) -> str:
     who = f"group {group}" if group else "any group"
-    return f"nothing is known of {who}: a broker keeps the history since its start, in its memory"
+    return f"nothing is known of {who}: without a data directory a broker keeps what has happened since its start"
 
 
 def _session_timeouts(admin: Admin, groups: Sequence[str]) -> Iterator[tuple[str, int]]:
