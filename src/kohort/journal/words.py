@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from itertools import groupby
 from typing import Final, Protocol
 
 #: Topic and number.
 Partition = tuple[str, int]
+#: Texts that are remembered: what one member is asked for, gives back and another gets is one text.
+_TEXTS: Final = 256
 #: Characters of a member id that are shown at least.
 _SHORTEST: Final = 4
 
@@ -87,15 +90,16 @@ class MemberNames:
         return prefix + own
 
 
-def read_partitions(text: str) -> tuple[list[Partition], int]:
+@lru_cache(_TEXTS)
+def read_partitions(text: str) -> tuple[tuple[Partition, ...], int]:
     """The partitions that a row names, and how many it does not name.
 
     >>> read_partitions("orders-0 my-topic-11 and 3 more")
-    ([('orders', 0), ('my-topic', 11)], 3)
+    ((('orders', 0), ('my-topic', 11)), 3)
     """
     named, _, more = text.partition(" and ")
     pairs = (name.rpartition("-") for name in named.split())
-    found = [(topic, int(number)) for topic, _, number in pairs if topic and number.isdecimal()]
+    found = tuple((topic, int(number)) for topic, _, number in pairs if topic and number.isdecimal())
     count = more.partition(" ")[0]
     return found, int(count) if count.isdecimal() else 0
 

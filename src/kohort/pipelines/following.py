@@ -4,9 +4,8 @@ Laws: nothing is measured here: every cause and every time is of a row that the 
 group is a rebalance; it ends when every member is at the newest epoch and waits for no partition, or when the row is
 there that the group is at rest: whom an epoch leaves alone has no row. A classic rebalance ends with that row. A
 partition is nobody's from the row that took it from a member, or from the time its owner's connection was lost or the
-owner went away for a while, to the row that gives it to the next one. What rows do not name is only counted: of many
-partitions they name some, of classic groups none. Rows that come twice count once. Pure: rows in, facts out; what is
-remembered grows with members and partitions of the group alone.
+owner went away for a while, to the row that gives it to the next one. What rows do not name is only counted.
+Rows that come twice count once. Pure: rows in, facts out; what is remembered grows with members and partitions alone.
 Source: docs/groups.md, "Why did that happen?"; `coordinator/teller.py`, which words the rows.
 """
 
@@ -15,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
+from kohort.journal.words import Partition, read_partitions
 from kohort.pipelines.fact import Fact, Kind
-from kohort.pipelines.groupstate import KnownMember, OpenGap, OpenRebalance, Partition, parse_partitions
+from kohort.pipelines.groupstate import KnownMember, OpenGap, OpenRebalance
 
 #: The reason of a removal after which nothing was heard of a member.
 SILENT: Final = "session timeout"
@@ -178,7 +178,7 @@ class Follower:
         member = self._member(row)
         self._released(member, row)
         member.away_since_ms, member.away = row.time_ms, len(member.owned) + member.unnamed
-        for partition in parse_partitions(row.details.get("held", ""))[0]:
+        for partition in read_partitions(row.details.get("held", ""))[0]:
             self._gaps[partition] = OpenGap(began_ms=row.time_ms, member=member.name, reason=AWAY)
 
     def _connection_lost(self, row: JournalRow) -> None:
@@ -197,7 +197,7 @@ class Follower:
         self._released(member, row)
         for name in ("gained", "held"):
             self._gained(member, details.get(name, ""), row.time_ms)
-        asked, more = parse_partitions(details.get("asked_back", ""))
+        asked, more = read_partitions(details.get("asked_back", ""))
         if asked or more:
             member.asked_ms = row.time_ms if member.asked_ms is None else member.asked_ms
             member.asked += len(asked) + more
@@ -214,7 +214,7 @@ class Follower:
             member.waits_since_ms = None
 
     def _gained(self, member: KnownMember, text: str, now_ms: int) -> None:
-        named, more = parse_partitions(text)
+        named, more = read_partitions(text)
         member.unnamed += more
         member.owned.update(named)
         for partition in named:
@@ -231,7 +231,7 @@ class Follower:
             self._owners[partition] = member.member_id
 
     def _released(self, member: KnownMember, row: JournalRow) -> None:
-        named, more = parse_partitions(row.details.get("released", ""))
+        named, more = read_partitions(row.details.get("released", ""))
         if not named and not more:
             return
         now_ms = row.time_ms

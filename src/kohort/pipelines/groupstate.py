@@ -6,29 +6,8 @@ Source: `coordinator/teller.py`, which words the rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final
 
-Partition = tuple[str, int]
-#: Texts that are remembered: what one member is asked for, gives back and another gets is one text.
-_TEXTS: Final = 256
-
-
-@lru_cache(_TEXTS)
-def parse_partitions(text: str) -> tuple[tuple[Partition, ...], int]:
-    """The partitions that a row names, and how many it does not name.
-
-    >>> parse_partitions("orders-0 my-topic-11 and 3 more")
-    ((('orders', 0), ('my-topic', 11)), 3)
-    """
-    named, _, more = text.partition(" and ")
-    found = []
-    for name in named.split():
-        topic, _, number = name.rpartition("-")
-        if topic and number.isdecimal():
-            found.append((topic, int(number)))
-    count = more.partition(" ")[0]
-    return tuple(found), int(count) if count.isdecimal() else 0
+from kohort.journal.words import Partition
 
 
 @dataclass(slots=True, kw_only=True)

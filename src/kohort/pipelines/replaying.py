@@ -19,9 +19,9 @@ from kohort.assign.registry import BUILT_IN, built_in
 from kohort.assign.subscribers import subscribers_by_topic
 from kohort.errors import ConfigError
 from kohort.ids import TopicId
+from kohort.journal.words import read_partitions
 from kohort.pipelines.fact import Fact, Kind
 from kohort.pipelines.following import RETURNED, JournalRow
-from kohort.pipelines.groupstate import parse_partitions
 
 
 def find_assignor(assignor: str | Assignor) -> Assignor:
@@ -119,7 +119,7 @@ class Replay:
 
     def _named(self, row: JournalRow) -> None:
         for name in ("gained", "held"):
-            for topic, number in parse_partitions(row.details.get(name, ""))[0]:
+            for topic, number in read_partitions(row.details.get(name, ""))[0]:
                 if number >= self._counts.get(topic, 0):
                     self._counts[topic], self._is_changed = number + 1, True
 

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
+from kohort.journal.words import read_partitions
 from kohort.pipelines.fact import Fact, Kind
 from kohort.pipelines.following import NAMED_CAUSES, OPEN_LIMIT, Follower
-from kohort.pipelines.groupstate import parse_partitions
 from support.journal_rows import Followed, GroupRows
 
 
@@ -272,7 +272,7 @@ def test_a_follower_goes_on_where_another_has_been_put_away() -> None:
     ],
 )
 def test_names_of_partitions_are_read(text: str, found: tuple[tuple[tuple[str, int], ...], int]) -> None:
-    assert parse_partitions(text) == found
+    assert read_partitions(text) == found
 
 
 def test_events_that_nobody_knows_are_passed_over() -> None:
