@@ -276,6 +276,9 @@ class Round:
     def _read(self) -> Counter[int]:
         return Counter(value for job in self._jobs for value in job.written())
 
+    def _member_ids(self) -> set[str]:
+        return {member.member_id for member in self._admin.describe_group(self._name).members}
+
     def _is_shared(self) -> bool:
         shares = [len(each.assignment) for each in self._admin.describe_group(self._name).members]
         return len(shares) == len(self._running) and min(shares) >= self._partitions // 2 // len(shares)
@@ -304,12 +307,15 @@ class Round:
 
     def _stop_between_triggers(self, job: Job) -> None:
         """Nobody has told the reader that the batch is finished, when no other one follows."""
+        before = self._member_ids()
         self._end(job, lambda: job.driver.ask("stop"))
         self._start(job, _SELDOM)
+        # The one that has left may be a member still, and the other query read all that comes meanwhile.
+        self._until(lambda: self._member_ids() - before, what=f"{job.name} is a member again")
         self._settle("a query with rare triggers")
-        before = job.finished()
+        finished = job.finished()
         self._add()
-        self._until(lambda: job.finished() > before, what=f"{job.name} finishes a batch")
+        self._until(lambda: job.finished() > finished, what=f"{job.name} finishes a batch")
         self._end(job, lambda: job.driver.ask("stop"))
         self._start(job)
 
