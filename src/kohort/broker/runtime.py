@@ -165,9 +165,8 @@ class Runtime:
     def release(self, command: ConsumerGroupHeartbeat) -> None:
         """Answer a heartbeat that is held, if it is held still."""
         home = self._homes[self._index_of(command.group_id)]
-        held = home.shard.held(command.group_id, command.member_id)
-        if held is not None and held.request == command.request and not self._is_stopped:
-            self._answer_held(home, held)
+        if parking.is_held(home.shard.groups, command) and not self._is_stopped:
+            self._answer_held(home, command)
 
     def release_all(self) -> None:
         """Answer every heartbeat that is held: the broker is about to stop."""
@@ -180,9 +179,8 @@ class Runtime:
         if self._waiting.pop(command.request, None) is None or self._is_stopped:
             return
         home = self._homes[self._index_of(command.group_id)]
-        held = home.shard.held(command.group_id, command.member_id)
-        if held is not None and held.request == command.request:
-            home.shard.commit(parking.drop(held), now_ms=self._clock.now_ms())
+        if parking.is_held(home.shard.groups, command):
+            home.shard.commit(parking.drop(command), now_ms=self._clock.now_ms())
 
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that was answered before, word for word, at once.

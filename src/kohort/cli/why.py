@@ -14,7 +14,7 @@ from kohort.errors import KohortError
 from kohort.journal.words import show_clock
 
 if TYPE_CHECKING:
-    from kohort.journal.explanation import GroupExplanation, GroupRebalance
+    from kohort.journal.explanation import GroupExplanation, GroupRebalance, Ownership
 
 
 def add_why(actions: Any) -> Any:
@@ -46,7 +46,7 @@ def run_why(options: argparse.Namespace) -> int:
         found = admin.explain_group(options.group)
     if options.partition is not None:
         owners = found.partition(*options.partition)
-        _say(options, owners, [f"{show_clock(row.began_ms)}  {row.sentence}" for row in owners])
+        _say(options, owners, [_told(row) for row in owners])
     elif options.now:
         _say(options, found.now, [found.summary])
     elif options.last or options.rebalance is not None:
@@ -66,8 +66,8 @@ def _last(found: GroupExplanation) -> GroupRebalance:
     return found.last
 
 
-def _told(rebalance: GroupRebalance) -> str:
-    return f"{show_clock(rebalance.began_ms)}  {rebalance.sentence}"
+def _told(row: GroupRebalance | Ownership) -> str:
+    return f"{show_clock(row.began_ms)}  {row.sentence}"
 
 
 def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> None:

@@ -78,6 +78,12 @@ def find_member(groups: GroupsState, group_id: str, member_id: str) -> ConsumerM
     return None if group is None else group.members.get(member_id)
 
 
+def is_held(groups: GroupsState, command: ConsumerGroupHeartbeat) -> bool:
+    """Whether the answer to this very heartbeat waits."""
+    held = groups.holds.get(command.group_id, {}).get(command.member_id)
+    return held is not None and held.request == command.request
+
+
 def hold_key(group_id: str, member_id: str) -> TimerKey:
     """The deadline of a hold."""
     return TimerKey("hold", group_id, member_id)

@@ -141,8 +141,7 @@ def _check_grant(
     topic_id, (topic, partition) = place
     # Whom newer epochs left alone may have given a partition up before them, which others are about to take.
     is_left_alone = member.member_epoch != group.target_epoch and member.member_id not in group.behind
-    is_shared = any(topic in topics for topics in group.subscriptions)
-    if epoch == member.member_epoch and not (is_left_alone and is_shared):
+    if epoch == member.member_epoch and not (is_left_alone and any(topic in each for each in group.subscriptions)):
         holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
         is_allowed = holder == member.member_id
     else:
