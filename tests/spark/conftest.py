@@ -51,9 +51,9 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[kohort.Broker]:
-    """One broker for all of these tests, quick to notice what happens in groups."""
+    """A broker for each module, for no two to share a topic or a group; quick to notice what happens in groups."""
     config = {
         "group.consumer.heartbeat.interval.ms": 200,
         "group.consumer.min.heartbeat.interval.ms": 100,
@@ -62,7 +62,7 @@ def broker() -> Iterator[kohort.Broker]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def admin(broker: kohort.Broker) -> Iterator[kohort.Admin]:
     """To create topics and to look at groups."""
     with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as client:
