@@ -10,7 +10,7 @@ import resource
 import time
 from typing import Any
 
-from kohort.assign.registry import BUILT_IN
+from kohort.assign.registry import BALANCING
 from kohort.cli.report.aggregates import aggregate, tables_from
 from kohort.cli.report.gather import Gathered
 from kohort.pipelines.journal import JOURNAL_SCHEMA
@@ -86,7 +86,7 @@ def main() -> None:
     spark = kohort.spark.session(master="local[2]", **{**settings, "spark.driver.memory": "1g"})
     began = time.perf_counter()
     gathered = Gathered(paths=(), partitions={"orders": PARTITIONS})
-    assignors = () if options.no_what_if else BUILT_IN
+    assignors = () if options.no_what_if else BALANCING
     report = aggregate(tables_from(generate(spark, count), gathered, since_ms=None, assignors=assignors), gathered)
     seconds = time.perf_counter() - began
     assert report["summary"]["rebalances"] == count // len(CYCLE) * 2, report["summary"]

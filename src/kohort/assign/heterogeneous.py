@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from operator import add
 from typing import Final
 
 from kohort.assign.choice import balance_kernels, chain_kernels, kernels
@@ -66,6 +67,31 @@ def assign_heterogeneous(
     classes.settle(owner)
     if max_moves != UNLIMITED and kernels.count_moves(before, owner) > max_moves:
         take_moves_back(before, owner, classes.loads, max_moves)
+
+
+def fill_heterogeneous(space: PartitionSpace, owner: array[int], subscribers: Sequence[Sequence[int]]) -> None:
+    """Give out what nobody owns, and move nothing, where members subscribe to different topics.
+
+    Args:
+        space: what the numbers in `owner` mean.
+        owner: partition -> member, or -1; changed in place. Owners that subscribe keep what they have; on return the
+            sum of the squares of the loads is the least that giving out the rest can lead to.
+        subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any is nobody's.
+    """
+    classes = _Classes(space, subscribers, 1 + kernels.largest(owner))
+    if not classes.loads:
+        return
+    classes.tally(owner)
+    if not any(classes.free):
+        return
+    kept, classes.shares = classes.shares, array("i", bytes(4 * len(classes.shares)))
+    # Only what is given out here is in the shares, and only that is evened out; the loads have all of it.
+    classes.fill()
+    classes.even_out(1)
+    if spread_of(classes.loads) > 1:
+        classes.improve(array("i", bytes(4 * len(kept))), 1)
+    classes.shares = array("i", map(add, classes.shares, kept))
+    classes.settle(owner)
 
 
 def take_moves_back(before: array[int], owner: array[int], loads: array[int], max_moves: int) -> None:

@@ -159,6 +159,12 @@ _GROUPS: Final = [
         "the first is the default (Kafka: uniform, range).",
     ),
     _text(
+        "group.assignor",
+        _GROUP_DEFAULTS.group_assignor,
+        "The assignor of every KIP-848 group that has no group.assignor of its own, whatever members name: one of "
+        "group.consumer.assignors; empty: what most members name.",
+    ),
+    _text(
         "group.consumer.migration.policy",
         _GROUP_DEFAULTS.group_consumer_migration_policy,
         "Which way a group with members may change its protocol while its members are replaced one by one.",

@@ -35,6 +35,7 @@ TIMERS: Final = {
 #: An epoch that no change of the group has raised.
 STEP: Final = "next step to an even target"
 LIFTED: Final = "limit on moves lifted"
+OTHER_ASSIGNOR: Final = "group's assignor changed"
 REMOVED: Final = "removed by an administrator"
 LOST: Final = "connection lost"
 FULL: Final = "group is full"
@@ -145,14 +146,20 @@ def _of_join(groups: GroupsState, command: asked.JoinGroup) -> str:
     return "subscription changed" if old and new and old.topics != new.topics else "member rejoined"
 
 
-def is_lifted(
+def find_step_reason(
     groups: GroupsState, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten, base: GroupSettings
-) -> bool:
-    """Whether a change of configs lets an assignment move more than before; `base`: of groups without configs."""
+) -> str:
+    """Why an assignment moves something after a change of configs; empty if it has no reason to.
+
+    `base`: of groups without configs.
+    """
     before = effective_settings(base, groups.configs.get(record.group_id, {}))
     after = effective_settings(base, record.configs if isinstance(record, facts.GroupConfigsSet) else {})
+    if after.group_assignor != before.group_assignor:
+        return OTHER_ASSIGNOR
     moves = [_unbounded(settings.group_assignor_max_moves) for settings in (before, after)]
-    return moves[1] > moves[0] or after.group_assignor_imbalance < before.group_assignor_imbalance
+    is_lifted = moves[1] > moves[0] or after.group_assignor_imbalance < before.group_assignor_imbalance
+    return LIFTED if is_lifted else ""
 
 
 def _unbounded(limit: int) -> float:

@@ -17,13 +17,12 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
 from kohort.coordinator import records as facts
 from kohort.coordinator.causes import (
-    LIFTED,
     LOST,
     STEP,
     TIMERS,
     Stimulus,
+    find_step_reason,
     find_trigger,
-    is_lifted,
     is_removal,
     session_timeout_ms,
 )
@@ -65,8 +64,8 @@ class Chronicle:
         self._settings: Final = settings
         #: (group, classic member) -> when its connection was lost and its session cut for it, coordinator time.
         self._lost: Final[dict[tuple[str, str], int]] = {}
-        #: Groups that may move more since an administrator said so, and have not.
-        self._lifted: Final[dict[str, None]] = {}
+        #: Group that may move more since an administrator said so, and has not -> why.
+        self._step_reasons: Final[dict[str, str]] = {}
         #: Topics that are gone, by the names that they had: members give them up after that.
         self._former_topics: Final[dict[TopicId, str]] = {}
 
@@ -118,18 +117,17 @@ class Chronicle:
     def _step(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> str:
         """Why there is an epoch that no change of the group has raised; empty where one has, or where there is none."""
         for record in records:
-            if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten) and is_lifted(
-                groups, record, self._settings
-            ):
-                _remember(self._lifted, group_id, None)
+            if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
+                reason = find_step_reason(groups, record, self._settings)
+                if reason:
+                    _remember(self._step_reasons, group_id, reason)
             elif isinstance(record, facts.ConsumerGroupEpochSet):
-                is_lifted_now = group_id in self._lifted
-                self._lifted.pop(group_id, None)
+                reason = self._step_reasons.pop(group_id, STEP)
                 # The deadline of an assignment follows from a change that was told; only a step has its own epoch.
                 if isinstance(stimulus, asked.TargetComputed) or (
                     isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"
                 ):
-                    return LIFTED if is_lifted_now else STEP
+                    return reason
         return ""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kohort.config import Option, as_text, parse_bool, parse_int
+from kohort.config import Option, as_text, parse_bool, parse_int, parse_str
 from kohort.coordinator.commands import (
     AlterGroupConfigs,
     DescribeGroupConfigs,
@@ -44,13 +44,15 @@ _NOT_OFFERED: Final = ("share.", "streams.", "errors.deadletterqueue.")
 class GroupConfig:
     """One config: `setting` is the field of `GroupSettings` that it replaces, `low` and `high` its bounds.
 
-    A bound is a number, or the field of the broker's setting that says it.
+    A bound is a number, or the field of the broker's setting that says it. `choices`: what a text may be, or the
+    field that says it.
     """
 
     option: Option
     setting: str
     low: int | str = 0
     high: int | str = _INT32_MAX
+    choices: tuple[str, ...] | str = ()
 
     @property
     def broker_option(self) -> str:
@@ -62,9 +64,20 @@ class GroupConfig:
         low, high = (getattr(settings, bound) if isinstance(bound, str) else bound for bound in (self.low, self.high))
         return low, high
 
-    def parse(self, text: str, settings: GroupSettings) -> int | bool:
+    def chosen_from(self, settings: GroupSettings) -> tuple[str, ...]:
+        """What a text may be."""
+        found: tuple[str, ...] = getattr(settings, self.choices) if isinstance(self.choices, str) else self.choices
+        return found
+
+    def parse(self, text: str, settings: GroupSettings) -> int | bool | str:
         """The value of `text`; `ConfigError` tells what is allowed and which options of the broker say so."""
-        value: int | bool = self.option.check(text)
+        value: int | bool | str = self.option.check(text)
+        if isinstance(value, str):
+            choices = self.chosen_from(settings)
+            if value in choices:
+                return value
+            expected = ", ".join(filter(None, choices))
+            raise ConfigError(f"{self.option.name} cannot be {value}: one of {expected} is expected")
         low, high = self.bounds(settings)
         if isinstance(value, bool) or low <= value <= high:
             return value
@@ -109,6 +122,17 @@ _ALL: Final = (
         "its session decides.",
         low=-1,
     ),
+    GroupConfig(
+        option=Option(
+            name="group.assignor",
+            parse=parse_str,
+            default=None,
+            doc="The assignor of the group, whatever its members name: one of the broker's group.consumer.assignors; "
+            "empty: what most of them name.",
+        ),
+        setting="group_assignor",
+        choices="assignor_choices",
+    ),
     _of_ours(
         "group.assignor.max.moves",
         "Most partitions that one assignment moves from a living owner to another; -1: as many as balance needs.",
@@ -124,13 +148,19 @@ GROUP_CONFIGS: Final[dict[str, GroupConfig]] = {config.option.name: config for c
 def effective_settings(base: GroupSettings, configs: Mapping[str, str]) -> GroupSettings:
     """The settings of a group that has `configs` of its own; what cannot be taken as it stands is made to fit."""
     values: dict[str, int | bool] = {}
+    texts: dict[str, str] = {}
     for name, text in configs.items():
         config = GROUP_CONFIGS.get(name)
         if config is None:
             continue
         try:
-            value: int | bool = config.option.check(text)
+            value: int | bool | str = config.option.check(text)
         except ConfigError:
+            continue
+        if isinstance(value, str):
+            # One that the broker no longer offers counts as none.
+            if value in config.chosen_from(base):
+                texts[config.setting] = value
             continue
         low, high = config.bounds(base)
         values[config.setting] = value if isinstance(value, bool) else min(max(value, low), high)
@@ -143,7 +173,7 @@ def effective_settings(base: GroupSettings, configs: Mapping[str, str]) -> Group
             session_ms // 2, base.group_consumer_min_heartbeat_interval_ms
         )
     # The type checker cannot match names made at run time to the fields' types.
-    return replace(base, **values)  # type: ignore[arg-type]
+    return replace(base, **values, **texts)  # type: ignore[arg-type]
 
 
 def decide_alter(
@@ -276,7 +306,7 @@ def _rearm(
     if deadline_ms is not None:
         effects.append(Arm(key, min(deadline_ms, max(now_ms, target_due_ms(group, new, now_ms=now_ms)))))
     elif group.members and _balance_wanted(old) != _balance_wanted(new):
-        # More balance may be had now, or what a limit held back.
+        # More balance may be had now, or what a limit held back, or another assignor wants something else.
         effects.append(Arm(key, max(now_ms, target_due_ms(group, new, now_ms=now_ms))))
     return effects
 
@@ -293,5 +323,5 @@ def _grace_ends_ms(deadline_ms: int, old: GroupSettings, new: GroupSettings, mem
     return max(deadline_ms, max(now_ms, next_heartbeat_ms) + new.group_disconnect_grace_ms)
 
 
-def _balance_wanted(settings: GroupSettings) -> tuple[int, int]:
-    return settings.group_assignor_max_moves, settings.group_assignor_imbalance
+def _balance_wanted(settings: GroupSettings) -> tuple[str, int, int]:
+    return settings.group_assignor, settings.group_assignor_max_moves, settings.group_assignor_imbalance

@@ -30,6 +30,7 @@ class GroupSettings:
     `group_consumer_assignment_window_ms`: a group's target is computed so long after its latest change, and no later
     than `group_consumer_assignment_window_max_ms` after the first; 0 computes with the change.
     `group_consumer_assignors`: what a KIP-848 member may name; the first is used where none is named.
+    `group_assignor`: the one of them that computes whatever members name; empty leaves it to them.
     `own_assignors`: names that are not built in, for which the shell has found an assignor.
     `group_consumer_assignor_timeout_ms`: how long an assignor of the user's own may take.
     `group_consumer_assignor_offload_enable`: whether an assignor of the user's own runs beside the coordinator's loop.
@@ -56,6 +57,7 @@ class GroupSettings:
     group_consumer_max_heartbeat_interval_ms: int = 600_000
     group_consumer_max_size: int = _INT32_MAX
     group_consumer_assignors: tuple[str, ...] = BUILT_IN
+    group_assignor: str = ""
     group_consumer_assignment_window_ms: int = 50
     group_consumer_assignment_window_max_ms: int = 1_000
     group_consumer_assignment_interval_ms: int = 0
@@ -115,6 +117,16 @@ class GroupSettings:
                 f"group.consumer.assignors cannot be {', '.join(unknown) or 'empty'}: "
                 f"one or more of {', '.join((*BUILT_IN, *self.own_assignors))} is expected"
             )
+        if self.group_assignor not in self.assignor_choices:
+            raise ConfigError(
+                f"group.assignor cannot be {self.group_assignor}: one of {', '.join(self.group_consumer_assignors)} "
+                "(group.consumer.assignors) is expected, or nothing, which leaves the choice to the members"
+            )
+
+    @property
+    def assignor_choices(self) -> tuple[str, ...]:
+        """What `group_assignor` may be."""
+        return ("", *self.group_consumer_assignors)
 
     @property
     def can_upgrade(self) -> bool:

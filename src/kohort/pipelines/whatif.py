@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kohort.assign.interface import Assignor
-from kohort.assign.registry import BUILT_IN
+from kohort.assign.registry import BALANCING
 from kohort.pipelines.fact import Kind
 from kohort.pipelines.journal import follow_groups
 from kohort.pipelines.replaying import EVENTS, Replays, find_assignor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def what_if(
-    rows: DataFrame, assignors: Sequence[str | Assignor] = BUILT_IN, *, partitions: Mapping[str, int] | None = None
+    rows: DataFrame, assignors: Sequence[str | Assignor] = BALANCING, *, partitions: Mapping[str, int] | None = None
 ) -> DataFrame:
     """What each assignor would have moved, had the group had it from the beginning; batch and stream.
 

@@ -44,6 +44,7 @@ NO_EFFECT: Final = "without effect here"
 #: Configs of a group that Kafka does not have; the broker has an option of each name for all other groups.
 GROUP_CONFIGS: Final = (
     "group.disconnect.grace.ms",
+    "group.assignor",
     "group.assignor.max.moves",
     "group.assignor.imbalance",
     "group.initial.rebalance.delay.ms",
@@ -51,6 +52,7 @@ GROUP_CONFIGS: Final = (
 #: Options of the broker that Kafka's does not have.
 BROKER_CONFIGS: Final = (
     "cluster.id",
+    "group.assignor",
     "group.assignor.imbalance",
     "group.assignor.max.moves",
     "group.consumer.assignment.window.max.ms",

@@ -144,7 +144,7 @@ def occupied_ladder(count: int) -> Assignable:
     )
 
 
-@pytest.mark.parametrize("name", ["uniform", "sticky", "range", "roundrobin"])
+@pytest.mark.parametrize("name", ["uniform", "sticky", "range", "roundrobin", "external"])
 @pytest.mark.parametrize("build", [everybody_different, ladder, occupied_ladder])
 def test_groups_made_to_be_hard_are_assigned_in_work_that_grows_as_they_do(
     name: str, build: Callable[[int], Assignable], monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,20 @@ def test_a_lifted_limit_is_the_cause_of_what_it_lets_move() -> None:
     assert triggers(group) == ["limit on moves lifted"]
 
 
+def test_another_assignor_of_the_group_is_the_cause_of_what_it_moves() -> None:
+    group = GroupDialogue({"t": 8}, group_assignor="external")
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    triggers(group)
+
+    group.alter_configs({"group.assignor": "uniform"}).is_done()
+    group.advance(ms=0)
+
+    assert triggers(group) == ["group's assignor changed"]
+
+
 def test_a_step_that_was_due_anyway_is_a_step_again_after_a_lifted_limit() -> None:
     group = GroupDialogue({"t": 8}, group_assignor_max_moves=1)
     group.heartbeat("a", epoch=0)

@@ -78,6 +78,7 @@ def test_nothing_is_written_where_nothing_changes(group: GroupDialogue) -> None:
         ({"group.disconnect.grace.ms": "-2"}, "-1 to 2147483647"),
         ({"group.assignor.max.moves": "2147483648"}, "-1 to 2147483647"),
         ({"group.assignor.imbalance": "-1"}, "0 to 2147483647"),
+        ({"group.assignor": "mine"}, "one of uniform, range, roundrobin, sticky, external is expected"),
         ({"share.session.timeout.ms": "45000"}, "is not offered"),
         ({"streams.num.standby.replicas": None}, "is not offered"),
         ({"errors.deadletterqueue.topic.name": "dlq"}, "is not offered"),

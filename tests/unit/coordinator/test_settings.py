@@ -28,6 +28,7 @@ from kohort.errors import ConfigError
             {"group_consumer_assignors": ("mine",)},
             "group.consumer.assignors cannot be mine: one or more of uniform",
         ),
+        ({"group_assignor": "mine"}, "group.assignor cannot be mine: one of uniform, range, "),
         ({"group_consumer_assignors": ()}, "group.consumer.assignors cannot be empty"),
     ],
 )
@@ -39,7 +40,7 @@ def test_impossible_limits_are_refused_by_their_name(limits: dict[str, Any], say
 def test_quick_groups_are_allowed() -> None:
     """Kafka's lower bounds are 45 s and 5 s."""
     settings = GroupSettings(group_consumer_session_timeout_ms=100, group_consumer_heartbeat_interval_ms=50)
-    assert settings.group_consumer_assignors == ("uniform", "range", "roundrobin", "sticky")
+    assert settings.group_consumer_assignors == ("uniform", "range", "roundrobin", "sticky", "external")
 
 
 def test_groups_are_spread_as_kafka_spreads_them() -> None:

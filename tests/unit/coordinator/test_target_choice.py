@@ -77,5 +77,84 @@ def test_unknown_assignor_is_refused_with_the_names_of_the_known(epoch: int) -> 
     group = GroupDialogue()
     group.heartbeat("a", epoch=0)
     answer = group.heartbeat("a" if epoch else "b", epoch=epoch, server_assignor="mine")
-    answer.is_refused(ErrorCode.UNSUPPORTED_ASSIGNOR, saying="Supported assignors: uniform, range, roundrobin, sticky.")
+    answer.is_refused(
+        ErrorCode.UNSUPPORTED_ASSIGNOR, saying="Supported assignors: uniform, range, roundrobin, sticky, external."
+    )
     assert assignor_of(group) == "uniform"
+
+
+def test_the_groups_own_assignor_counts_whatever_members_name() -> None:
+    """Ours: an operator's word stands above votes, and taking it back gives them their weight again."""
+    group = GroupDialogue()
+    group.heartbeat("a", epoch=0, server_assignor="range")
+    group.alter_configs({"group.assignor": "sticky"}).is_done()
+    assert assignor_of(group) == "sticky"
+    group.restart()
+    assert assignor_of(group) == "sticky"
+    group.alter_configs({"group.assignor": ""}).is_done()
+    assert assignor_of(group) == "range"
+
+
+def test_the_brokers_assignor_is_that_of_every_group_without_one() -> None:
+    group = GroupDialogue(group_assignor="roundrobin")
+    group.heartbeat("a", epoch=0, server_assignor="range")
+    assert assignor_of(group) == "roundrobin"
+    group.alter_configs({"group.assignor": ""}).is_done()
+    assert assignor_of(group) == "range"
+
+
+def test_a_groups_assignor_that_the_broker_no_longer_offers_counts_as_none() -> None:
+    group = GroupDialogue()
+    group.alter_configs({"group.assignor": "sticky"}).is_done()
+    group.heartbeat("a", epoch=0)
+    fewer = GroupDialogue(group_consumer_assignors=("range", "uniform"))
+    fewer.log = group.log
+    fewer.restart()
+    assert assignor_of(fewer) == "range"
+
+
+def test_external_gives_out_what_nobody_owns_and_leaves_the_rest_where_it_is() -> None:
+    """Requirement H9: who joins waits for a scheduler; who leaves is replaced at once."""
+    group = GroupDialogue({"t": 4})
+    group.alter_configs({"group.assignor": "external"}).is_done()
+    group.stable(a=[0, 1, 2, 3])
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    assert group.holders() == {"a": {("t", number) for number in range(4)}, "b": set()}
+    group.leave("a")
+    group.settle()
+    assert group.holders() == {"b": {("t", number) for number in range(4)}}
+
+
+def test_another_assignor_of_the_group_moves_what_it_wants_moved_at_once() -> None:
+    group = GroupDialogue({"t": 4}, group_assignor="external")
+    group.stable(a=[0, 1, 2, 3])
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    group.alter_configs({"group.assignor": "uniform"}).is_done()
+    group.advance(ms=0)
+    group.settle()
+    assert group.holders() == {"a": {("t", 0), ("t", 1)}, "b": {("t", 2), ("t", 3)}}
+
+
+def test_external_moves_nothing_in_a_group_whose_balance_is_kept() -> None:
+    """Requirement G7: the short way of large groups comes to what the assignor says."""
+    group = GroupDialogue(
+        {"t": 40}, group_assignor="external", incremental_from_partitions=1, group_consumer_assignment_window_ms=50
+    )
+    for name in "abcdefghij":
+        group.heartbeat(name, epoch=0)
+    group.advance(ms=50)
+    group.settle()
+    before = group.holders()
+    group.heartbeat("k", epoch=0)
+    group.advance(ms=50)
+    group.settle()
+    assert group.group.balance is not None
+    assert group.holders() == {**before, "k": set()}
+    group.leave("a")
+    group.advance(ms=50)
+    group.settle()
+    after = group.holders()
+    assert after["k"] == before["a"]
+    assert {name: after[name] for name in "bcdefghij"} == {name: before[name] for name in "bcdefghij"}

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Final
 
-from kohort.assign.registry import BUILT_IN
+from kohort.assign.registry import BALANCING
 from kohort.cli.bootstrap import add_bootstrap
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json
@@ -109,7 +109,7 @@ def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path
     if not options.json:
         complain("Spark makes the report")
     with open_session(folder, name="kohort report") as spark:
-        assignors = () if options.no_what_if else BUILT_IN
+        assignors = () if options.no_what_if else BALANCING
         report = aggregate(tables_of(spark, gathered, since_ms=since_ms, assignors=assignors), gathered)
     if options.json:
         print_json(report)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.assign.registry import BUILT_IN
+from kohort.assign.registry import BALANCING
 from kohort.cli.report.gather import Gathered
 from kohort.ids import JOURNAL_TOPIC
 
@@ -35,7 +35,7 @@ Lines = list[dict[str, Any]]
 
 
 def tables_of(
-    spark: SparkSession, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BUILT_IN
+    spark: SparkSession, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BALANCING
 ) -> dict[str, DataFrame]:
     """The tables, by the names of their functions: what was over before `since_ms` is left out.
 
@@ -57,7 +57,7 @@ def tables_of(
 
 
 def tables_from(
-    rows: DataFrame, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BUILT_IN
+    rows: DataFrame, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BALANCING
 ) -> dict[str, DataFrame]:
     """The same out of rows that are a frame already, without lag."""
     from pyspark.sql import functions as f
@@ -202,7 +202,7 @@ def _moved(moved: DataFrame, rebalances: DataFrame) -> DataFrame:
         .groupBy("group_id")
         .agg(f.count("*").alias("rebalances"), f.sum("moved").alias("as_it_was"))
     )
-    would = moved.groupBy("group_id").pivot("assignor", list(BUILT_IN)).sum("moved")
+    would = moved.groupBy("group_id").pivot("assignor", list(BALANCING)).sum("moved")
     return was.join(would, "group_id").orderBy(f.desc("as_it_was")).limit(LINES)
 
 

@@ -1,4 +1,4 @@
-"""Which assignor computes a group's target: what most members ask for, else the first that the broker offers.
+"""Which assignor computes a group's target: `group.assignor`, else what most members ask for, else the broker's first.
 
 Laws: the choice depends on the members' wishes and on the settings alone; where two assignors have as many votes, the
 one that comes first in `group.consumer.assignors` wins. A wish that the broker no longer offers counts as none.
@@ -14,6 +14,8 @@ from kohort.coordinator.settings import GroupSettings
 
 def chosen_assignor(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange = NO_CHANGE) -> str:
     """The name of the assignor that the group has once the change is applied."""
+    if settings.group_assignor:
+        return settings.group_assignor
     offered = settings.group_consumer_assignors
     votes = _votes_after(group, change)
     if not votes:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.assign.external import External
+from kohort.assign.uniform import Uniform
 from kohort.coordinator.consumer.balance import TargetBalance, build_balance, has_few_free, plan_targets
 from kohort.coordinator.consumer.change import MembershipChange
 from kohort.coordinator.consumer.volatile import TargetBalanceKept
@@ -19,8 +21,8 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 
-#: The assignor whose moves these are.
-ASSIGNOR: Final = "uniform"
+#: The assignors whose moves these are; the second one makes none.
+_ASSIGNORS: Final = (Uniform.name, External.name)
 
 
 def plan_few_moves(
@@ -36,7 +38,7 @@ def plan_few_moves(
         assignor: name of the group's assignor.
     """
     names = _shared_topics(group, change)
-    if assignor != ASSIGNOR or names is None or not image.version:
+    if assignor not in _ASSIGNORS or names is None or not image.version:
         return None
     topics = [(facts.topic_id, facts.partition_count) for name in names if (facts := image.by_name.get(name))]
     if sum(count for _, count in topics) < settings.incremental_from_partitions:
@@ -47,7 +49,7 @@ def plan_few_moves(
     planned = plan_targets(
         balance,
         group.targets,
-        max_moves=settings.group_assignor_max_moves,
+        max_moves=0 if assignor == External.name else settings.group_assignor_max_moves,
         imbalance=settings.group_assignor_imbalance,
     )
     if planned is None:
