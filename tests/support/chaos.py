@@ -13,6 +13,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.wire import embedded
 from support.coordinator_dialogue import GroupDialogue
+from support.moves import statuses, submit
 
 TOPICS = ("t", "u", "v")
 MEMBERS = ("a", "b", "c", "d")
@@ -53,7 +54,7 @@ class Chaos:
             + [self.classic_heartbeat] * 4
             + [self.classic_leave]
             + [self.fetch, self.advance, self.advance, self.leave, self.lose_connection, self.look, self.delete]
-            + [self.topics, self.restart, self.configs, self.expire]
+            + [self.topics, self.restart, self.configs, self.expire, self.switch]
             + [self.compute] * 3
             + ([self.transact, self.transact, self.complete] if has_transactions else [])
         )
@@ -252,6 +253,18 @@ class Chaos:
         self.dialogue.alter_configs({name: self.random.choice(values)}, validate_only=self.random.random() < 0.2)
         self.dialogue.configs()
         self.dialogue.ask(asked.ListGroupConfigs(cause=self.dialogue.cause(), request=self.dialogue.request()))
+
+    def switch(self) -> None:
+        """Partitions given to members by hand, of which some are not there."""
+        wanted = [(self.random.choice(TOPICS), self.random.randint(0, 4)) for _ in range(self.random.randint(1, 4))]
+        moves = [(topic, partition, self.random.choice((*MEMBERS, "nobody"))) for topic, partition in wanted]
+        moves += [
+            (topic, partition, member_id) for topic, partition in wanted[:1] for member_id in self.classic_ids()[:1]
+        ]
+        answer = submit(self.dialogue, moves, validate_only=self.random.random() < 0.1)
+        assert not answer.is_parked
+        if "g" in self.dialogue.shard.groups.consumer:
+            statuses(self.dialogue)
 
     def transact(self) -> None:
         """TxnOffsetCommit, by somebody or nobody."""

@@ -161,3 +161,83 @@ class ListGroupConfigsReply:
     """Ascending."""
 
     group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedMove:
+    """A partition that a member of a KIP-848 group shall have, whoever has it now."""
+
+    topic: str
+    partition: int
+    to_member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitMoves(GroupCommand):
+    """Give partitions to members, at most 10,000 at once; it stays so until the assignor decides anew.
+
+    Answered with a `SubmitMovesReply`, or a `Refusal` where the group cannot be asked for that. `validate_only`: say
+    what would be answered and change nothing.
+    """
+
+    moves: tuple[AskedMove, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveAnswer:
+    """What became of one move: NONE, or why it was not taken.
+
+    `move_id`: the name of the move in `DescribeMoves`; empty where it was not taken, and where nobody has the partition
+    or the member has it already.
+    """
+
+    topic: str
+    partition: int
+    move_id: str
+    code: ErrorCode
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitMovesReply:
+    """One answer per move of the request, in its order; each stands by itself."""
+
+    results: tuple[MoveAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeMoves(GroupCommand):
+    """The moves of a KIP-848 group that are open, and the last that were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveStatus:
+    """A partition on its way from one member to another.
+
+    `move_id`: names the partition and the epoch at which its old owner was granted it, so that a restart finds the same
+    name again. `phase`: one of the names in `consumer.moves.PHASES`. `cause`: why. Times in milliseconds of the
+    coordinator, -1 where it is not so far yet or a restart has forgotten it: `begun_ms` when the pace let it begin,
+    `fenced_ms` when the old owner was asked for it or lost it, `committed_ms` when that one had committed and given it
+    up, `granted_ms` when the new one got it. `submitted_ms`: when the target became so.
+    """
+
+    move_id: str
+    topic: str
+    partition: int
+    from_member_id: str
+    to_member_id: str
+    phase: str
+    cause: str
+    submitted_ms: int
+    begun_ms: int
+    fenced_ms: int
+    committed_ms: int
+    granted_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeMovesReply:
+    """The open ones first, by topic and partition, then what ended, the latest first."""
+
+    moves: tuple[MoveStatus, ...]

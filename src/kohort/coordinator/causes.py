@@ -37,6 +37,7 @@ STEP: Final = "next step to an even target"
 LIFTED: Final = "limit on moves lifted"
 OTHER_ASSIGNOR: Final = "group's assignor changed"
 REMOVED: Final = "removed by an administrator"
+MOVED: Final = "administrator moved partitions"
 LOST: Final = "connection lost"
 FULL: Final = "group is full"
 #: With this begins what Java's and librdkafka's admin clients give as reason.
@@ -52,6 +53,8 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
             return "topics changed"
         case asked.TargetComputed():
             return STEP
+        case asked.SubmitMoves():
+            return MOVED
         case asked.LeaveGroup():
             return REMOVED if is_removal(groups, stimulus) else "member left"
         case asked.ConsumerGroupHeartbeat():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kohort.assign.interface import Assignable
 from kohort.coordinator.admincommands import (
     AlterGroupConfigs,
+    AskedMove,
     DeleteGroup,
     DeleteOffsets,
     DeleteOffsetsReply,
@@ -24,11 +25,17 @@ from kohort.coordinator.admincommands import (
     DescribedConsumerMember,
     DescribeGroupConfigs,
     DescribeGroupConfigsReply,
+    DescribeMoves,
+    DescribeMovesReply,
     ListedGroup,
     ListGroupConfigs,
     ListGroupConfigsReply,
     ListGroups,
     ListGroupsReply,
+    MoveAnswer,
+    MoveStatus,
+    SubmitMoves,
+    SubmitMovesReply,
 )
 from kohort.coordinator.offsetcommands import (
     CommitOffsets,
@@ -50,6 +57,7 @@ from kohort.errors import ErrorCode
 #: What is declared elsewhere and found here as well, so that every command has one address.
 __all__ = [
     "AlterGroupConfigs",
+    "AskedMove",
     "Command",
     "CommitOffsets",
     "CommitOffsetsReply",
@@ -65,6 +73,8 @@ __all__ = [
     "DescribeConsumerGroupReply",
     "DescribeGroupConfigs",
     "DescribeGroupConfigsReply",
+    "DescribeMoves",
+    "DescribeMovesReply",
     "DescribedClassicMember",
     "DescribedConsumerMember",
     "ExpireOffsets",
@@ -77,8 +87,12 @@ __all__ = [
     "ListGroups",
     "ListGroupsReply",
     "ListedGroup",
+    "MoveAnswer",
+    "MoveStatus",
     "OffsetToCommit",
     "Partitions",
+    "SubmitMoves",
+    "SubmitMovesReply",
 ]
 
 
@@ -275,6 +289,8 @@ ReplyBody = (
     | DescribeConsumerGroupReply
     | DescribeGroupConfigsReply
     | ListGroupConfigsReply
+    | SubmitMovesReply
+    | DescribeMovesReply
     | Done
     | Refusal
 )

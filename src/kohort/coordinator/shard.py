@@ -18,15 +18,18 @@ from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.state import durable_view
 from kohort.coordinator.consumer import classicmembers
-from kohort.coordinator.consumer import volatile as consumer_volatile
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat, find_settled
 from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
+from kohort.coordinator.consumer.moves import decide_describe_moves
 from kohort.coordinator.consumer.offload import decide_computed
+from kohort.coordinator.consumer.switch import decide_submit
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
+from kohort.coordinator.consumer.volatile import VOLATILE_RECORDS
 from kohort.coordinator.consumer.window import assignment_key, loaded_due_ms
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.digest import digest_of
 from kohort.coordinator.disconnect import decide_disconnected
 from kohort.coordinator.groupconfigs import (
     apply_configs_forgotten,
@@ -231,7 +234,7 @@ class Shard:
         """The durable state as one comparable value: what a fold over the log must give as well."""
         views = {group_id: durable_view(group) for group_id, group in self.groups.classic.items()}
         return {
-            "consumer": {group_id: _digest(group) for group_id, group in self.groups.consumer.items()},
+            "consumer": {group_id: digest_of(group) for group_id, group in self.groups.consumer.items()},
             "classic": {group_id: view for group_id, view in views.items() if view is not None},
             "offsets": {
                 (group_id, topic, partition): committed
@@ -265,6 +268,10 @@ class Shard:
                 return self._decide_classic(command, now_ms=now_ms)
             case asked.DescribeConsumerGroup():
                 return decide_describe(groups, command, settings)
+            case asked.SubmitMoves():
+                return decide_submit(groups, command)
+            case asked.DescribeMoves():
+                return decide_describe_moves(groups, command)
             case asked.DescribeClassicGroup():
                 return decide_describe_classic(groups, command)
             case asked.DeleteOffsets():
@@ -358,42 +365,8 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.TransactionCompleted: offsets_apply.apply_transaction_completed,
     facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
     **CONSUMER_RECORDS,
-    consumer_volatile.AssignmentWindowOpened: consumer_volatile.apply_window_opened,
-    consumer_volatile.TargetBalanceKept: consumer_volatile.apply_balance_kept,
-    consumer_volatile.ComputationNoted: consumer_volatile.apply_computation_noted,
+    **VOLATILE_RECORDS,
     parking.HeartbeatHeld: parking.apply_held,
     parking.HeartbeatReleased: parking.apply_released,
     parking.ListAwaited: parking.apply_list_awaited,
 }
-
-
-def _digest(group: ConsumerGroup) -> dict[str, object]:
-    """The durable part of one KIP-848 group."""
-    members: dict[str, object] = {
-        member.member_id: (
-            member.instance_id,
-            member.rack_id,
-            member.client_id,
-            member.client_host,
-            member.subscribed_topic_names,
-            member.subscribed_topic_regex,
-            member.rebalance_timeout_ms,
-            member.server_assignor,
-            member.classic,
-            member.member_epoch,
-            member.previous_member_epoch,
-            member.state,
-            {topic_id: dict(grants) for topic_id, grants in member.assigned.items()},
-            {topic_id: dict(grants) for topic_id, grants in member.pending_revocation.items()},
-        )
-        for member in group.members.values()
-    }
-    return {
-        "epoch": group.epoch,
-        "metadata_hash": group.metadata_hash,
-        "target_epoch": group.target_epoch,
-        "target_timestamp_ms": group.target_timestamp_ms,
-        "targets": dict(group.targets),
-        "regexes": dict(group.regexes),
-        "members": members,
-    }

@@ -32,13 +32,8 @@ def state_of(group: ConsumerGroup) -> str:
 
 
 def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
-    """Describe one group; GROUP_ID_NOT_FOUND refuses an unknown or classic one, INVALID_GROUP_ID no name at all."""
-    if not command.group_id:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-    group = groups.consumer.get(command.group_id)
-    if group is None:
-        why = "is not a consumer group" if command.group_id in groups.classic else "does not exist"
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {command.group_id} {why}")
+    """Describe one group; `find_group` refuses what is none."""
+    group = find_group(groups, command.group_id)
     members = tuple(_describe_member(group, group.members[member_id]) for member_id in sorted(group.members))
     reply = DescribeConsumerGroupReply(
         group_id=group.group_id,
@@ -50,6 +45,21 @@ def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, setting
         topic_names=_names(groups, members),
     )
     return Decision(effects=(Reply(command.request, reply),))
+
+
+def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
+    """The KIP-848 group that an administrator names.
+
+    Raises:
+        Refused: INVALID_GROUP_ID for no name at all, GROUP_ID_NOT_FOUND for an unknown or classic one.
+    """
+    if not group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+    group = groups.consumer.get(group_id)
+    if group is None:
+        why = "is not a consumer group" if group_id in groups.classic else "does not exist"
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {group_id} {why}")
+    return group
 
 
 def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumerMember:

@@ -3,7 +3,8 @@
 The next step comes when the one before is done: every member has what the target gives it. Then a new epoch has the
 next target, because members only go to targets of newer epochs; Apache Kafka's tools show each step as a rebalance.
 
-Laws: a step is only taken if it moves something. A restart forgets that a step was due, and looks again.
+Laws: a step is only taken if it moves something, and never from a target that was changed by hand (`switch.py`). A
+restart forgets that a step was due, and looks again.
 Source: requirement H2 (`group.assignor.max.moves`).
 """
 
@@ -37,6 +38,11 @@ def build_step_timer(group: ConsumerGroup, settings: GroupSettings, *, now_ms: i
 def is_ready_for_step(group: ConsumerGroup) -> bool:
     """Whether every member has what the target gives it."""
     return not group.behind
+
+
+def can_step(group: ConsumerGroup) -> bool:
+    """Whether a step may follow the target: it was computed, and not changed by hand."""
+    return group.target_timestamp_ms > 0
 
 
 def count_moves(group: ConsumerGroup, records: Iterable[Record]) -> int:

@@ -17,7 +17,7 @@ from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, count_members, subscribed_names
 from kohort.coordinator.consumer.fewmoves import plan_few_moves
 from kohort.coordinator.consumer.offload import decide_computation, is_own
-from kohort.coordinator.consumer.steps import build_step_timer, decide_next_step, is_ready_for_step
+from kohort.coordinator.consumer.steps import build_step_timer, can_step, decide_next_step, is_ready_for_step
 from kohort.coordinator.consumer.window import assignment_key, decide_window, target_due_ms
 from kohort.coordinator.decision import Arm, Disarm, Effect
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup
@@ -111,6 +111,8 @@ def decide_due(
         return [], []
     if group.target_epoch < group.epoch:
         return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
+    if not can_step(group):
+        return [], []
     if not is_ready_for_step(group):
         return [], [build_step_timer(group, settings, now_ms=now_ms)]
     # A member only goes to a target of a newer epoch: each step is one.

@@ -5,12 +5,14 @@ Laws: applied like any record, never written. After a restart the target is comp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from kohort.coordinator.consumer.balance import TargetBalance
 from kohort.coordinator.decision import ComputeTarget
 from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
-from kohort.coordinator.records import VolatileRecord
+from kohort.coordinator.records import Record, VolatileRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +61,11 @@ def apply_window_opened(groups: GroupsState, record: AssignmentWindowOpened) -> 
 
 def _group(groups: GroupsState, record: VolatileRecord) -> ConsumerGroup | None:
     return groups.consumer.get(record.group_id)
+
+
+#: Record type -> what it does.
+VOLATILE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
+    AssignmentWindowOpened: apply_window_opened,
+    TargetBalanceKept: apply_balance_kept,
+    ComputationNoted: apply_computation_noted,
+}

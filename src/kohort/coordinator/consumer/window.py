@@ -59,5 +59,6 @@ def loaded_due_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int)
         return None
     if group.target_epoch >= group.epoch:
         # There may be a step left to a target that is even.
-        return now_ms + STEP_MS if settings.group_assignor_max_moves > 0 else None
+        may_step = settings.group_assignor_max_moves > 0 and group.target_timestamp_ms > 0
+        return now_ms + STEP_MS if may_step else None
     return window_close_ms(group, settings, now_ms=now_ms)

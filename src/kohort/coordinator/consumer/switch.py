@@ -1,0 +1,149 @@
+"""An administrator, or a scheduler outside, says which member shall have a partition.
+
+The targets of the members concerned are changed at once, with an epoch of their own; from there a partition goes the
+way of every other that moves.
+
+Laws: a target that was changed by hand is nobody's computation, and has no time of one: it stays until members or
+topics change, and no step to an even target follows it. Each move of a request stands by itself; what is refused
+changes nothing.
+Source: requirement H9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from kohort.coordinator.commands import AskedMove, MoveAnswer, SubmitMoves, SubmitMovesReply
+from kohort.coordinator.consumer.describe import find_group
+from kohort.coordinator.consumer.moves import move_id
+from kohort.coordinator.consumer.static import is_away
+from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.consumer.window import assignment_key
+from kohort.coordinator.decision import Decision, Disarm, Reply
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState
+from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import TopicId
+
+#: A request names no more moves than this.
+MOST_MOVES: Final = 10_000
+#: Topic id and partition.
+Place = tuple[TopicId, int]
+
+
+def decide_submit(groups: GroupsState, command: SubmitMoves) -> Decision:
+    """Give partitions to the members that were named.
+
+    Raises:
+        Refused: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST (too many moves), REBALANCE_IN_PROGRESS (a
+            target is about to be computed, which would not know of this one).
+    """
+    group = find_group(groups, command.group_id)
+    if len(command.moves) > MOST_MOVES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"{len(command.moves)} moves were submitted at once; {MOST_MOVES} are possible"
+        )
+    if group.target_epoch < group.epoch:
+        raise Refused(
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            f"the group {group.group_id} is changing, and a target is about to be computed; submit the moves again",
+        )
+    named = Counter((move.topic, move.partition) for move in command.moves)
+    topics = {move.topic for move in command.moves}
+    owners = _target_owners(group, groups.image, topics)
+    answers: list[MoveAnswer] = []
+    taken: dict[Place, str] = {}
+    for move in command.moves:
+        code, message = _check(group, groups.image, move, times_named=named[move.topic, move.partition])
+        name = ""
+        if code == ErrorCode.NONE:
+            place = groups.image.by_name[move.topic].topic_id, move.partition
+            name = _name_of(group, move, place)
+            if owners.get(place) != move.to_member_id:
+                taken[place] = move.to_member_id
+        answers.append(MoveAnswer(topic=move.topic, partition=move.partition, move_id=name, code=code, message=message))
+    reply = Reply(command.request, SubmitMovesReply(results=tuple(answers)))
+    if not taken or command.validate_only:
+        return Decision(effects=(reply,))
+    return Decision(tuple(_build_switch(group, taken, owners)), (reply, Disarm(assignment_key(group.group_id))))
+
+
+def _check(
+    group: ConsumerGroup, image: TopicImage, move: AskedMove, *, times_named: int
+) -> tuple[ErrorCode, str | None]:
+    """Whether a move can be taken, and why not."""
+    partition = f"{move.topic}-{move.partition}"
+    facts = image.by_name.get(move.topic)
+    if facts is None or not 0 <= move.partition < facts.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}"
+    if times_named > 1:
+        return ErrorCode.INVALID_REQUEST, f"the partition {partition} is named {times_named} times; name it once"
+    member = group.members.get(move.to_member_id)
+    if member is None:
+        why = f"the member {move.to_member_id} is not in the group {group.group_id}"
+        return ErrorCode.UNKNOWN_MEMBER_ID, why
+    if is_away(member):
+        why = f"the member {move.to_member_id} left for a while; give {partition} to one that is there"
+        return ErrorCode.INVALID_REQUEST, why
+    if move.topic not in topics_of(group, member):
+        why = f"the member {move.to_member_id} does not subscribe to {move.topic}; give {partition} to one that does"
+        return ErrorCode.INVALID_REQUEST, why
+    return ErrorCode.NONE, None
+
+
+def _name_of(group: ConsumerGroup, move: AskedMove, place: Place) -> str:
+    """The name of the move; empty if nobody has to give the partition up for it."""
+    topic_id, partition = place
+    holder_id = group.holders.get(topic_id, {}).get(partition, move.to_member_id)
+    if holder_id == move.to_member_id:
+        return ""
+    holder = group.members[holder_id]
+    grants = (held.get(topic_id, {}).get(partition) for held in (holder.assigned, holder.pending_revocation))
+    return next(move_id(move.topic, partition, epoch) for epoch in grants if epoch is not None)
+
+
+def _target_owners(group: ConsumerGroup, image: TopicImage, topics: set[str]) -> dict[Place, str]:
+    """Who shall have what of these topics so far."""
+    ids = {facts.topic_id for name in topics if (facts := image.by_name.get(name)) is not None}
+    return {
+        (topic_id, partition): member_id
+        for member_id, target in group.targets.items()
+        for topic_id, partitions in target.items()
+        if topic_id in ids
+        for partition in partitions
+    }
+
+
+def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapping[Place, str]) -> list[Record]:
+    """The records by which the members of `taken` shall have its partitions, and nobody else."""
+    targets: dict[str, dict[TopicId, set[int]]] = {}
+
+    def target_of(member_id: str) -> dict[TopicId, set[int]]:
+        if member_id not in targets:
+            before = group.targets.get(member_id, NO_TARGET)
+            targets[member_id] = {topic_id: set(partitions) for topic_id, partitions in before.items()}
+        return targets[member_id]
+
+    for place, member_id in taken.items():
+        topic_id, partition = place
+        former = owners.get(place)
+        if former is not None:
+            target_of(former)[topic_id].discard(partition)
+        target_of(member_id).setdefault(topic_id, set()).add(partition)
+    epoch = group.epoch + 1
+    records: list[Record] = [
+        ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
+    ]
+    records += (
+        MemberTargetSet(
+            group_id=group.group_id,
+            member_id=member_id,
+            partitions={topic_id: tuple(sorted(found)) for topic_id, found in sorted(target.items()) if found},
+        )
+        for member_id, target in sorted(targets.items())
+    )
+    records.append(TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch))
+    return records
