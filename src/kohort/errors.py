@@ -91,8 +91,7 @@ class CorruptRecordError(ProtocolError):
         message: what is wrong.
         byte: where the batch begins in what was read; `None` if that is not known.
         partition: whose records they are; `None` outside of a consumer. The same is so of the offsets.
-        offset: the first that cannot be read.
-        next_offset: where to `seek` to go on.
+        offset: the first that cannot be read; `next_offset`: where to `seek` to go on.
     """
 
     def __init__(
@@ -131,6 +130,10 @@ class BrokerError(KohortError):
         where = f" while {self.during}" if self.during else ""
         said = f": {self.message}" if self.message else ""
         return f"{self.code.name}{where}{said}"
+
+
+class UnsupportedFeatureError(BrokerError):
+    """The broker has nothing of the kind, with the code UNSUPPORTED_VERSION: what was asked for is kohort's own."""
 
 
 class ConfigError(KohortError, ValueError):
@@ -235,9 +238,7 @@ class BufferFullError(KohortTimeoutError, BufferError):
 
     def __str__(self) -> str:
         full = f"stayed full for {self.waited_s:g} s" if self.waited_s else "is full"
-        return (
-            f"buffer.memory ({self.limit_bytes} bytes) {full}: the broker takes records more slowly than they are sent"
-        )
+        return f"buffer.memory ({self.limit_bytes} bytes) {full}: records are sent faster than the broker takes them"
 
 
 class PartlySentError(KohortError):
@@ -360,8 +361,7 @@ class LogTruncationError(KohortError):
     def __str__(self) -> str:
         return (
             f"the log of {self.topic}-{self.partition} was cut at offset {self.diverging_offset}, before the position "
-            f"{self.offset}: what stood between them was lost with its leader; seek to {self.diverging_offset} to "
-            "go on with what stands there now"
+            f"{self.offset}: what stood between them was lost with its leader; seek to {self.diverging_offset} to go on"
         )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import kohort
 from kohort import Consumer
-from kohort.errors import BrokerError
+from kohort.errors import UnsupportedFeatureError
 from support import client_scenarios
 from support.apache_broker import ApacheKafka
 from support.client_scenarios import BROKER_CONFIG, group_options, new_topic, poll_until, send_values
@@ -100,10 +100,12 @@ def test_java_shares_a_group_with_ours_at_apache_kafka(address: str, assignor: s
     java_member_shares(address, assignor)
 
 
-def test_history_of_a_group_is_kept_by_kohorts_broker_only(address: str) -> None:
-    with kohort.Admin(bootstrap_servers=address) as admin, pytest.raises(BrokerError) as refused:
-        admin.group_history("anybody")
-    assert "only kohort's broker keeps a history" in str(refused.value)
+def test_history_and_moves_of_a_group_are_had_of_kohorts_broker_only(address: str) -> None:
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        with pytest.raises(UnsupportedFeatureError, match="only kohort's broker keeps a history"):
+            admin.group_history("anybody")
+        with pytest.raises(UnsupportedFeatureError, match="only kohort's broker moves partitions on request"):
+            admin.switch_partition("anybody", kohort.TopicPartition("t", 0), "somebody")
 
 
 def test_broker_without_kip_848_gets_classic_members(old_kafka: ApacheKafka, caplog: pytest.LogCaptureFixture) -> None:

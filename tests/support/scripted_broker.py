@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Self
 
@@ -13,7 +13,15 @@ from kohort.client.actions import Endpoint
 from kohort.wire.codec import decode, encode
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.wire.messages.header import RequestHeader, ResponseHeader
-from kohort.wire.registry import VERSIONS, ApiKey, request_class, request_header_version, response_header_version
+from kohort.wire.registry import (
+    VERSIONS,
+    AnyApiKey,
+    ApiKey,
+    api_key_of,
+    request_class,
+    request_header_version,
+    response_header_version,
+)
 from kohort.wire.schema import Message
 
 #: What a handler returns: a response, raw bytes in place of a frame, or `None` for silence.
@@ -35,7 +43,7 @@ class ScriptedBroker:
         self,
         handler: Handler,
         *,
-        versions: dict[ApiKey, tuple[int, int]] | None = None,
+        versions: Mapping[AnyApiKey, tuple[int, int]] | None = None,
         newest_api_versions: int = 4,
         port: int = 0,
     ) -> None:
@@ -105,7 +113,8 @@ class ScriptedBroker:
 
     def _answer(self, frame: bytes, number: int) -> bytes | None:
         key, version = struct.unpack_from(">hh", frame)
-        api = ApiKey(key)
+        api = api_key_of(key)
+        assert api is not None
         header, position = decode(RequestHeader, request_header_version(api, version), frame)
         self.client_ids.add(header.client_id)
         if api is ApiKey.API_VERSIONS:

@@ -36,6 +36,7 @@ from kohort.errors import (
     SerializationError,
     UnknownOptionError,
     UnknownTopicError,
+    UnsupportedFeatureError,
 )
 from kohort.spark.java import JavaNotFoundError
 from kohort.spark.member.names import NameTakenError
@@ -55,6 +56,7 @@ MADE: tuple[Exception, ...] = (
     BrokersUnreachableError([("a:1", "Connection refused"), ("b:2", "no answer")]),
     NotKafkaError([("a:1", "it looks like HTTP")]),
     AdvertisedAddressError("a:1", [("b:2", "Connection refused")], "topic t is created, but "),
+    UnsupportedFeatureError(ErrorCode.UNSUPPORTED_VERSION, "only kohort's broker moves", during="submitting moves"),
     UnknownTopicError("orders"),
     UnknownTopicError("orders", 7, 3),
     MissingDependencyError("pyarrow", "arrow"),

@@ -15,6 +15,7 @@ from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
+from kohort.broker.limits import Decoder, bounded
 from kohort.broker.replies import Buffer
 from kohort.errors import RemoteProtocolError
 from kohort.wire.codec import decode, decoder, encode_parts, encoder
@@ -65,7 +66,7 @@ class Route:
         api_key: AnyApiKey,
         version: int,
         *,
-        decode: Callable[[Any, int], tuple[Any, int]],
+        decode: Decoder,
         handle: Handler,
         has_flexible_header: bool,
         response_version: int,
@@ -73,7 +74,6 @@ class Route:
         """`response_version`: differs from `version` only where ApiVersions steps down."""
         self.api_key: Final = api_key
         self.version: Final = version
-        #: (buffer, position) -> (request, position behind it).
         self.decode: Final = decode
         self.handle: Final = handle
         #: Whether tagged fields stand between the client id and the body.
@@ -126,7 +126,7 @@ class Routes:
             route = Route(
                 key,
                 version,
-                decode=decoder(request_class(key), version),
+                decode=bounded(decoder(request_class(key), version), key),
                 handle=_handler(key),
                 has_flexible_header=request_header_version(key, version) >= 2,
                 response_version=version,

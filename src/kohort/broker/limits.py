@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from kohort.errors import RemoteProtocolError
-from kohort.wire.registry import ApiKey
+from kohort.wire.private import PrivateApiKey
+from kohort.wire.registry import AnyApiKey, ApiKey
+
+#: (buffer, position) -> (request, position behind it).
+Decoder = Callable[[Any, int], tuple[Any, int]]
 
 #: Longest request, in bytes, that carries neither records nor what a leader gives to a whole group; a byte of other
 #: requests becomes up to fifty in memory.
 MOST_ORDINARY_BYTES: Final = 16 * 1024 * 1024
+#: Longest request of an API whose rows are many small ones, in bytes.
+MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {PrivateApiKey.SUBMIT_MOVES: 8 * 1024 * 1024}
 _LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})
 #: Groups or members that one request may name.
 MOST_NAMED: Final = 100_000
@@ -34,6 +40,20 @@ def check_length(api_key: int, size: int) -> None:
     """
     if size > MOST_ORDINARY_BYTES and api_key not in _LONG_REQUESTS:
         raise RemoteProtocolError(f"{size} bytes of a request of API {api_key}; {MOST_ORDINARY_BYTES} are allowed")
+
+
+def bounded(decode: Decoder, api_key: AnyApiKey) -> Decoder:
+    """`decode`, which looks at the length first where the API has a limit of its own."""
+    most = MOST_BYTES_OF.get(api_key)
+    if most is None:
+        return decode
+
+    def decode_bounded(frame: memoryview, position: int) -> tuple[Any, int]:
+        if len(frame) > most:
+            raise RemoteProtocolError(f"{len(frame)} bytes of a request of API {api_key:d}; {most} are allowed")
+        return decode(frame, position)
+
+    return decode_bounded
 
 
 def check_rows(count: int, most: int, what: str) -> None:

@@ -25,10 +25,16 @@ class PrivateApiKey(IntEnum):
     """APIs of ours; messages are found by the name, as Kafka's are by `ApiKey`'s: `wire/messages/<name>.py`."""
 
     GROUP_HISTORY = 10_001
+    SUBMIT_MOVES = 10_002
+    DESCRIBE_MOVES = 10_003
 
 
 #: API key → first and last version; every version is flexible.
-API_VERSIONS: Final[dict[int, tuple[int, int]]] = {PrivateApiKey.GROUP_HISTORY: (0, 0)}
+API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
+    PrivateApiKey.GROUP_HISTORY: (0, 0),
+    PrivateApiKey.SUBMIT_MOVES: (0, 0),
+    PrivateApiKey.DESCRIBE_MOVES: (0, 0),
+}
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from kohort.client.admin.config_calls import ConfigCalls
 from kohort.client.admin.door import check
-from kohort.client.admin.group_calls import GroupCalls
+from kohort.client.admin.move_calls import MoveCalls
 from kohort.client.admin.results import ClusterDescription
 from kohort.client.admin.topic_calls import TopicCalls
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 
-class Admin(TopicCalls, GroupCalls, ConfigCalls):
+class Admin(TopicCalls, MoveCalls, ConfigCalls):
     """Asks a cluster about topics and groups, and changes them. May be shared by threads.
 
     Options are Kafka's in snake_case, e.g. `request_timeout_ms`, `default_api_timeout_ms`, or by their dotted names in

@@ -22,10 +22,13 @@ from kohort.client.admin.core.admin_machine import (
 )
 from kohort.client.io.thread import IoThread
 from kohort.client.options import ADMIN_OPTIONS, client_settings
-from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
+from kohort.errors import BrokerError, ErrorCode, UnknownTopicError, UnsupportedFeatureError
 from kohort.ids import TopicPartition
+from kohort.wire.messages.describe_moves import DescribeMovesResponse
+from kohort.wire.messages.group_history import GroupHistoryResponse
 from kohort.wire.messages.list_offsets import ListOffsetsResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kohort.wire.messages.submit_moves import SubmitMovesResponse
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
+#: What kohort's own brokers answer.
+_Own = TypeVar("_Own", GroupHistoryResponse, SubmitMovesResponse, DescribeMovesResponse)
 
 #: Between two looks at who leads, seconds.
 _LOOK_AGAIN_S = 0.1
@@ -108,6 +113,26 @@ class AdminDoor:
         )
         assert isinstance(answer, expected)
         return answer
+
+    def _ask_own(self, request: Message, expected: type[_Own], *, group: str, feature: str, during: str) -> _Own:
+        """One request of an API of kohort's own, to the coordinator of a group.
+
+        Raises:
+            UnsupportedFeatureError: the broker has no such API; `feature` says what it lacks.
+        """
+        try:
+            return self._ask(
+                request,
+                expected,
+                target=Coordinator(group_id=group),
+                during=during,
+                codes=lambda response: [response.error_code],
+            )
+        except BrokerError as why:
+            if why.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            text = f"only kohort's broker {feature}, and this is another"
+            raise UnsupportedFeatureError(why.code, text, during=during) from why
 
     def _metadata(self, topics: Iterable[str] | None) -> MetadataResponse:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]

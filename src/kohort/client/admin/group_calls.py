@@ -153,24 +153,18 @@ class GroupCalls(AdminDoor):
         `after`: only rows with a sequence above this one, as of an earlier call.
 
         Raises:
-            BrokerError: UNSUPPORTED_VERSION where the broker is not one of kohort's: Apache Kafka keeps no history.
+            UnsupportedFeatureError: the broker is not one of kohort's: Apache Kafka keeps no history.
         """
         during = f"reading the history of group {group}"
         events: list[HistoryEvent] = []
         while True:
-            try:
-                page = self._ask(
-                    GroupHistoryRequest(group_id=group, after_sequence=after),
-                    GroupHistoryResponse,
-                    target=Coordinator(group_id=group),
-                    during=during,
-                    codes=lambda response: [response.error_code],
-                )
-            except BrokerError as why:
-                if why.code is not ErrorCode.UNSUPPORTED_VERSION:
-                    raise
-                text = "only kohort's broker keeps a history of groups, and this is another"
-                raise BrokerError(why.code, text, during=during) from why
+            page = self._ask_own(
+                GroupHistoryRequest(group_id=group, after_sequence=after),
+                GroupHistoryResponse,
+                group=group,
+                feature="keeps a history of groups",
+                during=during,
+            )
             check(page.error_code, page.error_message, during)
             events += map(shapes.history_event, page.rows)
             if not page.has_more:
@@ -194,7 +188,8 @@ class GroupCalls(AdminDoor):
         ('member left', 'the group has no members', ['kohort left'])
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND; UNSUPPORTED_VERSION where the broker is not one of kohort's.
+            BrokerError: GROUP_ID_NOT_FOUND.
+            UnsupportedFeatureError: the broker is not one of kohort's.
         """
         from kohort.journal.explaining import explain
 

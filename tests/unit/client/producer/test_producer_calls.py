@@ -256,7 +256,7 @@ class TestRoom:
         """confluent-kafka's BufferError, kafka-python's timeout; when there is room again it goes on."""
         with Producer(bootstrap_servers=address, buffer_memory=1_000, max_block_ms=0, linger_ms=60_000) as producer:
             first = producer.send("orders", bytes(900))
-            with pytest.raises(BufferError, match=r"buffer.memory \(1000 bytes\) is full: the broker takes") as full:
+            with pytest.raises(BufferError, match=r"buffer.memory \(1000 bytes\) is full: records are sent") as full:
                 producer.send("orders", bytes(900))
             assert isinstance(full.value, KohortTimeoutError) and isinstance(full.value, BufferFullError)
             producer.flush(WAIT_S)

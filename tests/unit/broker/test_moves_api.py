@@ -1,0 +1,227 @@
+"""Moves of partitions on the wire and through Admin: submitted, described, waited for; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kohort import Admin, TopicPartition
+from kohort.broker.embedded import Broker
+from kohort.broker.limits import MOST_BYTES_OF
+from kohort.client.admin.core.moves import MOST_MOVES
+from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError, KohortTimeoutError
+from kohort.wire.messages.describe_moves import DescribeMovesRequest
+from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.wire.messages.list_groups import ListGroupsRequest
+from kohort.wire.messages.submit_moves import MoveToSubmit, SubmitMovesRequest
+from kohort.wire.private import PrivateApiKey
+from kohort.wire.registry import ApiKey
+from support.beating_members import BeatingMembers
+from support.broker_wire import RawClient
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=5_000) as admin:
+        yield admin
+
+
+@pytest.fixture
+def members(client: RawClient) -> BeatingMembers:
+    """a and b, who share t-0 to t-3 two and two; and "other", a topic that nobody reads."""
+    client.create_topic("t", partitions=4)
+    client.create_topic("other")
+    group = BeatingMembers(client, "g")
+    group.join("a", "b", topics=("t",))
+    assert [len(group.partitions(name)) for name in "ab"] == [2, 2]
+    return group
+
+
+def first_of(members: BeatingMembers, name: str) -> TopicPartition:
+    return TopicPartition("t", members.partitions(name)[0])
+
+
+def test_a_move_is_seen_from_the_request_to_the_grant(admin: Admin, members: BeatingMembers) -> None:
+    """Requirement H9: the old owner gives up, commits and acknowledges before the new one has it."""
+    partition = first_of(members, "a")
+    move = admin.switch_partition("g", partition, "b")
+    assert (move.topic, move.partition, move.to_member_id, move.is_taken) == (*partition, "b", True)
+    (seen,) = admin.moves("g")
+    assert (seen.move_id, seen.from_member_id, seen.to_member_id) == (move.move_id, "a", "b")
+    assert (seen.topic, seen.partition, seen.granted_ms) == (*partition, None)
+
+    members.settle()
+
+    admin.wait_for_moves("g", [move])
+    assert partition.partition in members.partitions("b")
+    assert [row for row in admin.moves("g") if row.granted_ms is None] == []
+
+
+def test_who_waits_for_moves_returns_with_the_grant(admin: Admin, members: BeatingMembers) -> None:
+    moves = admin.submit_moves("g", {TopicPartition("t", number): "b" for number in range(4)})
+    with ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(admin.wait_for_moves, "g", moves)
+        members.settle()
+        waiting.result(10)
+    assert members.partitions("b") == [0, 1, 2, 3]
+
+
+def test_who_waits_in_vain_is_told_for_whom(admin: Admin, members: BeatingMembers) -> None:
+    partition = first_of(members, "a")
+    move = admin.switch_partition("g", partition, "b")
+    with pytest.raises(KohortTimeoutError, match=f"{partition} is to go to b from a, and is revoking"):
+        admin.wait_for_moves("g", [move], timeout_s=0)
+
+
+def test_who_waits_for_what_the_group_does_not_want_any_more_is_told_so(admin: Admin, members: BeatingMembers) -> None:
+    """A member that comes lets the assignor decide anew; one that goes gets nothing any more."""
+    moves = admin.submit_moves("g", {TopicPartition("t", number): "b" for number in range(4)})
+    members.join("c", topics=("t",))
+    with pytest.raises(KohortError, match=r"t-\d is not to go to b any more: group g has changed"):
+        admin.wait_for_moves("g", moves)
+    members.leave("b")
+    with pytest.raises(KohortError, match=r"b has left group g before it got t-\d"):
+        admin.wait_for_moves("g", moves)
+
+
+def test_each_move_of_a_schedule_stands_by_itself(admin: Admin, members: BeatingMembers) -> None:
+    kept, given = members.partitions("b")[0], members.partitions("a")[0]
+    wanted = {("t", given): "b", ("t", kept): "b", ("t", 9): "b", ("other", 0): "b", ("none", 0): "b"}
+    wanted[("t", members.partitions("a")[1])] = "nobody"
+
+    found = admin.submit_moves("g", {TopicPartition(*place): member for place, member in wanted.items()})
+
+    assert [(move.topic, move.partition) for move in found] == list(wanted)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    codes = [ErrorCode.NONE, ErrorCode.NONE, unknown, ErrorCode.INVALID_REQUEST, unknown, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert [move.code for move in found] == codes
+    assert [bool(move.message) for move in found] == [not move.is_taken for move in found]
+    assert found[0].move_id and not found[1].move_id
+    members.settle()
+    assert sorted(len(members.partitions(name)) for name in "ab") == [1, 3]
+
+
+def test_what_is_only_validated_changes_nothing(admin: Admin, members: BeatingMembers) -> None:
+    epoch = admin.describe_group("g").group_epoch
+    (move,) = admin.submit_moves("g", {first_of(members, "a"): "b"}, validate_only=True)
+    assert move.is_taken
+    assert admin.submit_moves("g", {}) == []
+    assert (admin.describe_group("g").group_epoch, admin.moves("g")) == (epoch, [])
+
+
+@pytest.mark.usefixtures("members")
+@pytest.mark.parametrize(
+    ("place", "member_id", "code", "saying"),
+    [
+        ("t:4", "b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition t-4"),
+        ("t:-1", "b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition t--1"),
+        ("other:0", "b", ErrorCode.INVALID_REQUEST, "the member b does not subscribe to other"),
+        ("t:0", "", ErrorCode.UNKNOWN_MEMBER_ID, "is not in the group g"),
+    ],
+)
+def test_a_switch_that_cannot_be_is_an_error_with_a_sentence(
+    admin: Admin, place: str, member_id: str, code: ErrorCode, saying: str
+) -> None:
+    topic, number = place.split(":")
+    with pytest.raises(BrokerError, match=saying) as refused:
+        admin.switch_partition("g", TopicPartition(topic, int(number)), member_id)
+    assert refused.value.code is code
+    assert refused.value.during.startswith("moving ")
+    assert admin.moves("g") == []
+
+
+@pytest.mark.parametrize(
+    ("group", "saying"),
+    [
+        ("nobody", "GROUP_ID_NOT_FOUND.*the group nobody does not exist"),
+        ("old", "GROUP_ID_NOT_FOUND.*the group old is not a consumer group"),
+        ("", "INVALID_GROUP_ID"),
+    ],
+    ids=["unknown", "classic", "nameless"],
+)
+def test_groups_that_have_no_moves_are_refused(admin: Admin, client: RawClient, group: str, saying: str) -> None:
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"any")
+    joining = JoinGroupRequest(
+        group_id="old", session_timeout_ms=30_000, protocol_type="consumer", protocols=[protocol]
+    )
+    assert client.ask(ApiKey.JOIN_GROUP, 1, joining).error_code == 0
+    with pytest.raises(BrokerError, match=saying):
+        admin.moves(group)
+    with pytest.raises(BrokerError, match=saying):
+        admin.switch_partition(group, TopicPartition("t", 0), "b")
+    with pytest.raises(BrokerError, match=saying):
+        admin.submit_moves(group, {}, validate_only=True)
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        [("t", 0)],
+        {"t-0": "b"},
+        {("t", "0"): "b"},
+        {("t", True): "b"},
+        {("t", 0, 1): "b"},
+        {("t", 0): 7},
+        {("t", 0): None},
+    ],
+    ids=repr,
+)
+def test_wrong_types_are_type_errors(admin: Admin, moves: object) -> None:
+    with pytest.raises(TypeError, match="expected"):
+        admin.submit_moves("g", moves)  # type: ignore[arg-type]
+
+
+def test_more_than_can_be_are_not_sent(admin: Admin) -> None:
+    with pytest.raises(ConfigError, match="10001 moves cannot be submitted at once: at most 10000"):
+        admin.submit_moves("g", {TopicPartition("t", number): "b" for number in range(MOST_MOVES + 1)})
+    with pytest.raises(ConfigError, match="no number is that large"):
+        admin.submit_moves("g", {TopicPartition("t", 2**31): "b"})
+
+
+def test_a_schedule_as_long_as_may_be_is_carried_out(admin: Admin, client: RawClient) -> None:
+    client.create_topic("wide", partitions=MOST_MOVES)
+    members = BeatingMembers(client, "wide")
+    members.join("a", "b", topics=("wide",))
+
+    found = admin.submit_moves("wide", {TopicPartition("wide", number): "b" for number in range(MOST_MOVES)})
+
+    assert all(move.is_taken for move in found)
+    assert len(admin.moves("wide")) == MOST_MOVES // 2
+    members.settle()
+    assert len(members.partitions("b")) == MOST_MOVES
+
+
+def test_one_partition_named_three_thousand_times_is_not_moved(client: RawClient, members: BeatingMembers) -> None:
+    (number, _) = members.partitions("a")
+    moves = [MoveToSubmit(topic="t", partition=number, to_member_id="b")] * 3_000
+    answer = client.ask(PrivateApiKey.SUBMIT_MOVES, 0, SubmitMovesRequest(group_id="g", moves=moves))
+    assert {row.error_code for row in answer.results} == {ErrorCode.INVALID_REQUEST}
+    assert len(answer.results) == 3_000
+
+
+def test_too_many_moves_are_refused_and_too_many_bytes_end_the_connection(broker: Broker, client: RawClient) -> None:
+    client.create_topic("t")
+    BeatingMembers(client, "g").join("a", topics=("t",))
+    many = SubmitMovesRequest(group_id="g", moves=[MoveToSubmit()] * (MOST_MOVES + 1))
+    answer = client.ask(PrivateApiKey.SUBMIT_MOVES, 0, many)
+    assert (answer.error_code, answer.results) == (ErrorCode.INVALID_REQUEST, [])
+    assert "10000 are possible" in answer.error_message
+
+    most = MOST_BYTES_OF[PrivateApiKey.SUBMIT_MOVES]
+    client.send(PrivateApiKey.SUBMIT_MOVES, 0, SubmitMovesRequest(moves=[MoveToSubmit()] * (most // 7)))
+    assert client.is_closed_by_broker()
+    with RawClient(broker.port) as other:
+        assert other.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).error_code == 0
+
+
+def test_as_many_moves_are_described_as_were_asked_for(
+    admin: Admin, client: RawClient, members: BeatingMembers
+) -> None:
+    admin.submit_moves("g", {TopicPartition("t", number): "b" for number in range(4)})
+    answer = client.ask(PrivateApiKey.DESCRIBE_MOVES, 0, DescribeMovesRequest(group_id="g", max_moves=1))
+    assert (len(answer.moves), answer.total) == (1, 2)
+    for number in (0, -1):
+        refused = client.ask(PrivateApiKey.DESCRIBE_MOVES, 0, DescribeMovesRequest(group_id="g", max_moves=number))
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
