@@ -63,7 +63,7 @@ def test_partition_that_is_given_to_two(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(
         reconcile,
         "_take_free",
-        lambda member_id, kept, target, goal: take_free(member_id, kept, target, replace(goal, holders={})),
+        lambda *known: take_free(*known[:-1], replace(known[-1], holders={})),
     )
 
     assert law_that_finds() == "NoDoubleClientAssignment"
@@ -234,7 +234,7 @@ def test_grant_at_an_epoch_that_is_yet_to_come(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         reconcile,
         "_take_free",
-        lambda member_id, kept, wanted, goal: take_free(member_id, kept, wanted, replace(goal, epoch=goal.epoch + 1)),
+        lambda *known: take_free(*known[:-1], replace(known[-1], epoch=known[-1].epoch + 1)),
     )
 
     assert law_that_finds() == "ValidPartitionEpoch"
@@ -406,11 +406,11 @@ def test_static_member_that_loses_its_partitions_by_coming_back(monkeypatch: pyt
 
 
 def test_epoch_that_is_told_to_whom_it_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    advance = reconcile._advance
+    advance = reconcile.decide_next_assignment
 
     def take_everybody(member: ConsumerMember, goal: Any, **asked_with: Any) -> facts.CurrentAssignmentSet | None:
         step = advance(member, goal, **asked_with)
-        if step is not None or not 0 < member.member_epoch < goal.epoch:
+        if step is not None or member.pending_revocation or not 0 < member.member_epoch < goal.epoch:
             return step
         return facts.CurrentAssignmentSet(
             group_id=asked_with["group_id"],
@@ -422,7 +422,7 @@ def test_epoch_that_is_told_to_whom_it_gives_nothing(monkeypatch: pytest.MonkeyP
             pending_revocation={},
         )
 
-    monkeypatch.setattr(reconcile, "_advance", take_everybody)
+    monkeypatch.setattr(heartbeat, "decide_next_assignment", take_everybody)
 
     assert law_that_finds() == "NoEpochForNothing"
 

@@ -384,7 +384,7 @@ class Runtime:
     def _shift(self, gap_ms: int) -> None:
         log.warning("event=clock_gap gap_ms=%d action=deadlines_shifted", gap_ms)
         for home in self._homes:
-            home.shard.timers.shift(gap_ms, but_for=parking.is_hold)
+            home.shard.shift(gap_ms)
 
     def _fail(self, error: Exception) -> None:
         if not self._is_stopped:

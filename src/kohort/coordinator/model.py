@@ -57,11 +57,13 @@ class ConsumerMember:
         "previous_member_epoch",
         "rack_id",
         "rebalance_timeout_ms",
+        "revoke_by",
         "server_assignor",
         "session_key",
         "state",
         "subscribed_topic_names",
         "subscribed_topic_regex",
+        "untaken",
     )
 
     def __init__(self, group_id: str, member_id: str) -> None:
@@ -100,6 +102,12 @@ class ConsumerMember:
         self.assigned: Grants = NO_GRANTS
         #: Partitions that it has been told to give up and has not; empty unless UNREVOKED_PARTITIONS.
         self.pending_revocation: Grants = NO_GRANTS
+        #: When it has to have given up each of `pending_revocation`: topic id -> partition -> time, ms. A restart gives
+        #: it all of its time anew.
+        self.revoke_by: Grants = NO_GRANTS
+        #: What it was given while it had something to give up, until it says that it owns it: topic id -> partition ->
+        #: time until which that is waited for, ms.
+        self.untaken: Grants = NO_GRANTS
         #: Key of its session's deadline, made once.
         self.session_key = TimerKey("session", group_id, member_id)
 

@@ -20,6 +20,7 @@ from kohort.coordinator.classic.state import durable_view
 from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.describe import decide_describe
+from kohort.coordinator.consumer.handover import build_loaded_times, shift_times
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat, find_settled
 from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
 from kohort.coordinator.consumer.moves import decide_describe_moves
@@ -206,6 +207,13 @@ class Shard:
             self.groups.consumer.pop(record.group_id, None)
         apply_classic(self.groups.classic, record)
 
+    def shift(self, gap_ms: int) -> None:
+        """Nobody looked at deadlines for so long: all are that much later but for those that clients were promised."""
+        self.timers.shift(gap_ms, but_for=parking.is_hold)
+        for group in self.groups.consumer.values():
+            for member_id in group.behind:
+                shift_times(group.members[member_id], gap_ms)
+
     def next_deadline(self) -> int | None:
         """The time at which `expire` has something to do, `None` if there is no such time."""
         return self.timers.next_deadline()
@@ -332,10 +340,12 @@ class Shard:
             self.timers.arm(member.session_key, now_ms + session_ms)
             if member.state == facts.MemberState.UNREVOKED_PARTITIONS:
                 key = TimerKey("rebalance", group.group_id, member.member_id)
-                self.timers.arm(key, now_ms + max(member.rebalance_timeout_ms, 0))
-        due_ms = loaded_due_ms(group, settings, now_ms=now_ms)
-        if due_ms is not None:
-            self.timers.arm(assignment_key(group.group_id), due_ms)
+                due_ms = now_ms + max(member.rebalance_timeout_ms, 0)
+                self.timers.arm(key, due_ms)
+                self.apply(build_loaded_times(member, group.group_id, due_ms))
+        assign_ms = loaded_due_ms(group, settings, now_ms=now_ms)
+        if assign_ms is not None:
+            self.timers.arm(assignment_key(group.group_id), assign_ms)
 
     def _apply_configs(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> None:
         if isinstance(record, facts.GroupConfigsSet):

@@ -245,7 +245,7 @@ class SimulatedBroker:
 
     def _give_back(self, home: Home, gap_ms: int) -> None:
         """Nobody is fenced for what came in while the loop stood still."""
-        home.shard.timers.shift(gap_ms)
+        home.shard.shift(gap_ms)
 
     def _read(self, connection: Connection, command: Command) -> None:
         is_alive = connection.is_open or connection.is_draining

@@ -122,7 +122,9 @@ def test_names_and_pattern_are_united(shop: GroupDialogue) -> None:
     )
     assert set(shop.group.topic_subscribers) == {"my-orders-eu", "orders-eu"}
     # The names alone, then the pattern alone, changed: the other stays.
-    shop.heartbeat("a", epoch=1, topics=["orders-us"]).replies(epoch=1, assigned={"orders-eu": [0, 1]})
+    shop.heartbeat("a", epoch=1, topics=["orders-us"]).replies(
+        epoch=2, assigned={"orders-eu": [0, 1], "orders-us": [0]}
+    )
     shop.settle()
     assert set(shop.group.topic_subscribers) == {"orders-eu", "orders-us"}
     subscribe(shop, "a", "my-.*", epoch=shop.member("a").member_epoch)

@@ -158,6 +158,8 @@ def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentS
     member.state = record.state
     member.assigned = groups.sharing.grants(record.assigned or NO_GRANTS)
     member.pending_revocation = groups.sharing.grants(record.pending_revocation or NO_GRANTS)
+    if not record.pending_revocation:
+        member.revoke_by = NO_GRANTS
     _note_standing(group, member)
     _hold(group, member.member_id, member.assigned)
     _hold(group, member.member_id, member.pending_revocation)

@@ -311,6 +311,7 @@ def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) 
         target=group.targets.get(member.member_id, NO_TARGET),
         subscribed=frozenset(by_name[name].topic_id for name in topics_of(group, member) if name in by_name),
         holders=group.holders,
+        existing=image.by_id,
     )
     if group.instance_ids:
         _, holders = decide_release(group, goal, ())

@@ -13,6 +13,7 @@ from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHea
 from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining
+from kohort.coordinator.consumer.handover import decide_times, untaken_after
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.offload import refuse_joins
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment, is_same
@@ -27,7 +28,7 @@ from kohort.coordinator.consumer.static import (
 )
 from kohort.coordinator.consumer.subscription import topics_of, unite_topics
 from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in, target_in
-from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.decision import Arm, Decision, Effect, Reply
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms
 from kohort.coordinator.migration.conversion import decide_convert_to_consumer
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
@@ -133,11 +134,15 @@ def _decide_full(draft: _Draft) -> Decision:
         target=target_in(draft.records, group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in names if name in by_name),
         holders=group.holders,
+        existing=draft.groups.image.by_id,
     )
     step = _decide_step(draft, group, member, goal)
     if step is not None:
         draft.records.append(step)
-        _decide_rebalance_timer(draft, member, step)
+    if step is not None or member.untaken:
+        records, effects = decide_times(member, step, command, now_ms=draft.now_ms)
+        draft.records += records
+        draft.effects += effects
     if member.is_disconnected:
         draft.records.append(MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False))
     assigned = member.assigned if step is None else step.assigned
@@ -220,7 +225,7 @@ def _check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> Non
     owned = command.topic_partitions
     if epoch > member.member_epoch:
         why = f"a larger epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
-    elif epoch == member.previous_member_epoch and owned is not None and _is_within(owned, member.assigned):
+    elif epoch == member.previous_member_epoch and owned is not None and _is_held(owned, member):
         return
     else:
         why = f"a smaller epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
@@ -267,15 +272,17 @@ def _decide_step(
 ) -> CurrentAssignmentSet | None:
     """The member's next step; what members that are away shall not have any more is no obstacle."""
     owned = _owned(draft.command)
-    step = decide_next_assignment(member, goal, owned=owned, group_id=group.group_id)
+    untaken = untaken_after(member, draft.command, now_ms=draft.now_ms)
+    step = decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
     state = member.state if step is None else step.state
-    if state != MemberState.UNRELEASED_PARTITIONS or not group.instance_ids:
+    if state == MemberState.STABLE or not group.instance_ids:
         return step
     released, holders = decide_release(group, goal, draft.records)
     if not released:
         return step
     draft.records.extend(released)
-    return decide_next_assignment(member, replace(goal, holders=holders), owned=owned, group_id=group.group_id)
+    goal = replace(goal, holders=holders)
+    return decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
 
 
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
@@ -321,20 +328,6 @@ def _is_subscribed_as(member: ConsumerMember, subscribed: ConsumerMemberSubscrib
     )
 
 
-def _decide_rebalance_timer(draft: _Draft, member: ConsumerMember, step: CurrentAssignmentSet) -> None:
-    """Start the time to give partitions up when the member is told of them; giving up some does not prolong it."""
-    key = TimerKey("rebalance", step.group_id, step.member_id)
-    if step.state != MemberState.UNREVOKED_PARTITIONS:
-        if member.state == MemberState.UNREVOKED_PARTITIONS:
-            draft.effects.append(Disarm(key))
-        return
-    if _is_within(_as_partitions(step.pending_revocation), member.pending_revocation):
-        return
-    said_ms = draft.command.rebalance_timeout_ms
-    timeout_ms = member.rebalance_timeout_ms if said_ms == -1 else said_ms
-    draft.effects.append(Arm(key, draft.now_ms + max(timeout_ms, 0)))
-
-
 def _owned(command: ConsumerGroupHeartbeat) -> Partitions | None:
     """What the member says it owns, without topics of which it owns nothing."""
     owned = command.topic_partitions
@@ -352,8 +345,13 @@ def _is_full_request(command: ConsumerGroupHeartbeat) -> bool:
     )
 
 
-def _is_within(owned: Partitions, grants: Grants) -> bool:
-    return all(grants.get(topic_id, {}).keys() >= set(partitions) for topic_id, partitions in owned.items())
+def _is_held(owned: Partitions, member: ConsumerMember) -> bool:
+    """Whether the member may have all of that, be it to give up."""
+    return all(
+        partition in member.assigned.get(topic_id, ()) or partition in member.pending_revocation.get(topic_id, ())
+        for topic_id, partitions in owned.items()
+        for partition in partitions
+    )
 
 
 def _as_partitions(grants: Grants) -> dict[TopicId, tuple[int, ...]]:

@@ -1,11 +1,12 @@
-"""How one member goes from what it holds to its target: give up first, then take what is free.
+"""How one member goes from what it holds to its target: it gives up what it shall not have, and takes what is free.
 
-Laws: a partition is taken only if nobody else has it assigned or pending revocation. A member's epoch rises only when
-it has nothing left to give up, and only with something else: an epoch alone is no news. A partition is released as
-soon as the member's list of owned partitions is without it, whatever else is still pending: nobody waits for
-partitions that do not concern it.
-Source: KIP-848 (reconciliation of the group); Apache Kafka's CurrentAssignmentBuilder for the order of cases; the
-release of single partitions is ours.
+Laws: a partition is taken only if nobody has it assigned or pending revocation, and nothing is by who still has to give
+up partitions of a topic that is gone. A partition is released as soon as the member's list of owned partitions is
+without it; but what the member may be about to take is asked of it only once it has. Each partition goes its own way:
+what a member has yet to give up keeps it neither from taking what is free nor from hearing what else is wanted of it.
+A member's epoch rises with what it takes, and once it has given everything up; an epoch alone is no news.
+Source: KIP-848 (reconciliation of the group); Apache Kafka's CurrentAssignmentBuilder for the states. Requirement H3;
+Apache Kafka gives a member nothing and asks it for nothing more until it has given up all that it was asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from kohort.coordinator.commands import Partitions
-from kohort.coordinator.model import ConsumerMember, Grants
+from kohort.coordinator.model import NO_GRANTS, ConsumerMember, Grants
 from kohort.coordinator.records import CurrentAssignmentSet, MemberState
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
@@ -25,17 +26,19 @@ class Goal:
     """Where a member shall go.
 
     `epoch`: of the target. `target`: what it shall hold. `subscribed`: ids of the topics that it subscribes to now,
-    which may be less than `target` names. `holders`: topic id -> partition -> member that has it.
+    which may be less than `target` names. `holders`: topic id -> partition -> member that has it. `existing`: ids of
+    the topics that there are.
     """
 
     epoch: int
     target: Mapping[TopicId, tuple[int, ...]]
     subscribed: Container[TopicId]
     holders: Mapping[TopicId, Mapping[int, str]]
+    existing: Container[TopicId]
 
 
 def decide_next_assignment(
-    member: ConsumerMember, goal: Goal, *, owned: Partitions | None, group_id: str
+    member: ConsumerMember, goal: Goal, *, owned: Partitions | None, group_id: str, untaken: Grants = NO_GRANTS
 ) -> CurrentAssignmentSet | None:
     """The member's next step, `None` if it stays as it is.
 
@@ -44,101 +47,51 @@ def decide_next_assignment(
         goal: where it shall go.
         owned: what it says that it owns, `None` if it said nothing: only a list can acknowledge a revocation.
         group_id: its group.
+        untaken: what of `member.assigned` it is about to take, for all that is known.
 
     Raises:
         Refused: FENCED_MEMBER_EPOCH if its state was stored by newer software and it owns something.
     """
-    if member.state == MemberState.STABLE and member.member_epoch == goal.epoch:
-        return _shrink(member, goal, owned=owned, group_id=group_id)
-    if member.state == MemberState.UNREVOKED_PARTITIONS:
-        left = _still_owned(member.pending_revocation, owned)
-        if left:
-            return _shrink(member, goal, owned=owned, group_id=group_id, pending=left)
     if member.state == MemberState.UNKNOWN and (owned is None or owned):
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH, "the member's state was stored by a newer broker; it has to rejoin"
         )
-    return _advance(member, goal, owned=owned, group_id=group_id)
+    target = {topic_id: set(found) for topic_id, found in goal.target.items() if topic_id in goal.subscribed}
+    kept, given_up = _split(member.assigned, target)
+    early, given_up = _split(given_up, {topic_id: set(found) for topic_id, found in untaken.items()})
+    pending = _united(_still_owned(member.pending_revocation, owned), _still_owned(given_up, owned))
+    if early:
+        # Its list says nothing of what it has not taken yet: it is asked for that once it has.
+        assigned, is_complete = _united(kept, early), False
+    elif any(topic_id not in goal.existing for topic_id in pending):
+        # Clients tell topics by name: a partition of one that is made again would not be a new one to them.
+        assigned, is_complete = kept, False
+    else:
+        assigned, is_complete = _take_free(member.member_id, kept, pending, target, goal)
+    state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
+    if pending:
+        state = MemberState.UNREVOKED_PARTITIONS
+    is_unchanged = assigned == member.assigned and pending == member.pending_revocation
+    if is_unchanged and state == member.state and member.member_epoch > 0:
+        # A new epoch alone is no news (G7).
+        return None
+    # Who only gives up does not rise: its epoch is that of the latest target that it has got something of.
+    is_raised = not (pending or early) or assigned != _united(kept, early) or member.member_epoch <= 0
+    epoch = goal.epoch if is_raised else member.member_epoch
+    return CurrentAssignmentSet(
+        group_id=group_id,
+        member_id=member.member_id,
+        member_epoch=epoch,
+        previous_member_epoch=member.previous_member_epoch if epoch == member.member_epoch else member.member_epoch,
+        state=state,
+        assigned=assigned,
+        pending_revocation=pending,
+    )
 
 
 def is_same(one: Grants, other: Grants) -> bool:
     """Whether both are of the same partitions, whenever they were granted."""
     return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
-
-
-def _shrink(
-    member: ConsumerMember, goal: Goal, *, owned: Partitions | None, group_id: str, pending: Grants | None = None
-) -> CurrentAssignmentSet | None:
-    """Keep the epoch; give up what is not subscribed to any more, and release what was given up.
-
-    `pending`: what is left of `member.pending_revocation`, `None` if there was nothing.
-    """
-    unsubscribed = {topic_id: grants for topic_id, grants in member.assigned.items() if topic_id not in goal.subscribed}
-    assigned = member.assigned
-    pending = pending or {}
-    if unsubscribed:
-        assigned = {topic_id: grants for topic_id, grants in assigned.items() if topic_id not in unsubscribed}
-        pending = _united(pending, _still_owned(unsubscribed, owned))
-    if assigned is member.assigned and pending == member.pending_revocation:
-        return None
-    return CurrentAssignmentSet(
-        group_id=group_id,
-        member_id=member.member_id,
-        member_epoch=member.member_epoch,
-        previous_member_epoch=member.previous_member_epoch,
-        state=MemberState.UNREVOKED_PARTITIONS if pending else MemberState.STABLE,
-        assigned=assigned,
-        pending_revocation=pending,
-    )
-
-
-def _advance(
-    member: ConsumerMember, goal: Goal, *, owned: Partitions | None, group_id: str
-) -> CurrentAssignmentSet | None:
-    """Go to the target, or as far as is possible: nothing is taken before everything is given up."""
-    target = {topic_id: set(found) for topic_id, found in goal.target.items() if topic_id in goal.subscribed}
-    kept, given_up = _split(member.assigned, target)
-    pending = _still_owned(given_up, owned)
-    if pending:
-        return _changed(
-            member,
-            group_id=group_id,
-            epoch=member.member_epoch,
-            state=MemberState.UNREVOKED_PARTITIONS,
-            assigned=kept,
-            pending=pending,
-        )
-    assigned, is_complete = _take_free(member.member_id, kept, target, goal)
-    state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
-    is_there = member.member_epoch > 0 and not member.pending_revocation
-    if is_there and state == member.state and assigned == member.assigned:
-        # A new epoch alone is no news (G7).
-        return None
-    return _changed(
-        member,
-        group_id=group_id,
-        epoch=goal.epoch,
-        state=state,
-        assigned=assigned,
-        pending={},
-    )
-
-
-def _changed(
-    member: ConsumerMember, *, group_id: str, epoch: int, state: MemberState, assigned: Grants, pending: Grants
-) -> CurrentAssignmentSet | None:
-    is_same_epoch = epoch == member.member_epoch
-    if is_same_epoch and state == member.state and assigned == member.assigned and pending == member.pending_revocation:
-        return None
-    return CurrentAssignmentSet(
-        group_id=group_id,
-        member_id=member.member_id,
-        member_epoch=epoch,
-        previous_member_epoch=member.previous_member_epoch if is_same_epoch else member.member_epoch,
-        state=state,
-        assigned=assigned,
-        pending_revocation=pending,
-    )
 
 
 def _split(assigned: Grants, target: Mapping[TopicId, set[int]]) -> tuple[Grants, Grants]:
@@ -158,19 +111,21 @@ def _split(assigned: Grants, target: Mapping[TopicId, set[int]]) -> tuple[Grants
     return kept, rest
 
 
-def _take_free(member_id: str, kept: Grants, target: Mapping[TopicId, set[int]], goal: Goal) -> tuple[Grants, bool]:
-    """`kept` and what of the target nobody else holds, granted now; and whether that is the whole target."""
+def _take_free(
+    member_id: str, kept: Grants, pending: Grants, target: Mapping[TopicId, set[int]], goal: Goal
+) -> tuple[Grants, bool]:
+    """`kept` and what of the target nobody holds, granted now; and whether that is the whole target."""
     assigned: Grants = {}
     is_complete = True
     for topic_id, wanted in target.items():
-        has = kept.get(topic_id, {})
+        has, gives_up = kept.get(topic_id, {}), pending.get(topic_id, {})
         holders = goal.holders.get(topic_id, {})
         grants: dict[int, int] = {}
         for partition in sorted(wanted):
-            # What the member itself has yet to give up is not in anybody's way (KAFKA-16147).
             if partition in has:
                 grants[partition] = has[partition]
-            elif holders.get(partition, member_id) == member_id:
+            elif holders.get(partition, member_id) == member_id and partition not in gives_up:
+                # What it was asked for it gets again once it has given it up (KAFKA-16147).
                 grants[partition] = goal.epoch
             else:
                 is_complete = False

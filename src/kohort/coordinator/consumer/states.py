@@ -34,7 +34,7 @@ MEMBER_TRANSITIONS: Final = {
     (_STABLE, _UNREVOKED): "a new target takes something from it, or it subscribes to less: it is told to give up",
     (_STABLE, _UNRELEASED): "a new target gives it something that others still have",
     (_STABLE, AWAY): "a static member leaves with epoch -2",
-    (_UNREVOKED, _UNREVOKED): "it has given up a part, which is free at once",
+    (_UNREVOKED, _UNREVOKED): "it has given up a part, which is free at once; takes what is free; is asked for more",
     (_UNREVOKED, _STABLE): "it has given up everything it was told to, and has all of its target",
     (
         _UNREVOKED,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.coordinator.consumer.balance import TargetBalance
+from kohort.coordinator.consumer.handover import HandOverTimed, apply_hand_over_timed
 from kohort.coordinator.decision import ComputeTarget
 from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
 from kohort.coordinator.records import Record, VolatileRecord
@@ -68,4 +69,5 @@ VOLATILE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     AssignmentWindowOpened: apply_window_opened,
     TargetBalanceKept: apply_balance_kept,
     ComputationNoted: apply_computation_noted,
+    HandOverTimed: apply_hand_over_timed,
 }
