@@ -271,8 +271,10 @@ class ConsumerDialogue:
         interval_ms: int = 5_000,
         reason: str | None = None,
     ) -> ConsumerGroupHeartbeatRequest:
-        """Answer the open heartbeat; returns the request."""
-        request = self.heartbeat()
+        """Answer the open heartbeat, of two the one that was sent first; returns the request."""
+        self.settle()
+        request = self.find(ConsumerGroupHeartbeatRequest)[0].request
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
         assignment = None
         if assigned is not None:
             by_id = assigned if isinstance(assigned, Mapping) else {ORDERS: assigned}

@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Message)
 class Requests:
     """Collects the actions of one call of `handle` and remembers what each answer is for."""
 
-    __slots__ = ("_actions", "_next_token", "_throttled_ms", "_waiting", "on_end", "request_timeout_ms")
+    __slots__ = ("_actions", "_latest", "_next_token", "_throttled_ms", "_waiting", "on_end", "request_timeout_ms")
 
     def __init__(self, *, request_timeout_ms: int) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
@@ -32,6 +32,8 @@ class Requests:
         #: token -> where it was sent and who takes the answer, for every request that has not ended.
         self._waiting: dict[int, tuple[Endpoint, Then]] = {}
         self._next_token = 1
+        #: coordinator -> the token of what it was asked last as one.
+        self._latest: dict[Endpoint, int] = {}
         #: broker -> until when it wants to be left alone, for those that ever did.
         self._throttled_ms: dict[Endpoint, int] = {}
         #: Called with where it was sent, the answer and the time after the end of every request.
@@ -53,6 +55,8 @@ class Requests:
         token = self._next_token
         self._next_token += 1
         self._waiting[token] = (to, then)
+        if lane is Lane.COORDINATOR:
+            self._latest[to] = token
         self._actions.append(
             Send(
                 token=token,
@@ -80,6 +84,10 @@ class Requests:
         if self.on_end is not None:
             self.on_end(to, event, now_ms)
         return True
+
+    def is_followed(self, to: Endpoint, token: int) -> bool:
+        """Whether that coordinator was asked anything behind that request, by the same connection."""
+        return self._latest.get(to, token) > token
 
     def not_before_ms(self, to: Endpoint) -> int:
         """Until when that broker wants to be left alone; 0 if it does not."""

@@ -2,9 +2,10 @@
 
 Laws: an eager member's JoinGroup goes out only when nothing is owned; a cooperative one's says what is owned, gives up
 what the answer lacks, takes what is new, and joins again if it gave anything up. The leader computes for all, from the
-partitions that it sees then; an answer that belongs to an earlier generation changes nothing.
+partitions that it sees then; an answer that belongs to an earlier generation changes nothing. A heartbeat is in
+nobody's way: a broker may hold its answer, and whoever joins again or leaves forgets it.
 Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62; static members:
-KIP-345, KIP-814; cooperative rebalancing: KIP-429.
+KIP-345, KIP-814; cooperative rebalancing: KIP-429; requirement H1.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable, Mapping, Set
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
+from kohort.client.membership import classic_requests as words
+from kohort.client.membership.beats import patience_ms
 from kohort.client.membership.host import Later
 from kohort.client.membership.leading import Leading
 from kohort.client.membership.matching import Matching
@@ -21,23 +24,18 @@ from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState, Step
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode, ProtocolError
-from kohort.ids import TopicPartition, by_topic
-from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription
+from kohort.ids import TopicPartition
+from kohort.wire.embedded import decode_assignment
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kohort.wire.messages.join_group import JoinGroupResponse
+from kohort.wire.messages.leave_group import LeaveGroupResponse
+from kohort.wire.messages.sync_group import SyncGroupResponse
 from kohort.wire.schema import Message
 
-PROTOCOL_TYPE = "consumer"
 #: JoinGroup is answered when the rebalance ends; so much later at the most.
 _JOIN_MARGIN_MS = 5_000
 #: Where the broker does not say it more precisely, as Apache Kafka's.
 _ANY_REASON = "a member came, went, fell silent or changed its subscription"
-#: Characters of a reason that brokers take (KIP-800).
-_LONGEST_REASON = 255
-#: The first versions of JoinGroup and LeaveGroup that know static members.
-_FIRST_STATIC, _FIRST_LEAVE_BY_NAME = 5, 3
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
@@ -48,6 +46,8 @@ class ClassicMember(Member):
     _due_ms: int = 0
     #: JoinGroup, SyncGroup or Heartbeat under way.
     _in_flight: int | None = None
+    #: It is a Heartbeat.
+    _is_beating: bool = False
     _protocol_name: str = ""
     #: What this member does if it leads.
     _leading: Leading
@@ -61,7 +61,7 @@ class ClassicMember(Member):
     # -- what to do -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
-        """Join, compute, sync, heartbeat: whatever the state asks for."""
+        """Give up a silent coordinator, compute and sync as leader, see whether to join again."""
         self._check_application(now_ms)
         if self.state not in ACTIVE or not self._knows_topics():
             return
@@ -72,7 +72,12 @@ class ClassicMember(Member):
             self._compute(now_ms)
         if self.state is MemberState.STABLE:
             self._check_rejoin(now_ms)
-        if self._in_flight is not None or self._leading.open is not None or now_ms < self._due_ms:
+
+    def speak(self, now_ms: int) -> None:
+        """Join or heartbeat, as the state asks for."""
+        is_knowing = self.pattern is None or self._matching.is_known
+        is_busy = self._in_flight is not None or self._leading.open is not None
+        if self.state not in ACTIVE or not is_knowing or is_busy or now_ms < self._due_ms:
             return
         endpoint = self._lookup.need(now_ms)
         if endpoint is None:
@@ -81,7 +86,7 @@ class ClassicMember(Member):
             if not self._is_waiting_for_poll:
                 self._join(endpoint)
         else:
-            self._heartbeat(endpoint)
+            self._heartbeat(endpoint, now_ms)
 
     def next_deadline(self) -> int | None:
         """The next request, or the end of somebody's patience."""
@@ -151,6 +156,7 @@ class ClassicMember(Member):
         if surplus:
             self._begin_revocation(surplus, now_ms)
         else:
+            self._drop_request()
             self._move(Step.MUST_REJOIN)
 
     def _after_revocation(self, now_ms: int) -> None:
@@ -193,46 +199,36 @@ class ClassicMember(Member):
         on_answer: Callable[[Answer, Endpoint, int], None],
         timeout_ms: int | None = None,
         min_version: int | None = None,
-    ) -> None:
+    ) -> int:
         def then(answer: Answer, now_ms: int) -> None:
             self._in_flight = None
             on_answer(answer, endpoint, now_ms)
 
+        self._is_beating = False
         self._in_flight = self._requests.send(
             endpoint, Lane.COORDINATOR, request, then, timeout_ms=timeout_ms, min_version=min_version
         )
+        return self._in_flight
 
     # -- joining --------------------------------------------------------------------------------------------------
 
     def _join(self, endpoint: Endpoint) -> None:
         assert self._is_cooperative or not self.owned, "an eager member joins with nothing"
-        subscription = encode_subscription(
-            list(self.topics),
-            owned_partitions=by_topic(self.owned),
-            generation_id=self.epoch if self.owned else -1,
-            rack_id=self._settings.client_rack or None,
-        )
-        request = JoinGroupRequest(
-            group_id=self.group_id,
-            session_timeout_ms=self._settings.session_timeout_ms,
-            rebalance_timeout_ms=self._settings.max_poll_interval_ms,
-            member_id=self.member_id,
-            group_instance_id=self._settings.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            reason=self._why[:_LONGEST_REASON],
-            protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=subscription)
-                for name in self._settings.assignment_strategy
-            ],
+        request = words.build_join(
+            self._settings,
+            self.member_id,
+            topics=self.topics,
+            owned=self.owned,
+            generation_id=self.epoch,
+            reason=self._why,
         )
         self._must_rejoin = False
-        patience_ms = self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS
         self._send(
             endpoint,
             request,
             self._on_joined,
-            max(patience_ms, self._requests.request_timeout_ms),
-            None if self._settings.group_instance_id is None else _FIRST_STATIC,
+            self._rebalance_patience_ms(),
+            None if self._settings.group_instance_id is None else words.FIRST_STATIC,
         )
 
     def _on_joined(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
@@ -302,20 +298,17 @@ class ClassicMember(Member):
             self._sync(endpoint, assignment)
 
     def _sync(self, endpoint: Endpoint, assignment: Mapping[str, Mapping[str, list[int]]]) -> None:
-        request = SyncGroupRequest(
-            group_id=self.group_id,
+        request = words.build_sync(
+            self._settings,
+            self.member_id,
             generation_id=self.epoch,
-            member_id=self.member_id,
-            group_instance_id=self._settings.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
             protocol_name=self._protocol_name,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))
-                for member, partitions in assignment.items()
-            ],
+            assignment=assignment,
         )
-        patience_ms = self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS
-        self._send(endpoint, request, self._on_synced, max(patience_ms, self._requests.request_timeout_ms))
+        self._send(endpoint, request, self._on_synced, self._rebalance_patience_ms())
+
+    def _rebalance_patience_ms(self) -> int:
+        return max(self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS, self._requests.request_timeout_ms)
 
     def _on_synced(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
         response = message_of(answer, SyncGroupResponse)
@@ -340,19 +333,26 @@ class ClassicMember(Member):
 
     # -- heartbeats and the end -----------------------------------------------------------------------------------
 
-    def _heartbeat(self, endpoint: Endpoint) -> None:
+    def _heartbeat(self, endpoint: Endpoint, now_ms: int) -> None:
         request = HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.epoch,
             member_id=self.member_id,
             group_instance_id=self._settings.group_instance_id,
         )
-        self._send(endpoint, request, self._on_heartbeat)
+        interval_ms = self._settings.heartbeat_interval_ms
+
+        def on_answer(answer: Answer, endpoint: Endpoint, answered_ms: int) -> None:
+            is_cut = self._requests.is_followed(endpoint, token)
+            self._due_ms = self._beats.next_ms(now_ms, interval_ms, answered_ms, is_cut=is_cut)
+            self._on_heartbeat(answer, endpoint, answered_ms)
+
+        token = self._send(endpoint, request, on_answer, patience_ms(self._requests.request_timeout_ms, interval_ms))
+        self._is_beating = True
 
     def _on_heartbeat(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
         response = message_of(answer, HeartbeatResponse)
         code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(response.error_code)
-        self._due_ms = now_ms + self._settings.heartbeat_interval_ms
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._attempts = 0
             self._lookup.works()
@@ -378,13 +378,12 @@ class ClassicMember(Member):
                 then(now_ms)
             return
         name = self._settings.group_instance_id
-        identity = MemberIdentity(member_id=self.member_id, group_instance_id=name, reason="the consumer is leaving")
-        request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[identity])
+        request = words.build_leave(self._settings, self.member_id)
         self.member_id = ""
-        if self._in_flight is not None:
+        if self._in_flight is not None and not self._is_beating:
             # A broker serves one request of a connection at a time, and JoinGroup may wait for minutes.
             self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
-            self._drop_request()
+        self._drop_request()
         if not (name is None if self.goes_for_good is None else self.goes_for_good):
             # KIP-345: a static member does not say that it goes; its partitions wait for it until its session ends.
             if then is not None:
@@ -396,5 +395,5 @@ class ClassicMember(Member):
             if then is not None:
                 then(now_ms)
 
-        oldest = None if name is None else _FIRST_LEAVE_BY_NAME  # Before it a member has no name.
+        oldest = None if name is None else words.FIRST_LEAVE_BY_NAME  # Before it a member has no name.
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered, min_version=oldest)

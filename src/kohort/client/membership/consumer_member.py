@@ -2,7 +2,9 @@
 
 Laws: the target is kept as the coordinator sent it, whole, and compared anew with what is owned whenever either
 changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198); after any failure the
-next heartbeat says everything; one heartbeat is under way at a time, but for the one that leaves.
+next heartbeat says everything. A heartbeat that has nothing to say waits until the one before is answered, which a
+broker may hold; one that has something to say overtakes it, and so does the one that leaves. An answer that was
+overtaken is noted and not acted on: what the heartbeat behind it lists as owned has to be true until it is answered.
 Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
 """
 
@@ -13,11 +15,12 @@ from collections.abc import Mapping
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
+from kohort.client.membership.beats import patience_ms
 from kohort.client.membership.host import Later
 from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState
 from kohort.client.requests import Answer, message_of
-from kohort.errors import ErrorCode
+from kohort.errors import BrokerError, ErrorCode
 from kohort.ids import TopicId, TopicPartition, by_topic
 from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -46,8 +49,13 @@ class ConsumerMember(Member):
     _interval_ms: int = 0
     #: When the next heartbeat goes out.
     _due_ms: int = 0
-    _in_flight: int | None = None
-    #: The next heartbeat says everything.
+    #: Tokens of the heartbeats under way, oldest first, two at the most.
+    _in_flight: tuple[int, ...] = ()
+    #: The broker that they were sent to.
+    _asked: Endpoint | None = None
+    #: The target is an answer's that was overtaken: what comes behind it is waited for.
+    _is_overtaken: bool = False
+    #: The next heartbeat says everything; until one that does so has been answered well.
     _is_full: bool = True
     #: The next heartbeat lists what is owned, and goes out at once.
     _has_news: bool = False
@@ -65,7 +73,7 @@ class ConsumerMember(Member):
     # -- what to do -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
-        """Give up a silent coordinator, compare the target, heartbeat."""
+        """Give up a silent coordinator, compare the target."""
         self._check_application(now_ms)
         if self.state not in ACTIVE:
             return
@@ -74,10 +82,13 @@ class ConsumerMember(Member):
             return
         if self.state is MemberState.STABLE and self._seen_generation != self._cluster.generation:
             self._reconcile(now_ms)
-        if self._wants_heartbeat(now_ms):
+
+    def speak(self, now_ms: int) -> None:
+        """Heartbeat."""
+        if self.state in ACTIVE and now_ms >= self._due_ms and self._may_send():
             endpoint = self._lookup.need(now_ms)
             if endpoint is not None:
-                self._heartbeat(endpoint)
+                self._heartbeat(endpoint, now_ms)
 
     def next_deadline(self) -> int | None:
         """The next heartbeat, or the end of somebody's patience."""
@@ -85,7 +96,7 @@ class ConsumerMember(Member):
         if self.state in ACTIVE:
             if self.epoch > 0:
                 deadlines.append(self._heard_ms + self._settings.session_timeout_ms)
-            if self._in_flight is None and self._lookup.endpoint is not None and self._may_join():
+            if self._lookup.endpoint is not None and self._may_send():
                 deadlines.append(self._due_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -101,10 +112,12 @@ class ConsumerMember(Member):
             "effect, the coordinator decides"
         )
 
-    def _wants_heartbeat(self, now_ms: int) -> bool:
-        return self._in_flight is None and now_ms >= self._due_ms and self._may_join()
-
-    def _may_join(self) -> bool:
+    def _may_send(self) -> bool:
+        """Whether nothing is in the way of another heartbeat; what is under way is not, for a member with news."""
+        if self._in_flight:
+            is_news = self.epoch > 0 and (self._has_news or self._has_new_topics)
+            # By another connection its answer might come before that of the one that it overtakes.
+            return is_news and len(self._in_flight) == 1 and self._asked == self._lookup.endpoint
         return self.epoch > 0 or (self.state is MemberState.JOINING and not self._is_waiting_for_poll)
 
     def _after_revocation(self, now_ms: int) -> None:
@@ -123,14 +136,16 @@ class ConsumerMember(Member):
         self._is_full = True
         self._has_news = False
         self._due_ms = 0
-        if self._in_flight is not None:
-            self._requests.forget(self._in_flight)
-            self._in_flight = None
+        for token in self._in_flight:
+            self._requests.forget(token)
+        self._in_flight, self._is_overtaken = (), False
 
     # -- heartbeats -----------------------------------------------------------------------------------------------
 
-    def _heartbeat(self, endpoint: Endpoint) -> None:
+    def _heartbeat(self, endpoint: Endpoint, now_ms: int) -> None:
         is_full, says_topics = self._is_full, self._is_full or self._has_new_topics
+        # What it overtakes may bring a new epoch: by the one before only those are let in who list what they own.
+        lists_owned = is_full or self._has_news or bool(self._in_flight)
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             # Before version 1 the coordinator makes the id, and knows none when the member joins.
@@ -143,20 +158,31 @@ class ConsumerMember(Member):
             subscribed_topic_names=list(self.topics) if says_topics else None,
             subscribed_topic_regex=self._regex() if says_topics else None,
             server_assignor=self._settings.group_remote_assignor if is_full else None,
-            topic_partitions=self._owned_by_id() if is_full or self._has_news else None,
+            topic_partitions=self._owned_by_id() if lists_owned else None,
             # With every heartbeat, for the coordinator does not remember it; others skip the tagged field.
             proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
         )
         self._has_news = self._has_new_topics = False
         self._has_said_pattern = self._has_said_pattern or self.pattern is not None
 
-        def then(answer: Answer, now_ms: int) -> None:
-            self._in_flight = None
-            self._on_answer(answer, endpoint, now_ms)
+        def then(answer: Answer, answered_ms: int) -> None:
+            self._in_flight = tuple(each for each in self._in_flight if each != token)
+            if self._in_flight:
+                self._on_overtaken(answer, answered_ms, was_full=is_full)
+            else:
+                is_cut = self._requests.is_followed(endpoint, token)
+                self._on_answer(answer, endpoint, answered_ms, sent_ms=now_ms, is_cut=is_cut, was_full=is_full)
 
-        self._in_flight = self._requests.send(
-            endpoint, Lane.COORDINATOR, request, then, min_version=self._version, max_version=self._version
+        token = self._requests.send(
+            endpoint,
+            Lane.COORDINATOR,
+            request,
+            then,
+            min_version=self._version,
+            max_version=self._version,
+            timeout_ms=patience_ms(self._requests.request_timeout_ms, self._interval_ms),
         )
+        self._in_flight, self._asked = (*self._in_flight, token), endpoint
 
     def _regex(self) -> str | None:
         # An empty text takes an earlier pattern back; `None` would leave it.
@@ -168,7 +194,19 @@ class ConsumerMember(Member):
             for topic, partitions in by_topic(self.owned).items()
         ]
 
-    def _on_answer(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+    def _on_overtaken(self, answer: Answer, now_ms: int, *, was_full: bool) -> None:
+        """Another heartbeat is under way behind this one: its answer says what to do."""
+        response = message_of(answer, ConsumerGroupHeartbeatResponse)
+        if response is None or response.error_code:
+            # What it said may be lost. The one behind it meets the same, or is right by now.
+            self._is_full = True
+        else:
+            self._is_overtaken = True
+            self._note(response, now_ms, was_full=was_full)
+
+    def _on_answer(
+        self, answer: Answer, endpoint: Endpoint, now_ms: int, *, sent_ms: int, is_cut: bool, was_full: bool
+    ) -> None:
         response = message_of(answer, ConsumerGroupHeartbeatResponse)
         if response is None:
             assert isinstance(answer, RequestFailed)
@@ -178,16 +216,25 @@ class ConsumerMember(Member):
         if code is not ErrorCode.NONE:
             self._on_error(code, response.error_message, endpoint, now_ms)
             return
+        self._is_overtaken = False
+        self._note(response, now_ms, was_full=was_full)
+        if not (self._has_news or self._has_new_topics or self._is_full):
+            # What brings news was not answered for what comes behind it.
+            is_cut = is_cut and response.assignment is None
+            self._due_ms = self._beats.next_ms(sent_ms, self._interval_ms, now_ms, is_cut=is_cut)
+        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
+            self._reconcile(now_ms)
+
+    def _note(self, response: ConsumerGroupHeartbeatResponse, now_ms: int, *, was_full: bool) -> None:
+        """What a good answer says is known from now on."""
         self._attempts = 0
         self._held_since_ms = None
         self._lookup.works()
-        self._is_full = False
+        self._is_full = self._is_full and not was_full
         self._heard_ms = now_ms
         self.epoch = response.member_epoch
         self.member_id = response.member_id or self.member_id
         self._interval_ms = response.heartbeat_interval_ms
-        if not self._has_news and not self._has_new_topics:
-            self._due_ms = now_ms + self._interval_ms
         if response.assignment is not None:
             if self._after_leave is None:
                 why = f" ({response.rebalance_reason})" if response.rebalance_reason else ""
@@ -197,8 +244,6 @@ class ConsumerMember(Member):
             }
         elif self._target is None:
             self._target = {}
-        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
-            self._reconcile(now_ms)
 
     def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
         if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
@@ -219,7 +264,8 @@ class ConsumerMember(Member):
             self._retry_all(now_ms)
         elif code in BUSY or code in _TROUBLED:
             if code in _TROUBLED:
-                self._report(code, message, f"heartbeating in group {self.group_id}")
+                during = f"heartbeating in group {self.group_id}"
+                self._host.on_trouble(BrokerError(code, message, during=during), is_fatal=False)
             self._heard_ms = now_ms
             self._retry_all(now_ms)
         elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
@@ -257,7 +303,7 @@ class ConsumerMember(Member):
     def _send_leave(self, then: Later | None, now_ms: int) -> None:
         endpoint = self._lookup.endpoint
         # A join under way may succeed after all, so it is undone too.
-        is_known = self.epoch > 0 or self._in_flight is not None
+        is_known = self.epoch > 0 or bool(self._in_flight)
         if endpoint is None or not is_known:
             if then is not None:
                 then(now_ms)
@@ -285,9 +331,9 @@ class ConsumerMember(Member):
 
     def _reconcile(self, now_ms: int) -> None:
         """Compare what the coordinator wants with what is owned; give first, take then."""
-        self._seen_generation = self._cluster.generation
-        if self._target is None:
+        if self._target is None or self._is_overtaken:
             return
+        self._seen_generation = self._cluster.generation
         surplus = {partition for partition in self.owned if not self._may_keep(partition)}
         if surplus:
             self._begin_revocation(surplus, now_ms)

@@ -14,6 +14,7 @@ from typing import ClassVar
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
 from kohort.client.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity, Start
+from kohort.client.membership.beats import Beats
 from kohort.client.membership.callbacks import Callbacks
 from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness
@@ -21,7 +22,7 @@ from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, St
 from kohort.client.options import ConsumerSettings
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
-from kohort.errors import BrokerError, ErrorCode, FencedError, InvariantViolation
+from kohort.errors import ErrorCode, FencedError, InvariantViolation
 from kohort.ids import TopicPartition
 
 
@@ -60,6 +61,7 @@ class Member(ABC):
         self.callbacks = Callbacks(
             requests, timeout_ms=settings.max_poll_interval_ms, policy=settings.revocation_timeout_policy
         )
+        self._beats = Beats()
         self._idleness = Idleness(requests, group_id=settings.group_id, is_classic=self.is_classic)
         self._host = host
         self._requests = requests
@@ -100,8 +102,12 @@ class Member(ABC):
         """Do what is due."""
 
     @abstractmethod
+    def speak(self, now_ms: int) -> None:
+        """Say what is due, behind all else that the coordinator is asked now: see `beats`."""
+
+    @abstractmethod
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """When `on_tick` or `speak` has something to do."""
 
     @abstractmethod
     def on_topics_changed(self, now_ms: int) -> None:
@@ -339,9 +345,6 @@ class Member(ABC):
             self.owned.clear()
         self._host.on_trouble(error, is_fatal=True)
         self._finish_leave(now_ms)
-
-    def _report(self, code: ErrorCode, message: str | None, during: str) -> None:
-        self._host.on_trouble(BrokerError(code, message, during=during), is_fatal=False)
 
     # -- deadlines ------------------------------------------------------------------------------------------------
 

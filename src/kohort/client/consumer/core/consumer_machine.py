@@ -178,7 +178,7 @@ class ConsumerMachine:
         self._sender.on_tick(now_ms)
         self._lookups.on_tick(now_ms)
         if self._group is not None:
-            self._group.on_tick(now_ms)
+            self._group.on_tick(now_ms, None if self._member is None else self._member.speak)
         self._cluster.on_tick(now_ms)
         self._silence.on_tick(now_ms, self._member, self._readings, self._sender)
         if self._member is not None:

@@ -73,10 +73,16 @@ class Group:
         parts = (self.commits, self.committed, self.lookup)
         return min((deadline for part in parts if (deadline := part.next_deadline()) is not None), default=None)
 
-    def on_tick(self, now_ms: int) -> None:
-        """Do what is due; the look-up comes last, since the others may ask for it."""
+    def on_tick(self, now_ms: int, speak: Callable[[int], None] | None) -> None:
+        """Do what is due; the look-up comes last, since the others may ask for it.
+
+        Args:
+            speak: of the member, if there is one, which comes behind what else the coordinator is asked.
+        """
         self.commits.on_tick(now_ms)
         self.committed.on_tick(now_ms)
+        if speak is not None:
+            speak(now_ms)
         self.lookup.on_tick(now_ms)
 
     def fail_all(self, error: KohortError, now_ms: int) -> None:

@@ -1,0 +1,48 @@
+"""When a member's next heartbeat is due, and how long its answer may take.
+
+A broker may hold the answer until it has something to say, for most of the interval. It answers in order, so whatever
+else the member asks by the same connection meanwhile makes it answer the heartbeat first: the hold is cut.
+
+Laws: the interval counts from when a heartbeat is sent, never from its answer: it is the broker that is promised a
+sign of life. A member whose heartbeat was held, to its end or until it was cut, heartbeats again at once, so that it is
+within reach; one that cuts hold after hold does so once a second. An answer that is held is no silence of its broker.
+Source: requirement H1; KIP-848 (the coordinator says how often to heartbeat); Apache Kafka's clients, which count so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Between the end of the longest hold and the time at which its answer has to be there, in addition to what is left of
+#: the interval then: a broker may stand still for a moment.
+_MARGIN_MS: Final = 2_000
+#: So many holds in a row may be cut before the member takes its time.
+_PROMPT_CUTS: Final = 2
+_PAUSE_MS: Final = 1_000
+
+
+class Beats:
+    """Says when to heartbeat again."""
+
+    __slots__ = ("_cuts",)
+
+    def __init__(self) -> None:
+        #: Holds in a row that were cut.
+        self._cuts = 0
+
+    def next_ms(self, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool) -> int:
+        """The heartbeat of `sent_ms` is answered.
+
+        Args:
+            is_cut: something was asked behind it, by its connection, before it was answered.
+        """
+        self._cuts = self._cuts + 1 if is_cut else 0
+        # No broker takes half of an interval for an answer, unless it holds it.
+        if 2 * (now_ms - sent_ms) >= interval_ms or 0 < self._cuts <= _PROMPT_CUTS:
+            return now_ms
+        return sent_ms + (min(interval_ms, _PAUSE_MS) if is_cut else interval_ms)
+
+
+def patience_ms(request_timeout_ms: int, interval_ms: int) -> int:
+    """How long to wait for the answer to a heartbeat: as long as for any other, or for the longest hold."""
+    return max(request_timeout_ms, interval_ms + _MARGIN_MS)

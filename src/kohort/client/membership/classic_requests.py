@@ -1,0 +1,94 @@
+"""What a member of the classic protocol says: JoinGroup, SyncGroup and LeaveGroup in words of the client.
+
+Source: Kafka's JoinGroup, SyncGroup and LeaveGroup; static members: KIP-345; reasons: KIP-800.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Final
+
+from kohort.client.options import ConsumerSettings
+from kohort.ids import TopicPartition, by_topic
+from kohort.wire.embedded import encode_assignment, encode_subscription
+from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+#: The first versions of JoinGroup and LeaveGroup that know static members.
+FIRST_STATIC: Final = 5
+FIRST_LEAVE_BY_NAME: Final = 3
+_PROTOCOL_TYPE: Final = "consumer"
+#: Characters of a reason that brokers take (KIP-800).
+_LONGEST_REASON: Final = 255
+
+
+def build_join(
+    settings: ConsumerSettings,
+    member_id: str,
+    *,
+    topics: tuple[str, ...],
+    owned: Set[TopicPartition],
+    generation_id: int,
+    reason: str,
+) -> JoinGroupRequest:
+    """Take part in a rebalance.
+
+    Args:
+        owned: what the member keeps meanwhile, by the assignment of `generation_id`.
+        reason: why it joins, for people.
+    """
+    assert settings.group_id is not None
+    subscription = encode_subscription(
+        list(topics),
+        owned_partitions=by_topic(owned),
+        generation_id=generation_id if owned else -1,
+        rack_id=settings.client_rack or None,
+    )
+    return JoinGroupRequest(
+        group_id=settings.group_id,
+        session_timeout_ms=settings.session_timeout_ms,
+        rebalance_timeout_ms=settings.max_poll_interval_ms,
+        member_id=member_id,
+        group_instance_id=settings.group_instance_id,
+        protocol_type=_PROTOCOL_TYPE,
+        reason=reason[:_LONGEST_REASON],
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in settings.assignment_strategy],
+    )
+
+
+def build_sync(
+    settings: ConsumerSettings,
+    member_id: str,
+    *,
+    generation_id: int,
+    protocol_name: str,
+    assignment: Mapping[str, Mapping[str, list[int]]],
+) -> SyncGroupRequest:
+    """Ask for one's share; a leader brings everybody's.
+
+    Args:
+        assignment: member id -> topic -> partitions; empty from everybody but the leader.
+    """
+    assert settings.group_id is not None
+    return SyncGroupRequest(
+        group_id=settings.group_id,
+        generation_id=generation_id,
+        member_id=member_id,
+        group_instance_id=settings.group_instance_id,
+        protocol_type=_PROTOCOL_TYPE,
+        protocol_name=protocol_name,
+        assignments=[
+            SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))
+            for member, partitions in assignment.items()
+        ],
+    )
+
+
+def build_leave(settings: ConsumerSettings, member_id: str) -> LeaveGroupRequest:
+    """Be a member no more."""
+    assert settings.group_id is not None
+    identity = MemberIdentity(
+        member_id=member_id, group_instance_id=settings.group_instance_id, reason="the consumer is leaving"
+    )
+    return LeaveGroupRequest(group_id=settings.group_id, member_id=member_id, members=[identity])
