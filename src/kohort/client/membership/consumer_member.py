@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
+from kohort.client.exchange import CallbackKind
 from kohort.client.membership.beats import patience_ms
 from kohort.client.membership.host import Later
 from kohort.client.membership.member import Member
@@ -189,9 +190,13 @@ class ConsumerMember(Member):
         return "" if self.pattern is None and self._has_said_pattern else self.pattern
 
     def _owned_by_id(self) -> list[RequestPartitions]:
+        # The application may be on its way into the callback for what it is just being given: to leave that out would
+        # say that others may have it.
+        wanted = self.callbacks.open
+        given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
         return [
             RequestPartitions(topic_id=self._ids[topic], partitions=partitions)
-            for topic, partitions in by_topic(self.owned).items()
+            for topic, partitions in by_topic(self.owned | set(given)).items()
         ]
 
     def _on_overtaken(self, answer: Answer, now_ms: int, *, was_full: bool) -> None:

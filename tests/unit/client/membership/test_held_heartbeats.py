@@ -160,6 +160,22 @@ def test_connection_that_breaks_takes_both_along(member: ConsumerDialogue) -> No
     assert (request.member_epoch, listed(request), request.rebalance_timeout_ms) == (1, [0], 300_000)
 
 
+def test_partition_that_the_application_is_being_given_is_listed() -> None:
+    """Wanted back by then, it would be free for others; the same holds for a heartbeat that is repeated."""
+    member = ConsumerDialogue()
+    member.stable(0)
+    member.advance(5_000)
+    member.reply(epoch=2, assigned=[0, 1])
+    member.start_callback()
+    member.advance(5_000)
+
+    assert listed(overtake(member)) == [0, 1]
+    for request in beats(member):
+        member.fail(request, Failure.DISCONNECTED)
+    member.advance(1_000)
+    assert [listed(each) for each in beats(member)] == [[0, 1]]
+
+
 def test_no_more_than_two_are_under_way(member: ConsumerDialogue) -> None:
     overtake(member)
     member.take(Subscribed(topics=("orders",)))
