@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from kohort.coordinator import recordcodec
+from kohort.coordinator.commands import GroupCommand, ReplyBody
 from kohort.coordinator.decision import Arm, Decision
 from kohort.coordinator.records import Record
 from kohort.coordinator.shard import Shard
 from kohort.errors import InvariantViolation
-from kohort.testing import NetworkQuality, World
+from kohort.testing import NetworkQuality, SimulatedBroker, World
 from kohort.testing.assignors import OWN_ASSIGNOR
 from kohort.testing.laws import LAWS
 from kohort.testing.members.process import MemberSettings
+from kohort.testing.runtime import SimulatedRuntime
 from kohort.testing.scenario import GroupPlan, Scenario, build_settings
 
 #: So many worlds are played at most.
@@ -64,6 +66,15 @@ OWN = Scenario(
     settings=build_settings(assignors=(OWN_ASSIGNOR,)),
     static_share=0.3,
 )
+#: Members that rarely say something, some of them by the connection of another one.
+HELD = Scenario(
+    groups=(GroupPlan(group_id="blue", kind="consumer", member_count=4),),
+    topics={"t": 7},
+    weights={"join": 3, "leave": 2, "pause": 2, "subscribe": 1},
+    members=MemberSettings(commit_interval_ms=5_000),
+    shared_share=0.5,
+    open_requests=4,
+)
 #: Static classic members whose requests come late: the others go on without those that were not there in time.
 BEHIND = Scenario(
     groups=tuple(GroupPlan(group_id=group_id, kind="eager", member_count=3) for group_id in ("blue", "red")),
@@ -93,6 +104,19 @@ def law_that_finds(**planted: Any) -> str:
     assert found == FOUND, f"{found} of {SEEDS} seeds found the bug"
     assert len(broken_by) == 1, f"the bug breaks several laws: {broken_by}"
     return next(iter(broken_by))
+
+
+def answering(alter: Callable[[GroupCommand, ReplyBody], ReplyBody]) -> type[SimulatedBroker]:
+    """A broker that says something else than was decided."""
+
+    class Altered(SimulatedRuntime):
+        def alter_reply(self, command: GroupCommand, body: ReplyBody) -> ReplyBody:
+            return alter(command, body)
+
+    class Liar(SimulatedBroker):
+        runtime_class = Altered
+
+    return Liar
 
 
 def always(value: Any) -> Callable[..., Any]:

@@ -13,11 +13,13 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.commands import Command, GroupCommand, MemberDisconnected, ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
+from kohort.coordinator.parking import HeartbeatHeld
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
 from kohort.testing.home import Home
 from kohort.testing.laws.generations import GenerationLaws
 from kohort.testing.laws.handovers import HandOvers
+from kohort.testing.laws.holds import HoldLaws
 from kohort.testing.laws.moves import MoveLaws
 from kohort.testing.laws.offsets import OffsetLaws
 from kohort.testing.laws.owners import OwnerLaws
@@ -57,6 +59,11 @@ class Checkers:
         self._hand_overs: dict[int, HandOvers] = {}
         self._sessions: dict[int, SessionLaws] = {}
         self._generations: dict[int, GenerationLaws] = {}
+        self._holds: dict[int, HoldLaws] = {}
+        #: Held heartbeats are answered because there is news.
+        self._tells_news = False
+        #: When the broker's loop went on after it stood still.
+        self._went_on_ms = 0
         #: From before a step to after it.
         self._epochs: dict[str, tuple[int, dict[str, int]]] = {}
         self._touched: tuple[str, ...] = ()
@@ -76,20 +83,33 @@ class Checkers:
         self.moves.before_step(home.shard, command, decision)
         self._sharing.before_step(groups, decision)
         self.offsets.before_step(groups, command, decision)
+        self._holds_of(home).before_step(home.shard, decision, now_ms=self._now_ms())
+        for record in decision.records:
+            if isinstance(record, HeartbeatHeld):
+                self._sessions_of(home).on_held(home.shard, record.command, now_ms=self._now_ms())
+            elif isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
+                self._sessions_of(home).on_configured(record.group_id, now_ms=self._now_ms())
         self._generations_of(home).before_step(groups, command, decision)
         if command is None:
             self._sessions_of(home).check_expiry(home.shard, decision, now_ms=self._now_ms())
 
     def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
         """An answer is decided, its records are applied; it may have to wait for the disk."""
-        self._sessions_of(home).on_decided(home.shard.groups, command, body, now_ms=self._now_ms())
+        holds = self._holds_of(home)
+        if holds.is_held(command):
+            holds.on_decided(command, body, now_ms=self._now_ms(), tells_news=self._tells_news)
+        else:
+            self._sessions_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
         self._generations_of(home).on_decided(home.shard.groups, command, body)
 
     def after_step(self, home: Home, decision: Decision) -> None:
         """Every law about the state, where a step changed it."""
         groups = home.shard.groups
-        self._hand_overs.setdefault(home.index, HandOvers()).check(groups, now_ms=self._now_ms())
+        if self._now_ms() != self._went_on_ms:
+            # A broker that stood still gives the time back, and tells what it promised, behind what has come meanwhile.
+            self._hand_overs.setdefault(home.index, HandOvers()).check(groups, now_ms=self._now_ms())
+            self._holds_of(home).check_times(home.shard, now_ms=self._now_ms())
         if not decision.records:
             return
         # First, because what equal members have in common changes for all of them.
@@ -103,7 +123,9 @@ class Checkers:
             self._generations_of(home).after_step(groups, group_id, is_stored=group_id in stored)
             self._owners.check_no_change_without_move(groups, group_id)
             self._owners.check_owners(groups, group_id)
-        self._sessions_of(home).after_step(groups, self._touched, now_ms=self._now_ms())
+        sessions, offset_ms = self._sessions_of(home), home.clock_offset_ms
+        sessions.after_step(groups, self._touched, now_ms=self._now_ms())
+        sessions.check_ends(home.shard, self._touched, now_ms=self._now_ms(), clock_offset_ms=offset_ms)
         if any(not isinstance(record, facts.VolatileRecord) for record in decision.records):
             self._check_fold(home)
 
@@ -115,15 +137,28 @@ class Checkers:
         """What a crash left has to contain everything that was acknowledged."""
         self._hand_overs.pop(home.index, None)
         self._generations.pop(home.index, None)
-        self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
+        self._holds.pop(home.index, None)
+        self.on_loaded(home)
         self.offsets.on_restart(home.shard.groups, home.index)
         check_groups(home.shard.groups)
         self._check_fold(home)
+
+    def on_loaded(self, home: Home) -> None:
+        """Everybody's time counts from here, and that of a rebalance which begins with it."""
+        self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
         """A broker that stood still gives the time back."""
         self._hand_overs.setdefault(home.index, HandOvers()).on_shift(gap_ms)
         self._sessions_of(home).on_shift(gap_ms)
+
+    def on_go_on(self) -> None:
+        """What was promised for the time in which the broker stood still comes now."""
+        self._went_on_ms = self._now_ms()
+
+    def tells_news(self, is_on: bool) -> None:
+        """Whether held heartbeats are answered because there is news."""
+        self._tells_news = is_on
 
     def check_owners(self, home: Home, group_id: str) -> None:
         """What members believe to own is compared with each other and with the coordinator."""
@@ -134,6 +169,9 @@ class Checkers:
         if found is None:
             found = self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
         return found
+
+    def _holds_of(self, home: Home) -> HoldLaws:
+        return self._holds.setdefault(home.index, HoldLaws())
 
     def _generations_of(self, home: Home) -> GenerationLaws:
         found = self._generations.get(home.index)

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final, cast
 
+from kohort.broker.home import Home as BrokersHome
 from kohort.coordinator import recordcodec
-from kohort.coordinator.commands import GroupCommand, ReplyBody
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
+from kohort.storage.partition import PartitionLog
 
 #: Key and value of a record, as they are stored.
 Entry = tuple[bytes, bytes | None]
 
 
-class Home:
-    """One shard and its log."""
+class SimulatedLog:
+    """What the coordinator asks of a partition's log; offsets count batches.
 
-    def __init__(self, index: int, shard: Shard, mirror: Shard) -> None:
-        self.index = index
-        #: What decides.
-        self.shard = shard
-        #: A shard that only ever saw the bytes of the log: the fold that the living one is compared with.
-        self.mirror = mirror
+    It outlives the processes that write to it.
+    """
+
+    def __init__(self) -> None:
         #: One entry per decision that wrote something.
-        self.log: list[list[Entry]] = []
+        self.batches: list[list[Entry]] = []
         #: How many batches are on disk.
-        self.durable = 0
-        #: (batches that have to be on disk, command, answer), in the order of the decisions.
-        self.waiting: deque[tuple[int, GroupCommand, ReplyBody]] = deque()
+        self.high_watermark = 0
         #: Whether a sync is under way.
         self.is_syncing = False
 
+    @property
+    def log_end_offset(self) -> int:
+        """How many batches there are."""
+        return len(self.batches)
+
     def entries(self) -> list[Entry]:
         """The log without its batches."""
-        return [entry for batch in self.log for entry in batch]
+        return [entry for batch in self.batches for entry in batch]
+
+
+class Home(BrokersHome):
+    """One shard and its log."""
+
+    __slots__ = ("clock_offset_ms", "disk", "index", "mirror")
+
+    def __init__(
+        self, index: int, shard: Shard, mirror: Shard, disk: SimulatedLog, *, clock_offset_ms: int = 0
+    ) -> None:
+        super().__init__(shard, cast(PartitionLog, disk))
+        self.index: Final = index
+        #: A shard that only ever saw the bytes of the log: the fold that the living one is compared with.
+        self.mirror: Final = mirror
+        #: The log, as what it is.
+        self.disk: Final = disk
+        #: What the clock of its process shows beyond the world's.
+        self.clock_offset_ms: Final = clock_offset_ms
 
 
 def fold(

@@ -45,10 +45,6 @@ class Server(Protocol):
         """A request has arrived."""
         ...
 
-    def on_disconnected(self, connection: Connection) -> None:
-        """Nothing more arrives at the client."""
-        ...
-
     def on_gone(self, connection: Connection) -> None:
         """The server sees that nothing more will come; of a connection that went silent it never does."""
         ...
@@ -71,10 +67,22 @@ class Client(Protocol):
 class Connection:
     """One TCP connection as both ends see it."""
 
-    __slots__ = ("_last_ms", "_network", "client", "is_draining", "is_open", "is_silent", "number", "server_life")
+    __slots__ = (
+        "_last_ms",
+        "_network",
+        "client",
+        "is_draining",
+        "is_open",
+        "is_silent",
+        "number",
+        "server_life",
+        "software",
+    )
 
-    def __init__(self, network: SimulatedNetwork, client: Client, number: int) -> None:
+    def __init__(self, network: SimulatedNetwork, client: Client, number: int, software: str) -> None:
         self._network = network
+        #: What the client's software calls itself (KIP-511); empty if it does not.
+        self.software = software
         self.client = client
         #: Connections are numbered as they are opened.
         self.number = number
@@ -109,7 +117,6 @@ class Connection:
             self.is_open = False
             network = self._network
             self.is_draining = not self.is_silent and network.draws_late()
-            network.server.on_disconnected(self)
             if not self.is_silent:
                 network.clock.at(self._arrival_ms(0), self._end)
 
@@ -140,12 +147,12 @@ class SimulatedNetwork:
         #: Clients that cannot reach the server at all.
         self._cut_off: dict[str, None] = {}
 
-    def connect(self, client: Client) -> Connection | None:
+    def connect(self, client: Client, *, software: str = "") -> Connection | None:
         """Open a connection; `None` if nobody answers."""
         if not self.is_server_up or client.name in self._cut_off:
             return None
         self._opened += 1
-        connection = Connection(self, client, self._opened)
+        connection = Connection(self, client, self._opened, software)
         self._open = [other for other in self._open if other.is_open]
         self._open.append(connection)
         return connection
@@ -179,7 +186,6 @@ class SimulatedNetwork:
         if not connection.is_open:
             return
         connection.is_open = False
-        self.server.on_disconnected(connection)
         self.server.on_gone(connection)
         self.clock.after(self._random.randint(0, 200), lambda: connection.client.on_broken(connection))
 

@@ -32,6 +32,18 @@ class Observer(Protocol):
         """A shard was rebuilt from its log."""
         ...
 
+    def on_loaded(self, home: Home) -> None:
+        """Its deadlines are set."""
+        ...
+
     def on_shift(self, home: Home, gap_ms: int) -> None:
         """Every deadline is later by that, because the loop stood still."""
+        ...
+
+    def on_go_on(self) -> None:
+        """The loop stood still until now."""
+        ...
+
+    def tells_news(self, is_on: bool) -> None:
+        """From now on held heartbeats are answered because of news, or no longer."""
         ...

@@ -179,14 +179,14 @@ class Perturbations:
         """A connection is reset."""
         if (process := self._pick()) is not None:
             self._world.story.tell("network", f"breaks the connection of {process.name}", group_id=process.group_id)
-            process.lose_connection()
+            process.wire.reset()
 
     def cut_off(self) -> None:
         """A member cannot reach the broker for a while."""
         if (process := self._pick()) is not None:
             self._world.story.tell("network", f"cuts {process.name} off", group_id=process.group_id)
-            self._world.network.cut_off(process.name)
-            self._later(self._random.randint(500, 10_000), lambda: self._world.network.restore(process.name))
+            self._world.network.cut_off(process.wire.name)
+            self._later(self._random.randint(500, 10_000), lambda: self._world.network.restore(process.wire.name))
 
     def change_network(self) -> None:
         """It gets better or worse."""

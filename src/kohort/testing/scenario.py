@@ -134,6 +134,12 @@ class Scenario:
     static_share: float = 0.0
     #: How many of the KIP-848 members have a pattern; that needs google-re2.
     pattern_share: float = 0.0
+    #: How many of the KIP-848 members share the connection of another one.
+    shared_share: float = 0.0
+    #: Whether heartbeats are held.
+    is_pushing: bool = True
+    #: `queued.max.requests`.
+    open_requests: int = 100
     #: By how much the broker's clock may be wrong after a restart.
     clock_jumps_ms: int = 0
     #: Nothing goes wrong that could end a hand-over without a commit.
@@ -179,11 +185,14 @@ def draw_scenario(random: Random) -> Scenario:
         ),
         pattern_share=random.choice((0.0, 0.3)) if find_spec("re2") else 0.0,
         static_share=random.choice((0.0, 0.0, 0.3, 0.7)),
+        shared_share=random.choice((0.0, 0.0, 0.5, 0.9)),
+        is_pushing=random.random() < 0.8,
+        open_requests=random.choice((4, 5, 100)),
         clock_jumps_ms=random.choice((0, 0, 5_000, 3_600_000)),
         members=MemberSettings(
             # Of the two timeouts each is the shorter one now and then: what one does not end the other has to.
             session_timeout_ms=random.choice((4_000, 6_000, 15_000)),
             rebalance_timeout_ms=random.choice((5_000, 8_000)),
-            commit_interval_ms=random.choice((400, 1_500)),
+            commit_interval_ms=random.choice((400, 1_500, 5_000)),
         ),
     )

@@ -28,6 +28,7 @@ from kohort.testing.members.administrator import Administrator
 from kohort.testing.members.classic import ClassicMember
 from kohort.testing.members.consumer import ConsumerMember, Wishes
 from kohort.testing.members.process import MemberProcess
+from kohort.testing.members.wire import Wire
 from kohort.testing.network import SimulatedNetwork
 from kohort.testing.perturbations import Perturbations
 from kohort.testing.scenario import PATTERNS, TOPIC_NAMES, GroupPlan, Protocol, Scenario, draw_scenario
@@ -39,6 +40,9 @@ REST_WITHIN_MS = 120_000
 #: And stays at rest for as long as this.
 REST_FOR_MS = 5_000
 LOOK_EVERY_MS = 500
+#: What a KIP-848 client calls itself; nobody holds the heartbeats of one that says nothing.
+SOFTWARE = ("librdkafka", "librdkafka", "apache-kafka-java", "")
+MEMBERS_PER_WIRE = 4
 #: What was under way when the world was healed has arrived by then, and may still have fenced somebody.
 AFTERMATH_MS = 6_000
 #: After the last member died, every deadline has passed within this time.
@@ -86,6 +90,8 @@ class World:
         self.story = Story(self.clock)
         self.topics = TopicShelf()
         self.members: dict[str, MemberProcess] = {}
+        #: Nothing goes wrong any more, and what did has had its effects.
+        self.is_at_peace = False
         self.network = SimulatedNetwork(self.clock, self.random)
         self.checkers = Checkers(
             self.topics.label_of,
@@ -102,6 +108,11 @@ class World:
             self.checkers,
             random=self.random,
             settings=self.scenario.settings,
+            options={
+                "group.push.enable": self.scenario.is_pushing,
+                "group.push.clients": (),
+                "queued.max.requests": self.scenario.open_requests,
+            },
             shard_count=self.scenario.shard_count,
             build_shard=build_shard,
         )
@@ -158,6 +169,7 @@ class World:
                 settings=settings,
                 instance_id=instance_id,
                 wishes=self._draw_wishes(),
+                wire=self._draw_wire(name),
             )
         else:
             member = ClassicMember(
@@ -215,6 +227,15 @@ class World:
             proposed_interval_ms=random.choice((-1, -1, 300, 2_500)),
         )
 
+    def _draw_wire(self, name: str) -> Wire:
+        """A connection of its own mostly; some have that of another process."""
+        if self.random.random() < self.scenario.shared_share:
+            wires = [p.wire for p in self.members.values() if isinstance(p, ConsumerMember) and p.is_alive]
+            shared = [wire for wire in dict.fromkeys(wires) if len(wire.users) < MEMBERS_PER_WIRE]
+            if shared:
+                return self.random.choice(shared)
+        return Wire(self.network, name, software=self.random.choice(SOFTWARE))
+
     def restart_broker(self) -> None:
         """A new process; nobody believes more than its log says.
 
@@ -262,6 +283,7 @@ class World:
     def _come_to_rest(self) -> int:
         begun_ms = self.clock.now_ms()
         self.clock.run_until(begun_ms + AFTERMATH_MS)
+        self.is_at_peace = True
         while (unrest := self._unrest()) is not None:
             if self.clock.now_ms() - begun_ms > REST_WITHIN_MS:
                 group_id, reason = unrest
@@ -301,7 +323,7 @@ class World:
     def _check_logs(self) -> None:
         for home in self.broker.homes:
             check_shared(home.shard.groups)
-            entries, settings = home.entries(), self.scenario.settings
+            entries, settings = home.disk.entries(), self.scenario.settings
             whole = fold(entries, settings).state_digest()
             if whole != home.shard.state_digest():
                 raise InvariantViolation("FoldIsLivingState: the log does not give the living state in the end")

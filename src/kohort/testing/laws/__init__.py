@@ -130,7 +130,7 @@ LAWS: Final[dict[str, Law]] = {
     ),
     "AnsweredOnce": Law(
         "each request is answered once",
-        "testing.broker.SimulatedBroker",
+        "testing.runtime.SimulatedRuntime",
     ),
     "NoEpochForNothing": Law(
         "an epoch that gives a member nothing new and takes nothing is neither written nor told for it",
@@ -139,6 +139,30 @@ LAWS: Final[dict[str, Law]] = {
     "RenewalIsHandling": Law(
         "a heartbeat that says nothing new is answered the short way as it is the long way",
         "coordinator.invariants.check_renewal",
+    ),
+    "HoldsEndInTime": Law(
+        "a heartbeat is held for no longer than its client bears",
+        "testing.laws.holds.HoldLaws",
+    ),
+    "AnswerIsOfNow": Law(
+        "a heartbeat that was held is answered what a heartbeat would be told now",
+        "testing.laws.holds.HoldLaws",
+    ),
+    "NobodyIsToldForNothing": Law(
+        "news of a group releases only the heartbeats of those whom it concerns",
+        "testing.laws.holds.HoldLaws",
+    ),
+    "SessionsCountFromArrival": Law(
+        "a session counts from the arrival of what was heard of its member, whenever that is answered",
+        "testing.laws.sessions.SessionLaws",
+    ),
+    "AnswersInOrder": Law(
+        "the answers of a connection leave in the order of its requests",
+        "testing.sockets.Socket",
+    ),
+    "HeldInNobodysWay": Law(
+        "no answer that is ready waits behind a held heartbeat; of a connection's open requests at most half are held",
+        "testing.sockets.Socket",
     ),
     "ReleaseIsHeard": Law(
         "what a member says that it does not own any more, it has not to give up any more",

@@ -7,6 +7,7 @@ Source: architecture rule 17; KIP-848 and the classic protocol (session timeout,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from kohort.coordinator import commands as asked
@@ -43,6 +44,10 @@ class SessionLaws:
         self._loaded_ms = now_ms
         #: (group, member) -> when it was heard of last.
         self._heard: dict[tuple[str, str], int] = {}
+        #: group -> when its configs were set last: who has a longer session by that has it from then on.
+        self._configured_ms: dict[str, int] = {}
+        #: (group, member) -> the session timeout that it had then.
+        self._allowed_ms: dict[tuple[str, str], int] = {}
         #: (group, member) -> since when it has something to give up.
         self._revoking: dict[tuple[str, str], int] = {}
         #: (group, classic member of a KIP-848 group) -> since when it is to rejoin.
@@ -55,8 +60,17 @@ class SessionLaws:
         self._phases: dict[str, tuple[object, int]] = {}
         self.after_step(groups, (*groups.consumer, *groups.classic), now_ms=now_ms)
 
-    def on_decided(self, groups: GroupsState, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
+    def on_configured(self, group_id: str, *, now_ms: int) -> None:
+        """The configs of a group were set."""
+        self._configured_ms[group_id] = now_ms
+
+    def on_held(self, shard: Shard, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> None:
+        """A heartbeat was accepted, and is answered later: that its answer leaves says nothing of its member."""
+        self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
+
+    def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """A request was accepted or refused: the first means that its member is alive."""
+        groups = shard.groups
         if not isinstance(command, _SIGNS) or (
             isinstance(command, asked.CommitOffsets) and command.group_id in groups.consumer
         ):
@@ -73,8 +87,7 @@ class SessionLaws:
         is_to_rejoin = is_sent_back and code == ErrorCode.REBALANCE_IN_PROGRESS
         if not member_id or not (code == ErrorCode.NONE or is_to_rejoin):
             return
-        self._heard[who] = now_ms
-        self._gone.pop(who, None)
+        self._note(shard, who, now_ms=now_ms)
         if isinstance(command, JoinGroup):
             self._to_rejoin.pop(who, None)
             self._to_sync[who] = now_ms
@@ -85,6 +98,11 @@ class SessionLaws:
         elif isinstance(command, SyncGroup):
             self._to_sync.pop(who, None)
 
+    def _note(self, shard: Shard, who: tuple[str, str], *, now_ms: int) -> None:
+        self._heard[who] = now_ms
+        self._allowed_ms[who] = session_timeout_ms(shard, who[0])
+        self._gone.pop(who, None)
+
     def on_disconnected(self, command: asked.MemberDisconnected, *, now_ms: int) -> None:
         """The connection by which a member was heard of last is gone."""
         self._gone.setdefault((command.group_id, command.member_id), now_ms)
@@ -94,6 +112,7 @@ class SessionLaws:
         self._loaded_ms += gap_ms
         self._heard = {who: heard + gap_ms for who, heard in self._heard.items()}
         self._revoking = {who: since + gap_ms for who, since in self._revoking.items()}
+        self._configured_ms = {group_id: since + gap_ms for group_id, since in self._configured_ms.items()}
         self._gone = {who: since + gap_ms for who, since in self._gone.items()}
         self._to_rejoin = {who: since + gap_ms for who, since in self._to_rejoin.items()}
         self._to_sync = {who: since + gap_ms for who, since in self._to_sync.items()}
@@ -110,6 +129,22 @@ class SessionLaws:
                 self._check_consumer(shard, record.group_id, record.member_id, now_ms=now_ms)
             elif isinstance(record, MemberRemoved):
                 self._check_classic(shard, record.group_id, record.member_id, now_ms=now_ms)
+
+    def check_ends(self, shard: Shard, group_ids: Iterable[str], *, now_ms: int, clock_offset_ms: int) -> None:
+        """A session counts from the arrival of what was heard last: whoever is silent from then on goes by its end."""
+        for group_id in group_ids:
+            group = shard.groups.consumer.get(group_id)
+            for member in group.members.values() if group is not None else ():
+                end_ms = shard.timers.deadline(member.session_key)
+                if member.classic is not None or end_ms is None:
+                    continue
+                who = (group_id, member.member_id)
+                since_ms = max(self._heard.get(who, self._loaded_ms), self._configured_ms.get(group_id, 0))
+                session_ms = session_timeout_ms(shard, group_id)
+                late_ms = end_ms - clock_offset_ms - since_ms - max(session_ms, self._allowed_ms.get(who, 0))
+                if late_ms > 0:
+                    why = f"{member.member_id} was silent for {now_ms - since_ms} ms, and has {late_ms} ms too much"
+                    raise LawBroken("SessionsCountFromArrival", why, group_id=group_id)
 
     def after_step(self, groups: GroupsState, group_ids: tuple[str, ...], *, now_ms: int) -> None:
         """Note who begins to give up, and which phase of a rebalance begins."""

@@ -18,6 +18,7 @@ from kohort.coordinator.commands import GroupCommand, Partitions, ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
+from kohort.testing.members.wire import Wire
 from kohort.testing.scenario import TOPIC_NAMES
 from kohort.testing.story import LawBroken
 
@@ -54,8 +55,9 @@ class ConsumerMember(MemberProcess):
         settings: MemberSettings,
         instance_id: str | None = None,
         wishes: Wishes = NO_WISHES,
+        wire: Wire | None = None,
     ) -> None:
-        super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id)
+        super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id, wire=wire)
         self.member_id = name
         self.wishes = wishes
         #: What it subscribes to besides names.
@@ -69,6 +71,8 @@ class ConsumerMember(MemberProcess):
         self._says_everything = True
         self._has_to_acknowledge = False
         self._has_new_topics = False
+        #: What the coordinator said last of how often to heartbeat, `None` before that.
+        self._told_interval_ms: int | None = None
         #: Number of the callback that runs, 0 if none does; a fenced member's callback counts for nothing.
         self._callback = 0
         self._callbacks = 0
@@ -166,7 +170,9 @@ class ConsumerMember(MemberProcess):
         self._plan += 1
         self._is_asking = True
         self._has_to_acknowledge = False
-        self.ask(self._build(self.member_epoch), self._on_answer, self._on_failure)
+        # librdkafka takes the interval that it was told for the time in which the answer has to be there.
+        timeout_ms = self._told_interval_ms if self.wire.software == "librdkafka" else None
+        self.ask(self._build(self.member_epoch), self._on_answer, self._on_failure, timeout_ms=timeout_ms)
 
     def _plan_heartbeat(self, delay_ms: int) -> None:
         self._plan += 1
@@ -219,6 +225,7 @@ class ConsumerMember(MemberProcess):
         if self.is_leaving:
             return
         self._says_everything = True
+        self._told_interval_ms = None
         self._heartbeat()
 
     def _on_answer(self, body: ReplyBody) -> None:
@@ -233,6 +240,7 @@ class ConsumerMember(MemberProcess):
             why = f"{self.name} is told epoch {body.member_epoch} after epoch {self.member_epoch}"
             raise LawBroken("ClientSideMemberEpochIsMonotonic", why, group_id=self.group_id)
         self.member_epoch = body.member_epoch
+        self._told_interval_ms = body.heartbeat_interval_ms
         self._says_everything = False
         if body.assignment is not None:
             labels = ((self.world.topics.label_of(topic_id), found) for topic_id, found in body.assignment.items())

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kohort.coordinator.commands import GroupCommand, ReplyBody
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Exchange:
-    """One request under way and what to do with its answer."""
+    """One request under way: what its member does with the answer, and what if the connection is given up before."""
 
-    __slots__ = ("command", "on_failure", "on_reply", "timeout_ms")
-
-    def __init__(
-        self,
-        command: GroupCommand,
-        on_reply: Callable[[ReplyBody], None],
-        on_failure: Callable[[], None],
-        *,
-        timeout_ms: int,
-    ) -> None:
-        self.command = command
-        self.on_reply = on_reply
-        self.on_failure = on_failure
-        self.timeout_ms = timeout_ms
+    command: GroupCommand
+    deliver: Callable[[ReplyBody], None]
+    fail: Callable[[], None]

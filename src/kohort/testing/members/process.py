@@ -9,10 +9,8 @@ nothing; one that is paused still believes what it believed.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,7 @@ from kohort.coordinator.commands import GroupCommand, ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.testing.members.exchange import Exchange
-from kohort.testing.network import Connection
+from kohort.testing.members.wire import Wire
 from kohort.testing.story import LawBroken
 from kohort.testing.topics import name_of
 
@@ -64,6 +62,7 @@ class MemberProcess:
         topics: tuple[str, ...],
         settings: MemberSettings,
         instance_id: str | None = None,
+        wire: Wire | None = None,
     ) -> None:
         #: The name that it shares with the processes that follow it; `None` is a dynamic member.
         self.instance_id = instance_id
@@ -88,8 +87,9 @@ class MemberProcess:
         self.is_leaving = False
         #: The next callback takes this long, 0 as usual.
         self.slow_callback_ms = 0
-        self._connection: Connection | None = None
-        self._exchanges: deque[Exchange] = deque()
+        #: By what it speaks to its coordinator.
+        self.wire = Wire(world.network, name) if wire is None else wire
+        self.wire.users.append(self)
         #: Number of this life; what was planned in an earlier one is not done any more.
         self._life = 0
         #: What came in while the process was paused.
@@ -125,7 +125,7 @@ class MemberProcess:
         self._missed = []
         self._life += 1
         self._set_owned(set())
-        self._hang_up()
+        self.wire.end_of(self)
 
     def pause(self) -> None:
         """The process stands still, as by SIGSTOP."""
@@ -195,71 +195,56 @@ class MemberProcess:
         timeout_ms: int | None = None,
     ) -> None:
         """Send a request; exactly one of the two is called, unless the process ends."""
-        timeout_ms = timeout_ms or self.settings.request_timeout_ms
-        self._send(Exchange(command, on_reply, on_failure, timeout_ms=timeout_ms))
+        self._send(command, on_reply, on_failure, timeout_ms or self.settings.request_timeout_ms)
 
-    def _send(self, exchange: Exchange) -> None:
-        if self._connection is None:
-            self._connection = self.world.network.connect(self)
-        connection = self._connection
-        if connection is None:
-            self.later(self.settings.retry_backoff_ms, exchange.on_failure)
-            return
-        self._exchanges.append(exchange)
-        self.tell("sends", exchange.command)
-        connection.send(exchange.command)
+    def _send(
+        self,
+        command: GroupCommand,
+        on_reply: Callable[[ReplyBody], None],
+        on_failure: Callable[[], None],
+        timeout_ms: int,
+    ) -> None:
+        life = self._life
+
+        def deliver(body: ReplyBody) -> None:
+            if self._life == life:
+                self._act(lambda: on_reply(body) if self._life == life else None)
+
+        def fail() -> None:
+            if self._life == life and self.is_alive:
+                is_sent_again = self.may_send_again(command) and self.random.random() < RESEND_CHANCE
+                then = again if is_sent_again else on_failure
+                self.later(self.random.randint(1, self.settings.retry_backoff_ms), then)
+
+        def again() -> None:
+            # Meanwhile the client may have thought of something newer.
+            if self.may_send_again(command):
+                self._send(command, on_reply, on_failure, timeout_ms)
+            else:
+                on_failure()
 
         def expire() -> None:
-            if exchange in self._exchanges:
-                self.tell("waits no longer for an answer")
-                self._hang_up()
+            if self.wire.is_waiting(exchange):
+                self.on_timeout(command)
+                self.wire.hang_up()
 
-        self.later(exchange.timeout_ms, expire)
+        exchange = Exchange(command=command, deliver=deliver, fail=fail)
+        self.tell("sends", command)
+        if self.wire.send(exchange):
+            self.later(timeout_ms, expire)
+        else:
+            self.later(self.settings.retry_backoff_ms, on_failure)
 
-    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
-        """The network delivers an answer."""
-
-        def read() -> None:
-            if connection is self._connection and self._exchanges:
-                self._exchanges.popleft().on_reply(body)
-
-        self._act(read)
-
-    def on_broken(self, connection: Connection) -> None:
-        """The network says that a connection is gone."""
-
-        def read() -> None:
-            if connection is self._connection:
-                self._hang_up()
-
-        self._act(read)
-
-    def lose_connection(self) -> None:
-        """The network resets the connection."""
-        if self._connection is not None:
-            self.world.network.break_one(self._connection)
+    def on_timeout(self, command: GroupCommand) -> None:
+        """The answer has not come in its time."""
+        self.tell("waits no longer for an answer")
+        if self.world.is_at_peace and isinstance(command, asked.ConsumerGroupHeartbeat):
+            why = f"{self.name} gives its connection up, since a heartbeat is not answered in the time that it has"
+            raise LawBroken("HoldsEndInTime", why, group_id=self.group_id)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """The application wants other topics."""
         raise NotImplementedError
-
-    def _hang_up(self) -> None:
-        """Give the connection up: no request on it will be answered."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-        failed, self._exchanges = self._exchanges, deque()
-        for exchange in failed if self.is_alive else ():
-            is_sent_again = self.may_send_again(exchange.command) and self.random.random() < RESEND_CHANCE
-            then = partial(self._send_again, exchange) if is_sent_again else exchange.on_failure
-            self.later(self.random.randint(1, self.settings.retry_backoff_ms), then)
-
-    def _send_again(self, exchange: Exchange) -> None:
-        # Meanwhile the client may have thought of something newer.
-        if self.may_send_again(exchange.command):
-            self._send(exchange)
-        else:
-            exchange.on_failure()
 
     def may_send_again(self, command: GroupCommand) -> bool:
         """Whether a client may send this request once more as it was, so that the coordinator sees it twice.

@@ -1,0 +1,98 @@
+"""Heartbeats that are held: when they are answered, and what.
+
+Source: requirement H1; `kohort.coordinator.parking`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator import records as facts
+from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.parking import HeartbeatHeld, HeartbeatReleased
+from kohort.coordinator.shard import Shard
+from kohort.ids import RequestToken
+from kohort.testing.story import LawBroken
+
+
+@dataclass(slots=True, kw_only=True)
+class _Hold:
+    """One that waits. `due_ms`: until then. `has_new_configs`: its group's configs changed since it came."""
+
+    command: asked.ConsumerGroupHeartbeat
+    due_ms: int
+    has_new_configs: bool = False
+
+
+class HoldLaws:
+    """Watches the holds of one shard."""
+
+    def __init__(self) -> None:
+        self._held: dict[RequestToken, _Hold] = {}
+
+    def before_step(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
+        """Note what is held, and compare what is released with what its member would be told now."""
+        is_release = False
+        for record in decision.records:
+            match record:
+                case HeartbeatHeld(command=command):
+                    self._held[command.request] = _Hold(command=command, due_ms=now_ms + command.hold_ms)
+                case HeartbeatReleased():
+                    is_release = True
+                case facts.GroupConfigsSet() | facts.GroupConfigsForgotten():
+                    for hold in self._held.values():
+                        hold.has_new_configs |= hold.command.group_id == record.group_id
+        replies = [effect for effect in decision.effects if isinstance(effect, Reply)] if is_release else []
+        for reply in replies:
+            hold_of = self._held.get(reply.request)
+            if hold_of is not None:
+                _check_is_of_now(shard, hold_of.command, reply.body, now_ms=now_ms)
+
+    def is_held(self, command: GroupCommand) -> bool:
+        """Whether an answer is one to a heartbeat that was held."""
+        return command.request in self._held
+
+    def on_decided(self, command: GroupCommand, body: ReplyBody, *, now_ms: int, tells_news: bool) -> None:
+        """It is answered: in its time, and not without a reason."""
+        hold = self._held.pop(command.request)
+        if tells_news and _is_quiet(body) and not hold.has_new_configs:
+            why = f"{hold.command.member_id} is answered {hold.due_ms - now_ms} ms early, and there is no news for it"
+            raise LawBroken("NobodyIsToldForNothing", why, group_id=command.group_id)
+
+    def check_times(self, shard: Shard, *, now_ms: int) -> None:
+        """Nobody waits for longer than its client bears."""
+        for held in shard.groups.holds.values():
+            for command in held.values():
+                due_ms = self._held[command.request].due_ms
+                if now_ms > due_ms:
+                    why = (
+                        f"{command.member_id} waits {now_ms - due_ms} ms longer than the {command.hold_ms} ms it bears"
+                    )
+                    raise LawBroken("HoldsEndInTime", why, group_id=command.group_id)
+
+
+def _is_quiet(body: ReplyBody) -> bool:
+    return isinstance(body, asked.ConsumerGroupHeartbeatReply) and body.assignment is None
+
+
+def _check_is_of_now(shard: Shard, command: asked.ConsumerGroupHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
+    """AnswerIsOfNow, before the release is applied."""
+    group = shard.groups.consumer.get(command.group_id)
+    member = None if group is None else group.members.get(command.member_id)
+    plain = replace(
+        command,
+        member_epoch=command.member_epoch if member is None or member.member_epoch < 0 else member.member_epoch,
+        hold_ms=0,
+        rack_id=None,
+        rebalance_timeout_ms=-1,
+        subscribed_topic_names=None,
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        topic_partitions=None,
+    )
+    told = [effect.body for effect in shard.handle(plain, now_ms=now_ms).effects if isinstance(effect, Reply)]
+    if told != [body]:
+        why = f"{command.member_id} is told {body}, and a heartbeat of now {told}"
+        raise LawBroken("AnswerIsOfNow", why, group_id=command.group_id)

@@ -1,0 +1,69 @@
+"""What the broker's runtime asks of an event loop, on a virtual clock; it can stand still, and die."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from kohort.testing.clock import VirtualClock
+
+
+class Handle:
+    """Something that will be called."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action: Callable[[], object] | None = action
+
+    def cancel(self) -> None:
+        """It will not."""
+        self._action = None
+
+    def __call__(self) -> None:
+        action, self._action = self._action, None
+        if action is not None:
+            action()
+
+
+class SimulatedLoop:
+    """The loop of one process. What comes while it stands still is dealt with when it goes on, in the same order."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._is_dead = False
+        self.is_stalled = False
+        self._late: deque[Callable[[], None]] = deque()
+
+    def call_soon(self, callback: Callable[..., object], *arguments: object) -> Handle:
+        """Behind everything else of this instant."""
+        return self._plan(0, partial(callback, *arguments))
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: object) -> Handle:
+        """After a while."""
+        return self._plan(round(delay_s * 1000), partial(callback, *arguments))
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Something has come in: a request, the end of a connection, a deadline."""
+        if self._is_dead:
+            return
+        if self.is_stalled:
+            self._late.append(action)
+        else:
+            action()
+
+    def go_on(self) -> None:
+        """It stands still no longer."""
+        self.is_stalled = False
+        while self._late and not self._is_dead:
+            self._late.popleft()()
+
+    def die(self) -> None:
+        """Nothing happens any more."""
+        self._is_dead = True
+
+    def _plan(self, delay_ms: int, action: Callable[[], object]) -> Handle:
+        handle = Handle(action)
+        self._clock.after(delay_ms, lambda: self.run(handle))
+        return handle

@@ -1,0 +1,76 @@
+"""The connection of a process to the coordinator, by which one member asks, or several; answers come in order.
+
+Laws: a connection whose oldest answer does not come in its time is given up, with all requests that are open on it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kohort.coordinator.commands import ReplyBody
+from kohort.testing.members.exchange import Exchange
+from kohort.testing.network import Connection, SimulatedNetwork
+
+if TYPE_CHECKING:
+    from kohort.testing.members.process import MemberProcess
+
+
+class Wire:
+    """What the members of one process share.
+
+    Args:
+        software: what the client calls itself (KIP-511); empty if it does not.
+    """
+
+    def __init__(self, network: SimulatedNetwork, name: str, *, software: str = "") -> None:
+        self.name = name
+        self.software = software
+        #: Whose wire it is.
+        self.users: list[MemberProcess] = []
+        self._network = network
+        self._connection: Connection | None = None
+        self._exchanges: deque[Exchange] = deque()
+
+    def send(self, exchange: Exchange) -> bool:
+        """Send a request, over a new connection if there is none; `False` if nobody answers."""
+        if self._connection is None:
+            self._connection = self._network.connect(self, software=self.software)
+        if self._connection is None:
+            return False
+        self._exchanges.append(exchange)
+        self._connection.send(exchange.command)
+        return True
+
+    def is_waiting(self, exchange: Exchange) -> bool:
+        """Whether the answer has not come."""
+        return exchange in self._exchanges
+
+    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
+        """The oldest request is answered."""
+        if connection is self._connection and self._exchanges:
+            self._exchanges.popleft().deliver(body)
+
+    def on_broken(self, connection: Connection) -> None:
+        """The network says that a connection is gone."""
+        if connection is self._connection:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Give the connection up: no request on it will be answered."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        failed, self._exchanges = self._exchanges, deque()
+        for exchange in failed:
+            exchange.fail()
+
+    def end_of(self, user: MemberProcess) -> None:
+        """One of its members has ended; the last one takes the connection along."""
+        if not any(other.is_alive for other in self.users if other is not user):
+            self.hang_up()
+
+    def reset(self) -> None:
+        """The network resets the connection."""
+        if self._connection is not None:
+            self._network.break_one(self._connection)

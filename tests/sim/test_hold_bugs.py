@@ -1,0 +1,106 @@
+"""Planted bugs in what is held: each breaks one law of holds, and no other; see `test_planted_bugs`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kohort.broker.holds import Holds
+from kohort.broker.push import Pushing
+from kohort.broker.replies import Buffer, ReplyQueue, SlotState
+from kohort.coordinator import parking
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.model import GroupsState
+from kohort.testing import World
+from support.planted_bugs import HELD, always, law_that_finds, without_timers
+
+
+def test_worlds_in_which_much_is_held() -> None:
+    """The worlds of these bugs without them: every law holds, and held heartbeats are answered with news."""
+    told = 0
+    for seed in range(10):
+        world = World(seed, scenario=HELD)
+        world.run()
+        told += sum("HeartbeatReleased" in row for row in world.story.of(last=len(world.story)))
+    assert told > 500
+
+
+def test_hold_that_nothing_ends() -> None:
+    """Its deadline is lost."""
+    assert law_that_finds(build_shard=without_timers("hold"), scenario=HELD) == "HoldsEndInTime"
+
+
+def test_hold_that_takes_all_the_time_its_client_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka closes the connection when the announced interval has passed: its answer needs some of it, too."""
+
+    def hold_ms(_: Pushing, request: Any, group_id: str, member_id: str) -> int:
+        return request.connection.told_intervals.get((group_id, member_id), 0) if request.connection.software else -1
+
+    monkeypatch.setattr(Pushing, "hold_ms", hold_ms)
+
+    assert law_that_finds(scenario=HELD) == "HoldsEndInTime"
+
+
+def test_held_heartbeat_that_is_answered_as_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = parking.answer
+
+    def answer_as_then(command: ConsumerGroupHeartbeat, decision: Decision) -> Decision:
+        def age(effect: Any) -> Any:
+            body = getattr(effect, "body", None)
+            if not isinstance(effect, Reply) or not isinstance(body, ConsumerGroupHeartbeatReply):
+                return effect
+            return replace(effect, body=replace(body, member_epoch=command.member_epoch, assignment=None))
+
+        return answer(command, replace(decision, effects=tuple(map(age, decision.effects))))
+
+    monkeypatch.setattr(parking, "answer", answer_as_then)
+
+    assert law_that_finds(scenario=HELD) == "AnswerIsOfNow"
+
+
+def test_session_that_an_answer_prolongs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is stopped for good would be a member for as long again as its heartbeat was held."""
+    monkeypatch.setattr(parking, "_without_life", lambda effects: effects)
+
+    assert law_that_finds(scenario=HELD) == "SessionsCountFromArrival"
+
+
+def test_news_of_one_that_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = parking.find_concerned
+
+    def find_all(groups: GroupsState, decision: Decision) -> dict[tuple[str, str], bool]:
+        found = find(groups, decision)
+        return {(group_id, each): True for group_id, _ in found for each in groups.holds.get(group_id, ())}
+
+    monkeypatch.setattr(parking, "find_concerned", find_all)
+
+    assert law_that_finds(scenario=HELD) == "NobodyIsToldForNothing"
+
+
+def test_answer_that_overtakes_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_any(queue: ReplyQueue, _: int) -> list[Buffer]:
+        ready = [slot for slot in queue._slots if slot.state is SlotState.READY]
+        for slot in ready:
+            queue._slots.remove(slot)
+            slot.state = SlotState.SENT
+        return [part for slot in ready for part in slot.parts]
+
+    monkeypatch.setattr(ReplyQueue, "take", take_any)
+
+    assert law_that_finds(scenario=HELD) == "AnswersInOrder"
+
+
+def test_answer_that_waits_behind_a_held_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holds, "release_overtaken", always(None))
+
+    assert law_that_finds(scenario=HELD) == "HeldInNobodysWay"
+
+
+def test_connection_that_is_full_of_held_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more would be read of it."""
+    monkeypatch.setattr(Holds, "add", lambda holds, request: holds._held.append(request))
+
+    assert law_that_finds(scenario=replace(HELD, shared_share=0.95)) == "HeldInNobodysWay"
