@@ -90,6 +90,11 @@ def test_own_assignor() -> None:
     assert sorted(len(share.split(",")) for share in shares) == [1, 2]
 
 
+def test_lag_scheduler() -> None:
+    """Sixty records stay, and as many go, though the broker would have left all where they were."""
+    assert run_example("lag_scheduler.py") == ["before: 4 0", "after: [0] [1, 2, 3]"]
+
+
 def test_offsets_in_sqlite() -> None:
     """A sum that can be computed by hand."""
     assert run_example("offsets_in_sqlite.py") == [f"10 accounts hold {sum(number % 7 for number in range(1000))}"]

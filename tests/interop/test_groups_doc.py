@@ -43,8 +43,8 @@ def address() -> Iterator[str]:
     with kohort.Broker() as broker:
         with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topic("orders", 4)
-        with kohort.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="billing") as consumer:
-            consumer.subscribe(["orders"])
+        here = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing", "client_id": "worker-2"}
+        with kohort.Consumer("orders", **here) as consumer:
             until(lambda: bool(consumer.assignment()), what="the member", step=lambda: consumer.poll(0.1))
             yield broker.bootstrap_servers
 
@@ -54,7 +54,13 @@ def test_command_works(line: str, address: str) -> None:
     """The group that it names is there."""
     run = run_kohort(*shlex.split(line)[1:], "--bootstrap", address)
     assert (run.code, run.err) == (0, "")
-    assert "list" in line or "billing" in run.out or "consumer.session.timeout.ms" in run.out or "joined" in run.out
+    assert (
+        "list" in line
+        or "has it" in run.out
+        or "billing" in run.out
+        or "consumer.session.timeout.ms" in run.out
+        or "joined" in run.out
+    )
 
 
 @pytest.mark.interop

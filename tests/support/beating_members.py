@@ -19,11 +19,12 @@ class BeatingMembers:
         #: Member -> topic id -> its partitions.
         self.owned: dict[str, dict[bytes, list[int]]] = {}
 
-    def join(self, *names: str, topics: tuple[str, ...]) -> None:
+    def join(self, *names: str, topics: tuple[str, ...], **fields: Any) -> None:
         """Join one after the other, and go on until nobody is told anything new."""
+        fields |= {"subscribed_topic_names": list(topics), "rebalance_timeout_ms": 60_000, "topic_partitions": []}
         for name in names:
             self.owned[name] = {}
-            self._beat(name, 0, subscribed_topic_names=list(topics), rebalance_timeout_ms=60_000, topic_partitions=[])
+            self._beat(name, 0, **fields)
         self.settle()
 
     def beat(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""`kohort group list|describe|history|why|config|delete`; history and why have modules of their own."""
+"""`kohort group list|describe|history|why|move|config|delete`; history, why and move have modules of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from kohort.cli.bootstrap import add_bootstrap
 from kohort.cli.grouphistory import add_history
+from kohort.cli.groupmove import add_move
 from kohort.cli.main import add_json, parse_pairs
 from kohort.cli.output import print_json, print_table
 from kohort.cli.why import add_why
@@ -17,7 +18,8 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     group = subparsers.add_parser(
         "group",
-        help="consumer groups: list, describe, history (what happened), why (a rebalance explained), config, delete",
+        help="consumer groups: list, describe, history (what happened), why (a rebalance explained), move (partitions "
+        "to members), config, delete",
         allow_abbrev=False,
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -45,12 +47,13 @@ def add_parser(subparsers: Any) -> None:
 
     history = add_history(actions)
     why = add_why(actions)
+    move = add_move(actions)
 
     delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
     delete.add_argument("groups", metavar="GROUP", nargs="+")
     delete.set_defaults(run=run_delete)
 
-    for parser in (listing, describe, history, why, config, delete):
+    for parser in (listing, describe, history, why, move, config, delete):
         add_bootstrap(parser)
         add_json(parser)
 

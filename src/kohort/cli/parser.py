@@ -26,6 +26,8 @@ EXAMPLES: Final = {
     "kohort group describe": "kohort group describe billing",
     "kohort group config": "kohort group config billing consumer.session.timeout.ms=10000",
     "kohort group history": "kohort group history billing --follow",
+    "kohort group why": "kohort group why billing --last",
+    "kohort group move": "kohort group move billing orders-3 --to worker-2 --wait",
     "kohort group delete": "kohort group delete billing",
     "kohort report": "kohort report billing --since 2h --out report.html",
     "kohort demo": "kohort demo --no-spark",
@@ -39,9 +41,22 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's; what is left over is refused by the verb that does not know it, not by the whole command."""
         parsed, unknown = super().parse_known_args(args, namespace)
-        if unknown:
+        if unknown and not self._took_late(parsed, unknown):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return parsed, unknown
+        return parsed, []
+
+    def _took_late(self, parsed: argparse.Namespace, words: list[str]) -> bool:
+        """Whether words behind options go to a list that argparse has ended before them, as in `move G --to M t-0`."""
+        lists = [action for action in self._actions if not action.option_strings and action.nargs == "*"]
+        if not lists or any(word.startswith("-") for word in words):
+            return False
+        (into,) = lists
+        try:
+            late = [self._get_value(into, word) for word in words]
+        except argparse.ArgumentError as why:
+            self.error(str(why))
+        setattr(parsed, into.dest, [*getattr(parsed, into.dest), *late])
+        return True
 
     def format_help(self) -> str:
         """As argparse's, and an example at the end."""

@@ -7,14 +7,18 @@ behind the sentences.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.output import print_json
 from kohort.errors import KohortError
+from kohort.ids import TopicPartition
 from kohort.journal.words import show_clock
 
 if TYPE_CHECKING:
     from kohort.journal.explanation import GroupExplanation, GroupRebalance, Ownership
+
+#: Digits that a partition of Kafka may have.
+_LONGEST_NUMBER: Final = 10
 
 
 def add_why(actions: Any) -> Any:
@@ -31,7 +35,7 @@ def add_why(actions: Any) -> Any:
     what.add_argument("--last", action="store_true", help="the latest rebalance only")
     what.add_argument("--rebalance", metavar="N", type=int, help="the one with this epoch, or generation")
     what.add_argument(
-        "--partition", metavar="TOPIC-N", type=_partition, help="who had a partition, one after the other"
+        "--partition", metavar="TOPIC-N", type=read_partition, help="who had a partition, one after the other"
     )
     what.add_argument("--now", action="store_true", help="who is waited for at this moment")
     why.set_defaults(run=run_why)
@@ -77,8 +81,9 @@ def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> N
         print("\n".join(sentences))
 
 
-def _partition(text: str) -> tuple[str, int]:
+def read_partition(text: str) -> TopicPartition:
+    """TOPIC-N as argparse reads it."""
     topic, _, number = text.rpartition("-")
-    if not topic or not number.isdecimal():
+    if not topic or not number.isdecimal() or len(number) > _LONGEST_NUMBER:
         raise argparse.ArgumentTypeError(f"{text!r} is no partition: TOPIC-N is expected, as in orders-3")
-    return topic, int(number)
+    return TopicPartition(topic, int(number))
