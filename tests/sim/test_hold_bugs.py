@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from kohort.broker.holds import Holds
-from kohort.broker.push import Pushing
+from kohort.broker.memberconnections import MemberKey
+from kohort.broker.push import Pushing, Terms
 from kohort.broker.replies import Buffer, ReplyQueue, SlotState
 from kohort.coordinator import parking
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
+from kohort.coordinator.news import News
 from kohort.testing import World
 from support.planted_bugs import HELD, always, law_that_finds, without_timers
 
@@ -36,10 +38,10 @@ def test_hold_that_nothing_ends() -> None:
 def test_hold_that_takes_all_the_time_its_client_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka closes the connection when the announced interval has passed: its answer needs some of it, too."""
 
-    def hold_ms(_: Pushing, request: Any, group_id: str, member_id: str) -> int:
-        return request.connection.told_intervals.get((group_id, member_id), 0) if request.connection.software else -1
+    def terms(_: Pushing, request: Any, member: MemberKey, *, is_join: bool) -> Terms:
+        return Terms(request.connection.told_intervals.get(member, 0) if request.connection.software else -1, -1)
 
-    monkeypatch.setattr(Pushing, "hold_ms", hold_ms)
+    monkeypatch.setattr(Pushing, "terms", terms)
 
     assert law_that_finds(scenario=HELD) == "HoldsEndInTime"
 
@@ -69,13 +71,14 @@ def test_session_that_an_answer_prolongs(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_news_of_one_that_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = parking.find_concerned
+    note = News.note
 
-    def find_all(groups: GroupsState, decision: Decision) -> dict[tuple[str, str], bool]:
-        found = find(groups, decision)
-        return {(group_id, each): True for group_id, _ in found for each in groups.holds.get(group_id, ())}
+    def note_all(news: News, groups: GroupsState, records: Any, freed: Any) -> None:
+        note(news, groups, records, freed)
+        for group_id in {group_id for group_id, _ in news._places}:
+            news._places.update({(group_id, each): True for each in groups.holds.get(group_id, ())})
 
-    monkeypatch.setattr(parking, "find_concerned", find_all)
+    monkeypatch.setattr(News, "note", note_all)
 
     assert law_that_finds(scenario=HELD) == "NobodyIsToldForNothing"
 

@@ -31,9 +31,9 @@ class HoldDialogue(GroupDialogue):
         """Whose heartbeat is held."""
         return set(self.shard.groups.holds.get(self.group_id, {}))
 
-    def release(self, held: ConsumerGroupHeartbeat) -> None:
-        """Something of the client comes that the hold is in the way of."""
-        self._commit(held, self.shard.decide_answer(held, now_ms=self.now_ms))
+    def release(self, held: ConsumerGroupHeartbeat, *, is_cut: bool = False) -> None:
+        """Something of the client comes that the hold is in the way of; `is_cut`: it is no heartbeat."""
+        self._commit(held, self.shard.decide_answer(held, now_ms=self.now_ms, is_cut=is_cut))
 
     def close(self, member_id: str) -> None:
         """The connection of a held heartbeat is closed."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kohort.broker.holds import Holds
 from kohort.broker.limits import MOST_ORDINARY_BYTES, check_length
+from kohort.broker.memberconnections import MemberKey
 from kohort.broker.receivebuffer import KEPT_BYTES, ReceiveBuffer
 from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
 from kohort.broker.replies import Buffer, ReplyQueue
@@ -85,9 +86,8 @@ class Connection(asyncio.BufferedProtocol):
         self._has_turn = False
         #: The broker stops: what was read before is still answered.
         self._is_finishing = self._is_counted = False
-        #: What the client's software calls itself; and what its members were told (see `Peer`).
-        self.software = ""
-        self.told_intervals: dict[tuple[str, str], int] = {}
+        #: What the client's software calls itself, what its members were told and what they did (see `Peer`).
+        self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
         self._holds: Final = Holds(self._replies)
         #: The last request that may come again.
         self._repeat: Repeat | None = None

@@ -34,8 +34,8 @@ class Coordination(Protocol):
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
         ...
 
-    def release(self, command: ConsumerGroupHeartbeat) -> None:
-        """Answer a heartbeat that is held."""
+    def release(self, command: ConsumerGroupHeartbeat, is_cut: bool) -> None:
+        """Answer a heartbeat that is held; `is_cut`: something else of its client waits for it."""
         ...
 
     def abandon(self, command: ConsumerGroupHeartbeat) -> None:

@@ -29,7 +29,7 @@ class Holds:
         self._held = [each for each in self._held if each.is_open]
         self._held.append(request)
         if len(self._held) > self._replies.limit // 2:
-            self._release(self._held[0])
+            self._release(self._held[0], is_cut=False)
 
     def release_overtaken(self) -> None:
         """Have answered what stands before an answer that is ready."""
@@ -40,10 +40,10 @@ class Holds:
         try:
             self._held = [each for each in self._held if each.is_open]
             for request in self._replies.find_overtaken(self._held):
-                self._release(request)
+                self._release(request, is_cut=True)
         finally:
             self._is_releasing = False
 
-    def _release(self, request: Request) -> None:
+    def _release(self, request: Request, *, is_cut: bool) -> None:
         assert request.on_overtaken is not None, "only what may be released is held"
-        request.on_overtaken()
+        request.on_overtaken(is_cut)

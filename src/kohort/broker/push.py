@@ -1,25 +1,40 @@
 """Whose heartbeats are held, and for how long: what each client was seen to bear.
 
-Laws: a heartbeat is held for less than the interval that the previous answer on its connection told its member: some
-clients take that for the time in which this answer has to be there. What a client calls itself (KIP-511) and whether
-it was told an interval is known per connection, and goes with it.
+Laws: the heartbeat of a member is held for less than the interval that the previous answer on its connection told it:
+some clients take that for the time in which this answer has to be there. What a client calls itself (KIP-511), what its
+members were told and when they cut a hold is known per connection, and goes with it. Who joins was told no interval,
+and waits for its share.
 Source: H1; the heartbeats of Java's and librdkafka's consumers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from kohort.broker.memberconnections import MEMBERS_PER_CONNECTION
+from kohort.broker.coordination import Coordination
+from kohort.broker.memberconnections import MEMBERS_PER_CONNECTION, MemberKey
 from kohort.broker.request import Peer, Request
+from kohort.clock import Clock
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 
 #: Software names, or how they begin.
 _BEARING: Final = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
 _LONGEST_MS: Final = 8_000
+#: Java's consumer takes all of a processor until it was answered for the first time (KAFKA-21031).
+_JAVA: Final = "apache-kafka-java"
+_LONGEST_JOIN_OF_JAVA_MS: Final = 300
 #: Between the end of a hold and the time at which its answer has to be there: a fifth of the interval, or this.
 _MARGIN_MS: Final = 100
 _MARGIN_PARTS: Final = 5
+
+
+class Terms(NamedTuple):
+    """How a heartbeat may be answered: see `ConsumerGroupHeartbeat.hold_ms` and `since_cut_ms`."""
+
+    hold_ms: int
+    since_cut_ms: int
 
 
 class Pushing:
@@ -27,11 +42,14 @@ class Pushing:
 
     Args:
         values: of the broker's options: group.push.*.
+        clock: of the broker.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], clock: Clock) -> None:
+        self._clock: Final = clock
         self._is_on: Final[bool] = values["group.push.enable"]
         self._others: Final = frozenset(values["group.push.clients"])
+        self._join_ms: Final[int] = values["group.push.join.hold.ms"]
 
     def bears(self, request: Request) -> bool:
         """Whether the client of a request waits for the answer of a heartbeat without harm to itself."""
@@ -42,15 +60,34 @@ class Pushing:
             return True
         return name in self._others
 
-    def hold_ms(self, request: Request, group_id: str, member_id: str) -> int:
-        """For how long the answer to a KIP-848 heartbeat may wait, ms; 0: not this one, -1: none of this client."""
+    def terms(self, request: Request, member: MemberKey, *, is_join: bool) -> Terms:
+        """For how long the answer to a KIP-848 heartbeat may wait, and what its client did meanwhile."""
         if not self.bears(request):
-            return -1
-        told_ms = request.connection.told_intervals.get((group_id, member_id), 0)
-        return min(_LONGEST_MS, max(0, told_ms - max(_MARGIN_MS, told_ms // _MARGIN_PARTS)))
+            return Terms(-1, -1)
+        connection = request.connection
+        cut_ms = connection.cuts.get(member)
+        since_ms = -1 if cut_ms is None else self._clock.now_ms() - cut_ms
+        if is_join:
+            is_java = connection.software.startswith(_JAVA)
+            return Terms(min(self._join_ms, _LONGEST_JOIN_OF_JAVA_MS) if is_java else self._join_ms, since_ms)
+        told_ms = connection.told_intervals.get(member, 0)
+        return Terms(min(_LONGEST_MS, max(0, told_ms - max(_MARGIN_MS, told_ms // _MARGIN_PARTS))), since_ms)
 
-    def note_told(self, connection: Peer, group_id: str, member_id: str, interval_ms: int) -> None:
+    def note_told(self, connection: Peer, member: MemberKey, interval_ms: int) -> None:
         """A member was told how often to heartbeat."""
         told = connection.told_intervals
-        if self._is_on and (len(told) < MEMBERS_PER_CONNECTION or (group_id, member_id) in told):
-            told[group_id, member_id] = interval_ms
+        if self._is_on and (len(told) < MEMBERS_PER_CONNECTION or member in told):
+            told[member] = interval_ms
+
+    def park(self, coordination: Coordination, request: Request, command: ConsumerGroupHeartbeat) -> None:
+        """Have a request wait whose answer the coordinator holds."""
+        request.on_abandon = partial(coordination.abandon, command)
+        request.on_overtaken = partial(self._release, coordination, request, command)
+
+    def _release(
+        self, coordination: Coordination, request: Request, command: ConsumerGroupHeartbeat, is_cut: bool
+    ) -> None:
+        member = command.group_id, command.member_id
+        if is_cut and member in request.connection.told_intervals:
+            request.connection.cuts[member] = self._clock.now_ms()
+        coordination.release(command, is_cut)

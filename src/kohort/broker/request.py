@@ -26,6 +26,8 @@ class Peer(Protocol):
     software: str
     #: (group id, member id) -> the interval that was told last by this connection, ms.
     told_intervals: dict[tuple[str, str], int]
+    #: (group id, member id) -> when something else by this connection ended a hold of it last, ms.
+    cuts: dict[tuple[str, str], int]
 
     def on_reply(self) -> None:
         """A slot of this connection has become ready."""
@@ -51,8 +53,9 @@ class Request(ReplySlot):
         self.client_id = client_id
         #: Called if the connection goes before the answer: takes the request out of whatever it waits in.
         self.on_abandon: Callable[[], None] | None = None
-        #: Called if an answer behind this one is ready: has this one answered, if it only waits for news.
-        self.on_overtaken: Callable[[], None] | None = None
+        #: Has this one answered, if it only waits for news; called with whether something of the same client that is
+        #: behind it is the reason.
+        self.on_overtaken: Callable[[bool], None] | None = None
         #: What answers this request if it comes again word for word; see `repeat`.
         self.renew: Renew | None = None
 

@@ -158,21 +158,24 @@ class Runtime:
         # What a member says now comes behind its heartbeat that is held, on the same connection perhaps.
         former = home.shard.held(command.group_id, getattr(command, "member_id", ""))
         if former is not None:
-            self._answer_held(home, former)
+            held = self._waiting[former.request][0]
+            assert held is not None and held.on_overtaken is not None, "it was asked by a client"
+            # A heartbeat brings the next interval itself.
+            held.on_overtaken(not isinstance(command, ConsumerGroupHeartbeat))
         self._waiting[command.request] = (request, translate, home)
         self._carry_out(home, command)
 
-    def release(self, command: ConsumerGroupHeartbeat) -> None:
-        """Answer a heartbeat that is held, if it is held still."""
+    def release(self, command: ConsumerGroupHeartbeat, is_cut: bool) -> None:
+        """Answer a heartbeat that is held, if it is held still; `is_cut`: something else of its client waits for it."""
         home = self._homes[self._index_of(command.group_id)]
         if parking.is_held(home.shard.groups, command) and not self._is_stopped:
-            self._answer_held(home, command)
+            self._answer_held(home, command, is_cut=is_cut)
 
     def release_all(self) -> None:
         """Answer every heartbeat that is held: the broker is about to stop."""
         for home in self._homes:
             for held in home.shard.all_held():
-                self._answer_held(home, held)
+                self._answer_held(home, held, is_cut=False)
 
     def abandon(self, command: ConsumerGroupHeartbeat) -> None:
         """The connection of a heartbeat that is held is gone."""
@@ -270,10 +273,11 @@ class Runtime:
             self._fail(error)
             raise
 
-    def _answer_held(self, home: Home, command: ConsumerGroupHeartbeat) -> None:
+    def _answer_held(self, home: Home, command: ConsumerGroupHeartbeat, *, is_cut: bool) -> None:
         now_ms = self._clock.now_ms()
         try:
-            self._commit(home, command, home.shard.decide_answer(command, now_ms=now_ms), now_ms, is_new=False)
+            decision = home.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)
+            self._commit(home, command, decision, now_ms, is_new=False)
         except Exception as error:
             self._fail(error)
             raise

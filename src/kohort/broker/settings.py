@@ -215,6 +215,14 @@ _GROUPS: Final = [
         True,
         "Whether a heartbeat without news is answered when there is some, for clients that bear it (not in Kafka).",
     ),
+    _count(
+        "group.push.join.hold.ms",
+        1_000,
+        "How long a member that joins may wait for its first answer, so that its share is in it; 0: not at all "
+        "(not in Kafka).",
+        low=0,
+        high=10_000,
+    ),
     Option(
         name="group.push.clients",
         parse=parse_list,

@@ -134,6 +134,8 @@ class ConsumerGroupHeartbeat(GroupCommand):
     `proposed_heartbeat_interval_ms`: how often the member would like to heartbeat, 0 and less: it does not mind.
     `classic`: this stands for a JoinGroup of a classic member, which says everything.
     `hold_ms`: how long the answer may wait for news; 0: not at all, -1: this client never waits.
+    `since_cut_ms`: how long ago a request of its own client ended one of its holds, -1: none did.
+    `tells_all`: the answer names what the member has, whether it knows it or not.
     """
 
     member_id: str
@@ -150,16 +152,22 @@ class ConsumerGroupHeartbeat(GroupCommand):
     proposed_heartbeat_interval_ms: int = -1
     classic: ClassicMemberFacts | None = None
     hold_ms: int = -1
+    since_cut_ms: int = -1
+    tells_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatReply:
-    """`assignment` is the whole set that the member may use now, `None` if nothing changed for it."""
+    """`assignment` is the whole set that the member may use now, `None` if nothing changed for it.
+
+    `is_complete`: it has all that it shall have, by a target that is as new as its group; no client is told that.
+    """
 
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int
     assignment: Partitions | None
+    is_complete: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

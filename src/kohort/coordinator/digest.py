@@ -1,14 +1,41 @@
-"""The durable part of a KIP-848 group as one comparable value, for whoever holds a fold of the log against the living.
+"""The durable state of a shard as one comparable value: what a fold over its log must give as well.
 
-Source: architecture rule 3.
+Laws: what a restart forgets is not in it.
+Source: architecture rule 2: recovery is the same apply.
 """
 
 from __future__ import annotations
 
-from kohort.coordinator.model import ConsumerGroup
+from kohort.coordinator.classic.state import durable_view
+from kohort.coordinator.model import ConsumerGroup, GroupsState
 
 
-def digest_of(group: ConsumerGroup) -> dict[str, object]:
+def digest_state(groups: GroupsState) -> dict[str, object]:
+    """Everything durable that is known of `groups`."""
+    views = {group_id: durable_view(group) for group_id, group in groups.classic.items()}
+    return {
+        "consumer": {group_id: _digest_group(group) for group_id, group in groups.consumer.items()},
+        "classic": {group_id: view for group_id, view in views.items() if view is not None},
+        "offsets": {
+            (group_id, topic, partition): committed
+            for group_id, topics in groups.offsets.items()
+            for topic, partitions in topics.items()
+            for partition, committed in partitions.items()
+        },
+        "transactions": {
+            producer_id: (transaction.producer_epoch, tuple(transaction.group_ids))
+            for producer_id, transaction in groups.transactions.items()
+        },
+        "pending_offsets": {
+            (group_id, *place): tuple(claims.items())
+            for group_id, partitions in groups.pending_offsets.items()
+            for place, claims in partitions.items()
+        },
+        "configs": {group_id: dict(configs) for group_id, configs in groups.configs.items()},
+    }
+
+
+def _digest_group(group: ConsumerGroup) -> dict[str, object]:
     """The durable part of one KIP-848 group."""
     members: dict[str, object] = {
         member.member_id: (

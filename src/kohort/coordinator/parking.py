@@ -1,8 +1,9 @@
 """Heartbeats that are held: their answer waits until there is something to say, and is computed then.
 
 What a heartbeat says is carried out and stored when it comes; only an answer that has no news for its member is held,
-and for no longer than the client bears. News release it: its share, a revocation, a fence, a config of its group. A new
-epoch alone is none: the member learns of it when its heartbeat is answered.
+and for no longer than the client bears. News release it: its share, a revocation, a fence, a rebalance, a config of its
+group. A new epoch alone is none: the member learns of it when its heartbeat is answered. The heartbeat of a member that
+joins is answered with its share once that is complete.
 
 Laws: at most one heartbeat of a member is held. An answer that is released is what a heartbeat would be told now, and
 no sign of life: a session counts from the arrival of a request. Who was given something or was asked for it is not held
@@ -48,8 +49,6 @@ class ListAwaited(VolatileRecord):
 
 #: What changes nothing but holds.
 RECORDS: Final = (HeartbeatHeld, HeartbeatReleased, ListAwaited)
-#: What is news for every member of its group.
-_FOR_ALL: Final = (facts.GroupConfigsSet, facts.GroupConfigsForgotten)
 
 
 def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
@@ -104,40 +103,39 @@ def hold_heartbeat(
     member = find_member(groups, command.group_id, command.member_id)
     until_ms = 0 if member is None else member.list_awaited_ms
     awaited_ms = until_ms if until_ms > now_ms else 0
-    if body.assignment is not None and (body.assignment or command.member_epoch != JOIN_EPOCH):
+    is_waiting = command.hold_ms > 0 and _state_after(groups, decision, command) != MemberState.UNREVOKED_PARTITIONS
+    if command.member_epoch == JOIN_EPOCH and is_waiting and not body.is_complete:
+        return _hold(decision, command, now_ms=now_ms)
+    is_first = command.member_epoch == JOIN_EPOCH or command.tells_all
+    if body.assignment is not None and (body.assignment or not is_first):
         awaited_ms = now_ms + body.heartbeat_interval_ms
-    elif command.topic_partitions is not None and command.member_epoch != JOIN_EPOCH:
+    elif command.topic_partitions is not None and not is_first:
         awaited_ms = 0
-    records = list(decision.records)
     if awaited_ms != until_ms:
-        records.append(ListAwaited(group_id=command.group_id, member_id=command.member_id, until_ms=awaited_ms))
-    effects = decision.effects
-    if (
-        command.hold_ms > 0
-        and not awaited_ms
-        and command.member_epoch > JOIN_EPOCH
-        and is_quiet(decision)
-        and _state_after(groups, decision, command) != MemberState.UNREVOKED_PARTITIONS
-    ):
-        effects = tuple(effect for effect in effects if type(effect) is not Reply)
-        effects += (Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms),)
-        records.append(HeartbeatHeld(group_id=command.group_id, command=command))
-    return decision if len(records) == len(decision.records) else Decision(tuple(records), effects)
+        awaited = ListAwaited(group_id=command.group_id, member_id=command.member_id, until_ms=awaited_ms)
+        decision = Decision((*decision.records, awaited), decision.effects)
+    if is_waiting and not awaited_ms and not is_first and is_quiet(command, decision):
+        return _hold(decision, command, now_ms=now_ms)
+    return decision
 
 
-def is_quiet(decision: Decision) -> bool:
-    """Whether the answer tells the member nothing that it has to act on."""
+def is_quiet(command: ConsumerGroupHeartbeat, decision: Decision) -> bool:
+    """Whether the answer tells the member nothing that it has to act on, or not yet all that it waits for."""
     body = _reply(decision).body
-    return isinstance(body, ConsumerGroupHeartbeatReply) and body.assignment is None
+    if not isinstance(body, ConsumerGroupHeartbeatReply):
+        return False
+    return not body.is_complete if command.member_epoch == JOIN_EPOCH else body.assignment is None
 
 
 def ask_again(groups: GroupsState, command: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeat:
     """The heartbeat that a member would send now: what it said was carried out when it came."""
     member = find_member(groups, command.group_id, command.member_id)
+    # It has an epoch since that it was not told yet; who is a member no more does not join by this.
+    epoch = max(command.member_epoch, JOIN_EPOCH + 1)
     return replace(
         command,
-        # It has an epoch since that it was not told yet.
-        member_epoch=command.member_epoch if member is None or member.member_epoch < 0 else member.member_epoch,
+        member_epoch=epoch if member is None or member.member_epoch < 0 else member.member_epoch,
+        tells_all=command.member_epoch == JOIN_EPOCH,
         hold_ms=0,
         rack_id=None,
         rebalance_timeout_ms=-1,
@@ -158,7 +156,9 @@ def answer(command: ConsumerGroupHeartbeat, decision: Decision) -> Decision:
 def keep(decision: Decision) -> Decision:
     """What `ask_again` leads to where it has no news: the heartbeat stays held."""
     effects = tuple(effect for effect in decision.effects if type(effect) is not Reply)
-    return Decision(decision.records, _without_life(effects))
+    # Nothing was told, so nothing is to be said.
+    records = tuple(record for record in decision.records if not isinstance(record, ListAwaited))
+    return Decision(records, _without_life(effects))
 
 
 def drop(command: ConsumerGroupHeartbeat) -> Decision:
@@ -167,29 +167,15 @@ def drop(command: ConsumerGroupHeartbeat) -> Decision:
     return Decision((released,), (Disarm(hold_key(command.group_id, command.member_id)),))
 
 
-def find_concerned(groups: GroupsState, decision: Decision) -> dict[tuple[str, str], bool]:
-    """Members whose heartbeat is held and for whom there may be news, by group id and member id: whether there is.
-
-    `decision`: what was carried out.
-    """
-    concerned: dict[tuple[str, str], bool] = {}
-    for group_id in {record.group_id for record in decision.records if not isinstance(record, RECORDS)}:
-        held = groups.holds.get(group_id)
-        if held is None:
-            continue
-        group = groups.consumer.get(group_id)
-        if group is None or any(each.group_id == group_id and isinstance(each, _FOR_ALL) for each in decision.records):
-            concerned.update(dict.fromkeys(((group_id, each) for each in held), True))
-            continue
-        # Who is behind, and who is a member no more: everybody else has what it shall have.
-        behind = [each for each in sorted(group.behind) if each in held]
-        gone = [each.member_id for each in decision.records if isinstance(each, facts.ConsumerMemberForgotten)]
-        concerned.update(dict.fromkeys(((group_id, each) for each in (*behind, *gone)), False))
-    return concerned
-
-
 def _reply(decision: Decision) -> Reply:
     return next(effect for effect in decision.effects if type(effect) is Reply)
+
+
+def _hold(decision: Decision, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Decision:
+    effects = tuple(effect for effect in decision.effects if type(effect) is not Reply)
+    deadline = Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
+    held = HeartbeatHeld(group_id=command.group_id, command=command)
+    return Decision((*decision.records, held), (*effects, deadline))
 
 
 def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:
@@ -197,7 +183,9 @@ def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroup
     for record in reversed(decision.records):
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
             return record.state
-    return groups.consumer[command.group_id].members[command.member_id].state
+    member = find_member(groups, command.group_id, command.member_id)
+    # Who joins, and has a state of its own only with its first step, has nothing to give up.
+    return MemberState.STABLE if member is None else member.state
 
 
 def _without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:

@@ -16,7 +16,6 @@ from kohort.coordinator import parking
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
-from kohort.coordinator.classic.state import durable_view
 from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.describe import decide_describe
@@ -30,7 +29,7 @@ from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.consumer.volatile import VOLATILE_RECORDS
 from kohort.coordinator.consumer.window import assignment_key, loaded_due_ms
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Reply, TimerKey
-from kohort.coordinator.digest import digest_of
+from kohort.coordinator.digest import digest_state
 from kohort.coordinator.disconnect import decide_disconnected
 from kohort.coordinator.groupconfigs import (
     apply_configs_forgotten,
@@ -44,6 +43,7 @@ from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.listing import decide_describe_classic, decide_list
 from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.news import News, find_freed
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.offsets.commit import decide_commit
 from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets
@@ -77,8 +77,8 @@ class Shard:
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
         #: What was decided to be computed beside this shard and nobody took yet.
         self._computations: Final[list[ComputeTarget]] = []
-        #: Group id and member id of those whose heartbeat is held, and for whom there may be news -> whether there is.
-        self._concerned: Final[dict[tuple[str, str], bool]] = {}
+        #: For whom of those whose heartbeat is held there may be news.
+        self._news: Final = News()
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """The settings of one group: the broker's, but for the group's own configs."""
@@ -139,36 +139,43 @@ class Shard:
         """Every heartbeat that is held."""
         return [command for held in self.groups.holds.values() for command in held.values()]
 
-    def decide_answer(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> Decision:
-        """Answer a heartbeat that is held, with what its member would be told now."""
-        return parking.answer(command, self.handle(parking.ask_again(self.groups, command), now_ms=now_ms))
+    def decide_answer(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int, is_cut: bool = False) -> Decision:
+        """Answer a heartbeat that is held, with what its member would be told now.
+
+        `is_cut`: something else of the same client is the reason.
+        """
+        again = parking.ask_again(self.groups, command)
+        if is_cut:
+            again = replace(again, since_cut_ms=0)
+        return parking.answer(command, self.handle(again, now_ms=now_ms))
 
     @property
     def has_concerned(self) -> bool:
         """Whether `decide_news` has something to look at."""
-        return bool(self._concerned)
+        return bool(self._news)
 
     def decide_news(self, now_ms: int) -> tuple[asked.ConsumerGroupHeartbeat, Decision] | None:
         """Answer one held heartbeat for whose member there is news; call it until there is none."""
-        while self._concerned:
-            place = next(iter(self._concerned))
-            is_news = self._concerned.pop(place)
+        while self._news:
+            place, is_sure = self._news.take()
             command = self.held(*place)
             if command is None:
                 continue
             decision = self.handle(parking.ask_again(self.groups, command), now_ms=now_ms)
-            if is_news or not parking.is_quiet(decision):
+            if is_sure or not parking.is_quiet(command, decision):
                 return command, parking.answer(command, decision)
-            if decision.records:
-                return command, parking.keep(decision)
+            kept = parking.keep(decision)
+            if kept.records:
+                return command, kept
         return None
 
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
         """Carry a decision out, once its records are appended; returns the answers to release when they are durable."""
+        freed = find_freed(self.groups, decision.records) if self.groups.holds else ()
         for record in decision.records:
             self.apply(record)
-        if self.groups.holds and decision.records:
-            self._concerned.update(parking.find_concerned(self.groups, decision))
+        if decision.records:
+            self._news.note(self.groups, decision.records, freed)
         replies: list[Reply] = []
         for effect in decision.effects:
             match effect:
@@ -240,27 +247,7 @@ class Shard:
 
     def state_digest(self) -> dict[str, object]:
         """The durable state as one comparable value: what a fold over the log must give as well."""
-        views = {group_id: durable_view(group) for group_id, group in self.groups.classic.items()}
-        return {
-            "consumer": {group_id: digest_of(group) for group_id, group in self.groups.consumer.items()},
-            "classic": {group_id: view for group_id, view in views.items() if view is not None},
-            "offsets": {
-                (group_id, topic, partition): committed
-                for group_id, topics in self.groups.offsets.items()
-                for topic, partitions in topics.items()
-                for partition, committed in partitions.items()
-            },
-            "transactions": {
-                producer_id: (transaction.producer_epoch, tuple(transaction.group_ids))
-                for producer_id, transaction in self.groups.transactions.items()
-            },
-            "pending_offsets": {
-                (group_id, *place): tuple(claims.items())
-                for group_id, partitions in self.groups.pending_offsets.items()
-                for place, claims in partitions.items()
-            },
-            "configs": {group_id: dict(configs) for group_id, configs in self.groups.configs.items()},
-        }
+        return digest_state(self.groups)
 
     def _decide(self, command: asked.GroupCommand, *, now_ms: int) -> Decision:
         check_group_id_length(command.group_id)

@@ -92,7 +92,7 @@ class SimulatedBroker:
         self._options = options
         self._build_shard = build_shard
         self._image = TopicImage()
-        self._pushing = Pushing(options)
+        self._pushing = Pushing(options, clock)
         self._logs = [SimulatedLog() for _ in range(shard_count)]
         self._sockets: dict[Connection, Socket] = {}
         #: How many processes there were before.
@@ -254,19 +254,19 @@ class SimulatedBroker:
             # A request that comes twice founds two members: the broker makes the ids.
             numbered = replace(numbered, fresh_member_id=f"{numbered.client_id}-{token}")
         if isinstance(numbered, ConsumerGroupHeartbeat):
-            hold_ms = self._pushing.hold_ms(request, numbered.group_id, numbered.member_id)
-            numbered = replace(numbered, hold_ms=hold_ms)
+            member = numbered.group_id, numbered.member_id
+            terms = self._pushing.terms(request, member, is_join=numbered.member_epoch == 0)
+            numbered = replace(numbered, hold_ms=terms.hold_ms, since_cut_ms=terms.since_cut_ms)
         name = socket.connection.client.name
         self._story.tell("broker", f"reads from {name}:", numbered, group_id=numbered.group_id)
         self.runtime.take_in(numbered)
         self.runtime.answer(request, numbered, partial(self._translate, numbered))
         if isinstance(numbered, ConsumerGroupHeartbeat) and numbered.hold_ms > 0 and request.is_open:
-            request.on_abandon = partial(self.runtime.abandon, numbered)
-            request.on_overtaken = partial(self.runtime.release, numbered)
+            self._pushing.park(self.runtime, request, numbered)
         socket.add(request)
 
     def _translate(self, command: GroupCommand, request: Request, body: ReplyBody) -> Any:
         if isinstance(body, ConsumerGroupHeartbeatReply) and body.member_epoch >= 0:
             interval_ms = body.heartbeat_interval_ms
-            self._pushing.note_told(request.connection, command.group_id, body.member_id, interval_ms)
+            self._pushing.note_told(request.connection, (command.group_id, body.member_id), interval_ms)
         return body

@@ -64,6 +64,7 @@ class Socket:
         self.peer_host, self.local_host = "10.0.0.1", "10.0.0.2"
         self.software = connection.software
         self.told_intervals: dict[tuple[str, str], int] = {}
+        self.cuts: dict[tuple[str, str], int] = {}
         self._loop: Final = loop
         self._on_request: Final = on_request
         self._route: Final = SimulatedRoute()

@@ -69,6 +69,7 @@ BROKER_CONFIGS: Final = (
     "group.heartbeat.rate.max",
     "group.push.clients",
     "group.push.enable",
+    "group.push.join.hold.ms",
     "journal.ring.rows",
     "journal.topic.enable",
     "journal.topic.retention.bytes",

@@ -13,6 +13,7 @@ from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.registry import ApiKey
 from support.broker_wire import encode_request
 from support.wired_connection import WiredConnection, wired_broker
@@ -51,6 +52,14 @@ class Clients:
         return sum(len(home.shard.all_held()) for home in self.context.runtime._homes)
 
 
+    def deadline(self, member_id: str) -> int:
+        """When the hold of a member's heartbeat ends, ms."""
+        runtime = self.context.runtime
+        deadline_ms = runtime._homes[runtime.index_of("g")].shard.timers.deadline(("hold", "g", member_id))
+        assert deadline_ms is not None, "it is held"
+        return int(deadline_ms)
+
+
 def beat(member_id: str, epoch: int, **fields: Any) -> ConsumerGroupHeartbeatRequest:
     if epoch == 0:
         fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], "topic_partitions": [], **fields}
@@ -77,14 +86,14 @@ def test_partition_moves_as_fast_as_its_owner_gives_it_up() -> None:
         one, two = await clients.connect(), await clients.connect()
         await clients.join(one, "a")
         assert (one.take_written(), clients.held) == (b"", 1)
-        joined = await two.ask(BEAT, 1, beat("b", 0))
+        two.feed(encode_request(BEAT, 1, beat("b", 0), correlation_id=6))
         ((number, told),) = await one.receive(BEAT, 1)
         assert (number, partitions_in(told), told.heartbeat_interval_ms) == (HELD, [0, 1], 5_000)
 
         one.feed(clients.listing("a", told.member_epoch, [0, 1]))
+        ((number, given),) = await two.receive(BEAT, 1)
+        assert (number, partitions_in(given), given.heartbeat_interval_ms) == (6, [2, 3], 5_000)
         assert clients.held == 1, "its acknowledgement"
-        given = await two.ask(BEAT, 1, beat("b", joined.member_epoch))
-        assert partitions_in(given) == [2, 3]
 
     wired(dialogue)
 
@@ -124,12 +133,56 @@ def test_hold_is_shorter_than_the_interval_that_this_connection_was_told() -> No
     async def dialogue(clients: Clients) -> None:
         one, two = await clients.connect(), await clients.connect()
         await clients.join(one, "a")
-        (home,) = [home for home in clients.context.runtime._homes if home.shard.all_held()]
-        now_ms = clients.context.runtime._clock.now_ms()
-        assert now_ms < home.shard.timers.deadline(("hold", "g", "a")) <= now_ms + 4_000
+        now_ms = clients.context.clock.now_ms()
+        assert now_ms < clients.deadline("a") <= now_ms + 4_000
         two.feed(clients.listing("a", 1, [0, 1, 2, 3], number=6))
         assert [number for number, _ in await two.receive(BEAT, 1)] == [6]
         assert clients.held == 0, "a member has one heartbeat"
+
+    wired(dialogue)
+
+
+@pytest.mark.parametrize(
+    ("software", "join_hold_ms", "held_ms"),
+    [("librdkafka", 1_000, 1_000), ("apache-kafka-java", 1_000, 300), ("apache-kafka-java", 50, 50)],
+)
+def test_who_joins_waits_for_its_share(software: str, join_hold_ms: int, held_ms: int) -> None:
+    """Java's consumer keeps a processor busy until its first answer is there (KAFKA-21031)."""
+
+    async def dialogue(clients: Clients) -> None:
+        one, two = await clients.connect(), await clients.connect(software)
+        await clients.join(one, "a")
+        clock = clients.context.clock
+        before_ms = clock.now_ms()
+        two.feed(encode_request(BEAT, 1, beat("b", 0), correlation_id=6))
+        deadline_ms = clients.deadline("b")
+        assert before_ms + held_ms <= deadline_ms <= clock.now_ms() + held_ms
+
+    wired(dialogue, **{"group.push.join.hold.ms": join_hold_ms})
+
+
+def test_nobody_waits_with_its_join_where_that_is_off() -> None:
+    async def dialogue(clients: Clients) -> None:
+        one, two = await clients.connect(), await clients.connect()
+        await clients.join(one, "a")
+        joined = await two.ask(BEAT, 1, beat("b", 0))
+        assert (partitions_in(joined), joined.heartbeat_interval_ms) == ([], 500)
+
+    wired(dialogue, **{"group.push.join.hold.ms": 0})
+
+
+def test_member_that_commits_is_asked_to_come_often() -> None:
+    """Its hold ends with the commit, behind which nobody could tell it of a move."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect()
+        await clients.join(connection, "a")
+        commit = OffsetCommitRequest(group_id="g", member_id="a", generation_id_or_member_epoch=1, topics=[])
+        connection.feed(encode_request(ApiKey.OFFSET_COMMIT, 9, commit, correlation_id=6))
+        assert connection.connection.told_intervals == {("g", "a"): 1_000}
+        connection.take_written()
+        connection.feed(encode_request(BEAT, 1, beat("a", 1), correlation_id=7))
+        assert clients.deadline("a") <= clients.context.clock.now_ms() + 800
 
     wired(dialogue)
 

@@ -39,14 +39,13 @@ def test_revocation_and_share_are_told_the_moment_they_are_there(group: HoldDial
     """A partition moves from one member to the other without a heartbeat that asks for it."""
     group.at_rest(a=[0, 1], b=[2, 3])
     before = group.beat("a"), group.beat("b")
-    group.beat("c", epoch=0).replies(epoch=3, assigned=[])
-    waiting = group.beat("c")
+    waiting = group.beat("c", epoch=0)
     (told,) = [answer for answer in before if not answer.is_parked]
     told.replies(epoch=2, assigned=[2], interval=5_000)
 
     acknowledged = group.beat("b", owned=[2])
 
-    waiting.replies(epoch=3, assigned=[3])
+    waiting.replies(epoch=3, assigned=[3], interval=5_000)
     # It is carried out, stored and held: the member hears of the next change at once.
     assert acknowledged.is_parked
     assert group.held() == {"a", "b"}
@@ -88,11 +87,47 @@ def test_who_has_to_give_up_is_not_held_before_it_has(group: HoldDialogue) -> No
     assert group.beat("a", owned=[0, 1]).is_parked
 
 
-@pytest.mark.parametrize("epoch", [0, -1])
-def test_who_joins_or_leaves_is_answered_at_once(group: HoldDialogue, epoch: int) -> None:
-    group.at_rest(a=[0, 1, 2, 3])
-    assert not group.beat("a", epoch=epoch).is_parked
+def test_who_leaves_or_gets_its_share_with_its_join_is_answered_at_once(group: HoldDialogue) -> None:
+    group.beat("a", epoch=0).replies(epoch=1, assigned=[0, 1, 2, 3], interval=5_000)
+    assert not group.beat("a", epoch=-1).is_parked
     assert not group.held()
+
+
+def test_who_joins_waits_for_all_of_its_share_and_no_longer_than_it_may(group: HoldDialogue) -> None:
+    """What is free by then is told with the end of its hold; until its share is complete it comes soon again."""
+    group.at_rest(a=[0, 1, 2, 3])
+    joined = group.beat("b", epoch=0, hold_ms=1_000)
+    group.beat("a").replies(epoch=1, assigned=[0, 1])
+    group.beat("a", owned=[0, 1, 2])
+    group.advance(999)
+    assert joined.is_parked
+    group.advance(1)
+    joined.replies(epoch=2, assigned=[3], interval=500)
+
+    later = group.beat("b", owned=[3], hold_ms=400)
+    assert later.is_parked
+    group.beat("a", owned=[0, 1])
+    later.replies(epoch=2, assigned=[2, 3], interval=5_000)
+
+
+def test_who_is_removed_while_it_joins_is_told_to_join_anew(group: HoldDialogue) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    joined = group.beat("b", epoch=0, hold_ms=60_000, instance_id="i")
+    group.advance(45_000)
+    joined.is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert not group.shard.groups.holds
+
+
+def test_who_cuts_its_holds_comes_often_and_the_less_so_the_longer_ago_that_is(group: HoldDialogue) -> None:
+    """A commit is answered behind the heartbeat that is held, which ends that: nobody could reach the member then."""
+    group.at_rest(a=[0, 1, 2, 3])
+    cut = group.beat("a")
+    held = group.shard.held("g", "a")
+    assert held is not None
+    group.release(held, is_cut=True)
+    cut.replies(epoch=1, interval=1_000)
+    for since_ms, interval_ms in ((0, 1_000), (4_000, 1_000), (10_000, 2_500), (60_000, 5_000)):
+        group.beat("a", hold_ms=0, since_cut_ms=since_ms).replies(epoch=1, interval=interval_ms)
 
 
 def test_who_is_fenced_or_removed_is_told_at_once(group: HoldDialogue) -> None:
@@ -169,6 +204,6 @@ def test_hold_lasts_while_a_heartbeat_would_say_nothing_and_ends_in_its_time(see
             if held is not None:
                 assert group.now_ms < since_ms + HOLD_MS
                 would = group.shard.handle(parking.ask_again(group.shard.groups, held), now_ms=group.now_ms)
-                assert parking.is_quiet(would) and not would.records
+                assert parking.is_quiet(held, would) and not parking.keep(would).records
             elif isinstance(answer.body, ConsumerGroupHeartbeatReply) and answer.body.assignment is not None:
                 owned[each] = [number for partitions in answer.body.assignment.values() for number in partitions]

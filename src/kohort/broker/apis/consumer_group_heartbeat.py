@@ -34,6 +34,8 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
     member_id = message.member_id
     if request.version == 0 and not member_id and message.member_epoch == 0:
         member_id = new_member_id(request.client_id)
+    member = (message.group_id, member_id)
+    terms = context.pushing.terms(request, member, is_join=message.member_epoch == 0)
     command = commands.ConsumerGroupHeartbeat(
         cause=CauseId(token),
         request=token,
@@ -50,7 +52,8 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         server_assignor=message.server_assignor,
         topic_partitions=None if owned is None else _partitions(owned),
         proposed_heartbeat_interval_ms=message.proposed_heartbeat_interval_ms,
-        hold_ms=context.pushing.hold_ms(request, message.group_id, message.member_id),
+        hold_ms=terms.hold_ms,
+        since_cut_ms=terms.since_cut_ms,
     )
     if owned is None and message.member_epoch > 0 and command.hold_ms < 0:
         request.renew = _Standing(context, request, command).renew
@@ -58,8 +61,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
     if command.hold_ms > 0 and request.is_open:
         # It is accepted, and held: who it is from is known before it is answered.
         connections.heartbeat(request.connection, message.group_id, member_id)
-        request.on_abandon = partial(runtime.abandon, command)
-        request.on_overtaken = partial(runtime.release, command)
+        context.pushing.park(runtime, request, command)
 
 
 class _Standing:
@@ -112,7 +114,7 @@ def _translate(
         connections.left(group_id, body.member_id)
     else:
         connections.heartbeat(request.connection, group_id, body.member_id)
-        context.pushing.note_told(request.connection, group_id, body.member_id, body.heartbeat_interval_ms)
+        context.pushing.note_told(request.connection, (group_id, body.member_id), body.heartbeat_interval_ms)
     assignment = body.assignment
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,

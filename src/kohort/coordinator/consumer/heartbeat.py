@@ -57,7 +57,10 @@ def decide_heartbeat(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
             heartbeat_interval_ms=settled_interval_ms(
-                settings, len(group.members), command.proposed_heartbeat_interval_ms
+                settings,
+                len(group.members),
+                command.proposed_heartbeat_interval_ms,
+                since_cut_ms=command.since_cut_ms,
             ),
             assignment=None,
         )
@@ -91,6 +94,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
     """Whether the heartbeat says nothing new and there is nothing new to tell."""
     return (
         command.member_epoch == member.member_epoch
+        and not command.tells_all
         and group.target_epoch == group.epoch
         and member.member_id not in group.behind
         and command.topic_partitions is None
@@ -149,30 +153,32 @@ def _decide_full(draft: _Draft) -> Decision:
     is_told = (
         command.member_epoch == JOIN_EPOCH
         or is_behind
+        or command.tells_all
         or _is_full_request(command)
         or (step is not None and not is_same(assigned, member.assigned))
     )
     after = member if step is None else step
+    epochs = [record.epoch for record in draft.records if isinstance(record, ConsumerGroupEpochSet)]
+    is_complete = goal.epoch == (epochs[-1] if epochs else group.epoch) and is_settled(after, goal.target)
     reply = ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
         member_epoch=after.member_epoch,
-        heartbeat_interval_ms=_interval_ms(draft, group, goal, after),
+        heartbeat_interval_ms=_interval_ms(draft, group, after.state, is_complete=is_complete),
         assignment=_as_partitions(assigned) if is_told else None,
+        is_complete=is_complete,
     )
     session = Arm(member.session_key, draft.now_ms + settings.group_consumer_session_timeout_ms)
     return Decision(tuple(draft.records), (Reply(command.request, reply), session, *draft.effects))
 
 
-def _interval_ms(draft: _Draft, group: ConsumerGroup, goal: Goal, after: ConsumerMember | CurrentAssignmentSet) -> int:
-    """When the member shall come again; `after` is where it stands once this heartbeat has been answered."""
-    settings, proposed_ms = draft.settings, draft.command.proposed_heartbeat_interval_ms
-    epochs = [record.epoch for record in draft.records if isinstance(record, ConsumerGroupEpochSet)]
-    if goal.epoch == (epochs[-1] if epochs else group.epoch) and is_settled(after, goal.target):
-        return settled_interval_ms(settings, len(group.members), proposed_ms)
-    if draft.command.hold_ms >= 0 and after.state == MemberState.UNREVOKED_PARTITIONS:
-        # It acknowledges by itself, and that heartbeat may be held for as long as this one says.
-        return settled_interval_ms(settings, len(group.members), proposed_ms)
-    return pending_interval_ms(settings, group, proposed_ms)
+def _interval_ms(draft: _Draft, group: ConsumerGroup, state: MemberState, *, is_complete: bool) -> int:
+    """When the member shall come again; `state` is where it is once this heartbeat has been answered."""
+    settings, command = draft.settings, draft.command
+    proposed_ms, is_pushed = command.proposed_heartbeat_interval_ms, command.hold_ms >= 0
+    # Who gives up acknowledges by itself, and that heartbeat may be held for as long as this one says.
+    if is_complete or (is_pushed and state == MemberState.UNREVOKED_PARTITIONS):
+        return settled_interval_ms(settings, len(group.members), proposed_ms, since_cut_ms=command.since_cut_ms)
+    return pending_interval_ms(settings, group, proposed_ms, is_pushed=is_pushed)
 
 
 def _find_group(draft: _Draft) -> ConsumerGroup:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.parking import HeartbeatHeld, HeartbeatReleased
 from kohort.coordinator.shard import Shard
@@ -57,7 +58,7 @@ class HoldLaws:
     def on_decided(self, command: GroupCommand, body: ReplyBody, *, now_ms: int, tells_news: bool) -> None:
         """It is answered: in its time, and not without a reason."""
         hold = self._held.pop(command.request)
-        if tells_news and _is_quiet(body) and not hold.has_new_configs:
+        if tells_news and _is_quiet(hold.command, body) and not hold.has_new_configs:
             why = f"{hold.command.member_id} is answered {hold.due_ms - now_ms} ms early, and there is no news for it"
             raise LawBroken("NobodyIsToldForNothing", why, group_id=command.group_id)
 
@@ -73,17 +74,22 @@ class HoldLaws:
                     raise LawBroken("HoldsEndInTime", why, group_id=command.group_id)
 
 
-def _is_quiet(body: ReplyBody) -> bool:
-    return isinstance(body, asked.ConsumerGroupHeartbeatReply) and body.assignment is None
+def _is_quiet(command: asked.ConsumerGroupHeartbeat, body: ReplyBody) -> bool:
+    if not isinstance(body, asked.ConsumerGroupHeartbeatReply):
+        return False
+    return not body.is_complete if command.member_epoch == JOIN_EPOCH else body.assignment is None
 
 
 def _check_is_of_now(shard: Shard, command: asked.ConsumerGroupHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
     """AnswerIsOfNow, before the release is applied."""
     group = shard.groups.consumer.get(command.group_id)
     member = None if group is None else group.members.get(command.member_id)
+    # One that is gone is told so, and does not join by that.
+    epoch = max(command.member_epoch, 1)
     plain = replace(
         command,
-        member_epoch=command.member_epoch if member is None or member.member_epoch < 0 else member.member_epoch,
+        member_epoch=epoch if member is None or member.member_epoch < 0 else member.member_epoch,
+        tells_all=command.member_epoch == JOIN_EPOCH,
         hold_ms=0,
         rack_id=None,
         rebalance_timeout_ms=-1,
@@ -92,7 +98,13 @@ def _check_is_of_now(shard: Shard, command: asked.ConsumerGroupHeartbeat, body: 
         server_assignor=None,
         topic_partitions=None,
     )
-    told = [effect.body for effect in shard.handle(plain, now_ms=now_ms).effects if isinstance(effect, Reply)]
-    if told != [body]:
-        why = f"{command.member_id} is told {body}, and a heartbeat of now {told}"
+    # Who ended the hold itself is asked to come again sooner.
+    told = [
+        effect.body
+        for asks in (plain, replace(plain, since_cut_ms=0))
+        for effect in shard.handle(asks, now_ms=now_ms).effects
+        if isinstance(effect, Reply)
+    ]
+    if body not in told:
+        why = f"{command.member_id} is told {body}, and a heartbeat of now {told[0]}"
         raise LawBroken("AnswerIsOfNow", why, group_id=command.group_id)

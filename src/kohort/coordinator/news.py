@@ -1,0 +1,132 @@
+"""For whom of those whose heartbeat is held a decision may be news.
+
+Only they are looked at: who shall have what was given up, whose target changed, who was changed by somebody else. So
+what a change costs follows from what moves, and not from how many wait.
+
+Laws: nobody is left out for whom there is news; whoever is named for nothing goes on waiting.
+Source: requirements H1, G7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from kohort.coordinator import parking
+from kohort.coordinator import records as facts
+from kohort.coordinator.consumer.bounds import JOIN_EPOCH
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, Grants, GroupsState
+from kohort.ids import TopicId
+
+#: A member's place: group id and member id.
+Place = tuple[str, str]
+#: A partition of a topic.
+Spot = tuple[TopicId, int]
+
+#: News for every member of a group, whatever it would be told.
+_FOR_ALL: Final = (facts.GroupConfigsSet, facts.GroupConfigsForgotten)
+#: Perhaps news for every member of a group.
+_OF_GROUP: Final = (facts.ConsumerGroupForgotten,)
+#: Perhaps news for the member that is named.
+_OF_MEMBER: Final = (facts.MemberTargetSet, facts.ConsumerMemberForgotten, facts.CurrentAssignmentSet)
+#: With these the members that wait may want something else.
+_OF_TARGET: Final = (facts.MemberTargetSet, facts.TargetAssignmentEpochSet)
+
+
+def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tuple[str, Spot]]:
+    """Partitions that nobody has any more once `records` are applied, with their group; of groups with holds."""
+    freed: list[tuple[str, Spot]] = []
+    for record in records:
+        if not isinstance(record, facts.CurrentAssignmentSet | facts.ConsumerMemberForgotten):
+            continue
+        if record.group_id not in groups.holds:
+            continue
+        member = parking.find_member(groups, record.group_id, record.member_id)
+        if member is None:
+            continue
+        # What a member that is away shall not have any more is in nobody's way.
+        after: tuple[Grants, ...] = ()
+        if isinstance(record, facts.CurrentAssignmentSet) and record.member_epoch > 0:
+            after = record.assigned, record.pending_revocation
+        for grants in (member.assigned, member.pending_revocation):
+            for topic_id, partitions in grants.items():
+                kept = [each[topic_id] for each in after if topic_id in each]
+                freed += [
+                    (record.group_id, (topic_id, partition))
+                    for partition in partitions
+                    if not any(partition in each for each in kept)
+                ]
+    return freed
+
+
+class News:
+    """Members for whom there may be news."""
+
+    __slots__ = ("_places", "_wanted")
+
+    def __init__(self) -> None:
+        #: The member of a held heartbeat -> whether there is news for sure.
+        self._places: Final[dict[Place, bool]] = {}
+        #: group id -> partition -> id of the member that is behind and shall have it; of groups with holds, since their
+        #: latest target.
+        self._wanted: Final[dict[str, dict[Spot, str]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def take(self) -> tuple[Place, bool]:
+        """One of them, and whether there is news for sure."""
+        place = next(iter(self._places))
+        return place, self._places.pop(place)
+
+    def note(self, groups: GroupsState, records: Iterable[facts.Record], freed: Iterable[tuple[str, Spot]]) -> None:
+        """Look at what was carried out; `freed` is what `find_freed` said before."""
+        if not groups.holds:
+            self._wanted.clear()
+            return
+        for record in records:
+            group_id = record.group_id
+            held = groups.holds.get(group_id)
+            if held is None:
+                self._wanted.pop(group_id, None)
+            elif isinstance(record, _FOR_ALL):
+                self._places.update(dict.fromkeys(((group_id, each) for each in held), True))
+            elif isinstance(record, _OF_GROUP):
+                self._add(group_id, held)
+            elif isinstance(record, _OF_MEMBER) and record.member_id in held:
+                self._add(group_id, (record.member_id,))
+            self._note_wanted(groups, record)
+            if held is not None and isinstance(record, facts.TargetAssignmentEpochSet):
+                self._add(group_id, [each for each, command in held.items() if command.member_epoch == JOIN_EPOCH])
+        for group_id, spot in freed:
+            group, held = groups.consumer.get(group_id), groups.holds.get(group_id)
+            if group is None or held is None:
+                continue
+            member_id = self._wanted_in(group).get(spot)
+            if member_id is not None and member_id in held:
+                self._add(group_id, (member_id,))
+
+    def _add(self, group_id: str, member_ids: Iterable[str]) -> None:
+        for member_id in member_ids:
+            self._places.setdefault((group_id, member_id), False)
+
+    def _note_wanted(self, groups: GroupsState, record: facts.Record) -> None:
+        wanted, group = self._wanted.get(record.group_id), groups.consumer.get(record.group_id)
+        if isinstance(record, _OF_TARGET) or group is None:
+            self._wanted.pop(record.group_id, None)
+        elif wanted is not None and isinstance(record, facts.CurrentAssignmentSet) and record.member_id in group.behind:
+            wanted.update(_spots(group, record.member_id))
+
+    def _wanted_in(self, group: ConsumerGroup) -> Mapping[Spot, str]:
+        wanted = self._wanted.get(group.group_id)
+        if wanted is None:
+            wanted = self._wanted[group.group_id] = {}
+            for member_id in group.behind:
+                wanted.update(_spots(group, member_id))
+        return wanted
+
+
+def _spots(group: ConsumerGroup, member_id: str) -> Iterator[tuple[Spot, str]]:
+    for topic_id, partitions in group.targets.get(member_id, NO_TARGET).items():
+        for partition in partitions:
+            yield (topic_id, partition), member_id
