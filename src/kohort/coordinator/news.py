@@ -89,6 +89,9 @@ class News:
             held = groups.holds.get(group_id)
             if held is None:
                 self._wanted.pop(group_id, None)
+            elif isinstance(record, parking.HeartbeatHeld):
+                # What was told before it came was told to an earlier one.
+                self._places.pop((group_id, record.command.member_id), None)
             elif isinstance(record, _FOR_ALL):
                 self._places.update(dict.fromkeys(((group_id, each) for each in held), True))
             elif isinstance(record, _OF_GROUP):

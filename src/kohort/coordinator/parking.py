@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, ReplyBody
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerMember, GroupsState
@@ -97,7 +97,7 @@ def hold_heartbeat(
     groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int
 ) -> Decision:
     """What a heartbeat of a client that bears it leads to: its answer is held if it has no news."""
-    body = _reply(decision).body
+    body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply) or command.member_epoch < JOIN_EPOCH:
         return decision
     member = find_member(groups, command.group_id, command.member_id)
@@ -121,7 +121,7 @@ def hold_heartbeat(
 
 def is_quiet(command: ConsumerGroupHeartbeat, decision: Decision) -> bool:
     """Whether the answer tells the member nothing that it has to act on, or not yet all that it waits for."""
-    body = _reply(decision).body
+    body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply):
         return False
     return not body.is_complete if command.member_epoch == JOIN_EPOCH else body.assignment is None
@@ -132,17 +132,19 @@ def ask_again(groups: GroupsState, command: ConsumerGroupHeartbeat) -> ConsumerG
     member = find_member(groups, command.group_id, command.member_id)
     # It has an epoch since that it was not told yet; who is a member no more does not join by this.
     epoch = max(command.member_epoch, JOIN_EPOCH + 1)
+    is_join = command.member_epoch == JOIN_EPOCH
     return replace(
         command,
         member_epoch=epoch if member is None or member.member_epoch < 0 else member.member_epoch,
-        tells_all=command.member_epoch == JOIN_EPOCH,
+        tells_all=is_join,
         hold_ms=0,
         rack_id=None,
         rebalance_timeout_ms=-1,
         subscribed_topic_names=None,
         subscribed_topic_regex=None,
         server_assignor=None,
-        topic_partitions=None,
+        # What it was given since it joined it was not told: it has nothing to give up.
+        topic_partitions={} if is_join else None,
     )
 
 
@@ -153,12 +155,11 @@ def answer(command: ConsumerGroupHeartbeat, decision: Decision) -> Decision:
     return Decision((*decision.records, released), (*_without_life(decision.effects), Disarm(key)))
 
 
-def keep(decision: Decision) -> Decision:
+def keep(command: ConsumerGroupHeartbeat, decision: Decision) -> Decision:
     """What `ask_again` leads to where it has no news: the heartbeat stays held."""
-    effects = tuple(effect for effect in decision.effects if type(effect) is not Reply)
     # Nothing was told, so nothing is to be said.
     records = tuple(record for record in decision.records if not isinstance(record, ListAwaited))
-    return Decision(records, _without_life(effects))
+    return Decision(records, _without_life(_unanswered(command, decision)))
 
 
 def drop(command: ConsumerGroupHeartbeat) -> Decision:
@@ -167,15 +168,23 @@ def drop(command: ConsumerGroupHeartbeat) -> Decision:
     return Decision((released,), (Disarm(hold_key(command.group_id, command.member_id)),))
 
 
-def _reply(decision: Decision) -> Reply:
-    return next(effect for effect in decision.effects if type(effect) is Reply)
+def _body(command: ConsumerGroupHeartbeat, decision: Decision) -> ReplyBody:
+    """What it is answered; who joins may be the reason that others are answered, too."""
+    return next(
+        effect.body for effect in decision.effects if type(effect) is Reply and effect.request == command.request
+    )
+
+
+def _unanswered(command: ConsumerGroupHeartbeat, decision: Decision) -> tuple[Effect, ...]:
+    return tuple(
+        effect for effect in decision.effects if type(effect) is not Reply or effect.request != command.request
+    )
 
 
 def _hold(decision: Decision, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Decision:
-    effects = tuple(effect for effect in decision.effects if type(effect) is not Reply)
     deadline = Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
     held = HeartbeatHeld(group_id=command.group_id, command=command)
-    return Decision((*decision.records, held), (*effects, deadline))
+    return Decision((*decision.records, held), (*_unanswered(command, decision), deadline))
 
 
 def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:

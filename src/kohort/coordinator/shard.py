@@ -164,7 +164,7 @@ class Shard:
             decision = self.handle(parking.ask_again(self.groups, command), now_ms=now_ms)
             if is_sure or not parking.is_quiet(command, decision):
                 return command, parking.answer(command, decision)
-            kept = parking.keep(decision)
+            kept = parking.keep(command, decision)
             if kept.records:
                 return command, kept
         return None

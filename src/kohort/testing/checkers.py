@@ -83,7 +83,7 @@ class Checkers:
         self.moves.before_step(home.shard, command, decision)
         self._sharing.before_step(groups, decision)
         self.offsets.before_step(groups, command, decision)
-        self._holds_of(home).before_step(home.shard, decision, now_ms=self._now_ms())
+        self._holds_of(home).before_step(home.shard, decision, now_ms=self._now_ms() + home.clock_offset_ms)
         for record in decision.records:
             if isinstance(record, HeartbeatHeld):
                 self._sessions_of(home).on_held(home.shard, record.command, now_ms=self._now_ms())
@@ -97,7 +97,7 @@ class Checkers:
         """An answer is decided, its records are applied; it may have to wait for the disk."""
         holds = self._holds_of(home)
         if holds.is_held(command):
-            holds.on_decided(command, body, now_ms=self._now_ms(), tells_news=self._tells_news)
+            holds.on_decided(command, body, now_ms=self._now_ms() + home.clock_offset_ms, tells_news=self._tells_news)
         else:
             self._sessions_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
@@ -109,7 +109,7 @@ class Checkers:
         if self._now_ms() != self._went_on_ms:
             # A broker that stood still gives the time back, and tells what it promised, behind what has come meanwhile.
             self._hand_overs.setdefault(home.index, HandOvers()).check(groups, now_ms=self._now_ms())
-            self._holds_of(home).check_times(home.shard, now_ms=self._now_ms())
+            self._holds_of(home).check_times(home.shard, now_ms=self._now_ms() + home.clock_offset_ms)
         if not decision.records:
             return
         # First, because what equal members have in common changes for all of them.
@@ -156,9 +156,10 @@ class Checkers:
         """What was promised for the time in which the broker stood still comes now."""
         self._went_on_ms = self._now_ms()
 
-    def tells_news(self, is_on: bool) -> None:
-        """Whether held heartbeats are answered because there is news."""
-        self._tells_news = is_on
+    def tells_news(self, is_on: bool) -> bool:
+        """Whether held heartbeats are answered because there is news; returns whether they were until now."""
+        before, self._tells_news = self._tells_news, is_on
+        return before
 
     def check_owners(self, home: Home, group_id: str) -> None:
         """What members believe to own is compared with each other and with the coordinator."""

@@ -44,6 +44,6 @@ class Observer(Protocol):
         """The loop stood still until now."""
         ...
 
-    def tells_news(self, is_on: bool) -> None:
+    def tells_news(self, is_on: bool) -> bool:
         """From now on held heartbeats are answered because of news, or no longer."""
         ...

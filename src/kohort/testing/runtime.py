@@ -179,6 +179,12 @@ class SimulatedRuntime(Runtime):
         if command.request not in self._decided:
             self.forget(command.request)
 
+    def release(self, command: ConsumerGroupHeartbeat, is_cut: bool) -> None:
+        """See `Runtime.release`: what is behind it on its connection is the reason, whatever else is told just now."""
+        told_before = self._observer.tells_news(False)
+        super().release(command, is_cut)
+        self._observer.tells_news(told_before)
+
     def _tell_news(self, home: BrokersHome) -> None:
         self._observer.tells_news(True)
         super()._tell_news(home)

@@ -111,6 +111,7 @@ class World:
             options={
                 "group.push.enable": self.scenario.is_pushing,
                 "group.push.clients": (),
+                "group.push.join.hold.ms": 1_000,
                 "queued.max.requests": self.scenario.open_requests,
             },
             shard_count=self.scenario.shard_count,

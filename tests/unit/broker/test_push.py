@@ -51,7 +51,6 @@ class Clients:
         """Heartbeats that the coordinator holds."""
         return sum(len(home.shard.all_held()) for home in self.context.runtime._homes)
 
-
     def deadline(self, member_id: str) -> int:
         """When the hold of a member's heartbeat ends, ms."""
         runtime = self.context.runtime

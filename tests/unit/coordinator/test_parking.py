@@ -110,6 +110,18 @@ def test_who_joins_waits_for_all_of_its_share_and_no_longer_than_it_may(group: H
     later.replies(epoch=2, assigned=[2, 3], interval=5_000)
 
 
+def test_who_joins_gives_up_at_once_what_it_was_not_told_of(group: HoldDialogue) -> None:
+    group.at_rest(a=[0, 1, 2, 3])
+    joined = group.beat("b", epoch=0, hold_ms=1_000)
+    group.beat("a", owned=[0, 1, 2])
+    group.beat("c", epoch=0, hold_ms=1_000)
+    group.beat("a", owned=[0, 1])
+    given = {member_id: group.group.targets[member_id][group.topic_id("t")] for member_id in "bc"}
+    group.advance(1_000)
+    joined.replies(epoch=3, assigned=given["b"])
+    assert group.group.members["b"].pending_revocation == {}
+
+
 def test_who_is_removed_while_it_joins_is_told_to_join_anew(group: HoldDialogue) -> None:
     group.at_rest(a=[0, 1, 2, 3])
     joined = group.beat("b", epoch=0, hold_ms=60_000, instance_id="i")
@@ -204,6 +216,6 @@ def test_hold_lasts_while_a_heartbeat_would_say_nothing_and_ends_in_its_time(see
             if held is not None:
                 assert group.now_ms < since_ms + HOLD_MS
                 would = group.shard.handle(parking.ask_again(group.shard.groups, held), now_ms=group.now_ms)
-                assert parking.is_quiet(held, would) and not parking.keep(would).records
+                assert parking.is_quiet(held, would) and not parking.keep(held, would).records
             elif isinstance(answer.body, ConsumerGroupHeartbeatReply) and answer.body.assignment is not None:
                 owned[each] = [number for partitions in answer.body.assignment.values() for number in partitions]

@@ -96,7 +96,7 @@ def _check_is_of_now(shard: Shard, command: asked.ConsumerGroupHeartbeat, body: 
         subscribed_topic_names=None,
         subscribed_topic_regex=None,
         server_assignor=None,
-        topic_partitions=None,
+        topic_partitions={} if command.member_epoch == JOIN_EPOCH else None,
     )
     # Who ended the hold itself is asked to come again sooner.
     told = [

@@ -139,6 +139,9 @@ class SessionLaws:
                 if member.classic is not None or end_ms is None:
                     continue
                 who = (group_id, member.member_id)
+                if who not in self._heard and group_id in self._configured_ms:
+                    # What it had when the shard was loaded is not known any more.
+                    continue
                 since_ms = max(self._heard.get(who, self._loaded_ms), self._configured_ms.get(group_id, 0))
                 session_ms = session_timeout_ms(shard, group_id)
                 late_ms = end_ms - clock_offset_ms - since_ms - max(session_ms, self._allowed_ms.get(who, 0))
