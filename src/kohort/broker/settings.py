@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kohort.assign.registry import BUILT_IN
 from kohort.broker.journaloptions import JOURNAL_OPTIONS
+from kohort.broker.pushoptions import PUSH_OPTIONS
 from kohort.config import Option, OptionSet, Unserved, parse_bool, parse_float, parse_int, parse_list, parse_str
 from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
 from kohort.errors import ConfigError
@@ -210,26 +211,6 @@ _GROUPS: Final = [
         "than its interval); -1: its session decides (not in Kafka).",
         low=-1,
     ),
-    _flag(
-        "group.push.enable",
-        True,
-        "Whether a heartbeat without news is answered when there is some, for clients that bear it (not in Kafka).",
-    ),
-    _count(
-        "group.push.join.hold.ms",
-        1_000,
-        "How long a member that joins may wait for its first answer, so that its share is in it; 0: not at all "
-        "(not in Kafka).",
-        low=0,
-        high=10_000,
-    ),
-    Option(
-        name="group.push.clients",
-        parse=parse_list,
-        default=[],
-        doc="Software names of further clients whose heartbeats may be held, beside those that were tried; "
-        "*: all (not in Kafka).",
-    ),
     _group(
         "group.assignor.max.moves",
         "Most partitions that one assignment moves from a living owner to another; "
@@ -273,7 +254,9 @@ def _kafkas_own() -> Iterable[Unserved]:
 
 
 BROKER_OPTIONS: Final = OptionSet(
-    "broker option", [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *_LIMITS, *JOURNAL_OPTIONS], unserved=_kafkas_own
+    "broker option",
+    [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *PUSH_OPTIONS, *_LIMITS, *JOURNAL_OPTIONS],
+    unserved=_kafkas_own,
 )
 
 #: Broker option -> topic config that it is the default of.
