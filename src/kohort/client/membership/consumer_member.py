@@ -3,8 +3,9 @@
 Laws: the target is kept as the coordinator sent it, whole, and compared anew with what is owned whenever either
 changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198); after any failure the
 next heartbeat says everything. A heartbeat that has nothing to say waits until the one before is answered, which a
-broker may hold; one that has something to say overtakes it, and so does the one that leaves. An answer that was
-overtaken is noted and not acted on: what the heartbeat behind it lists as owned has to be true until it is answered.
+broker may hold; one that has something to say overtakes it, and so does the one that leaves. What a heartbeat lists as
+owned stays true until it is answered, for the coordinator gives the rest to others: all that was given is listed, taken
+or not, and the assignment of an answer that was overtaken counts only with the answer behind it.
 Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
 """
 
@@ -22,7 +23,7 @@ from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState
 from kohort.client.requests import Answer, message_of
 from kohort.errors import BrokerError, ErrorCode
-from kohort.ids import TopicId, TopicPartition, by_topic
+from kohort.ids import TopicId, TopicPartition
 from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -54,8 +55,10 @@ class ConsumerMember(Member):
     _in_flight: tuple[int, ...] = ()
     #: The broker that they were sent to.
     _asked: Endpoint | None = None
-    #: The target is an answer's that was overtaken: what comes behind it is waited for.
-    _is_overtaken: bool = False
+    #: What the coordinator has said last: the target to be, while the answer that said it was overtaken.
+    _latest: Mapping[TopicId, tuple[int, ...]]
+    #: That was new, and no list of what is owned has followed: a coordinator removes those who do not say a word.
+    _is_owed: bool = False
     #: The next heartbeat says everything; until one that does so has been answered well.
     _is_full: bool = True
     #: The next heartbeat lists what is owned, and goes out at once.
@@ -133,13 +136,14 @@ class ConsumerMember(Member):
     def _forget_membership(self) -> None:
         self.epoch = 0
         self._target = None
+        self._latest, self._is_owed = {}, False
         self._ids = {}
         self._is_full = True
         self._has_news = False
         self._due_ms = 0
         for token in self._in_flight:
             self._requests.forget(token)
-        self._in_flight, self._is_overtaken = (), False
+        self._in_flight = ()
 
     # -- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -147,6 +151,7 @@ class ConsumerMember(Member):
         is_full, says_topics = self._is_full, self._is_full or self._has_new_topics
         # What it overtakes may bring a new epoch: by the one before only those are let in who list what they own.
         lists_owned = is_full or self._has_news or bool(self._in_flight)
+        self._is_owed = self._is_owed and not (lists_owned and self._target == self._latest)
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             # Before version 1 the coordinator makes the id, and knows none when the member joins.
@@ -159,7 +164,7 @@ class ConsumerMember(Member):
             subscribed_topic_names=list(self.topics) if says_topics else None,
             subscribed_topic_regex=self._regex() if says_topics else None,
             server_assignor=self._settings.group_remote_assignor if is_full else None,
-            topic_partitions=self._owned_by_id() if lists_owned else None,
+            topic_partitions=self._list() if lists_owned else None,
             # With every heartbeat, for the coordinator does not remember it; others skip the tagged field.
             proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
         )
@@ -189,15 +194,16 @@ class ConsumerMember(Member):
         # An empty text takes an earlier pattern back; `None` would leave it.
         return "" if self.pattern is None and self._has_said_pattern else self.pattern
 
-    def _owned_by_id(self) -> list[RequestPartitions]:
-        # The application may be on its way into the callback for what it is just being given: to leave that out would
-        # say that others may have it.
+    def _list(self) -> list[RequestPartitions]:
+        """What others may not have: all that is owned, and all that was given."""
+        # The application may be on its way into the callback for what it is just being given, and what has no name yet
+        # will be taken.
         wanted = self.callbacks.open
         given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
-        return [
-            RequestPartitions(topic_id=self._ids[topic], partitions=partitions)
-            for topic, partitions in by_topic(self.owned | set(given)).items()
-        ]
+        listed = {topic_id: set(partitions) for topic_id, partitions in (self._target or {}).items()}
+        for topic, partition in (*self.owned, *given):
+            listed.setdefault(self._ids[topic], set()).add(partition)
+        return [RequestPartitions(topic_id=each, partitions=sorted(listed[each])) for each in sorted(listed)]
 
     def _on_overtaken(self, answer: Answer, now_ms: int, *, was_full: bool) -> None:
         """Another heartbeat is under way behind this one: its answer says what to do."""
@@ -206,7 +212,6 @@ class ConsumerMember(Member):
             # What it said may be lost. The one behind it meets the same, or is right by now.
             self._is_full = True
         else:
-            self._is_overtaken = True
             self._note(response, now_ms, was_full=was_full)
 
     def _on_answer(
@@ -221,14 +226,17 @@ class ConsumerMember(Member):
         if code is not ErrorCode.NONE:
             self._on_error(code, response.error_message, endpoint, now_ms)
             return
-        self._is_overtaken = False
         self._note(response, now_ms, was_full=was_full)
-        if not (self._has_news or self._has_new_topics or self._is_full):
+        self._target = self._latest
+        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
+            self._reconcile(now_ms)
+        if self._is_owed and self.state is MemberState.STABLE:
+            # Nothing to take, nothing to give up; perhaps it was given and is wanted back, and was never taken.
+            self._has_news, self._due_ms = True, now_ms
+        elif not (self._has_news or self._has_new_topics or self._is_full):
             # What brings news was not answered for what comes behind it.
             is_cut = is_cut and response.assignment is None
             self._due_ms = self._beats.next_ms(sent_ms, self._interval_ms, now_ms, is_cut=is_cut)
-        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
-            self._reconcile(now_ms)
 
     def _note(self, response: ConsumerGroupHeartbeatResponse, now_ms: int, *, was_full: bool) -> None:
         """What a good answer says is known from now on."""
@@ -244,11 +252,13 @@ class ConsumerMember(Member):
             if self._after_leave is None:
                 why = f" ({response.rebalance_reason})" if response.rebalance_reason else ""
                 self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
-            self._target = {
-                TopicId(topic.topic_id): tuple(topic.partitions) for topic in response.assignment.topic_partitions
+            told = {
+                TopicId(topic.topic_id): tuple(topic.partitions)
+                for topic in response.assignment.topic_partitions
+                if topic.partitions
             }
-        elif self._target is None:
-            self._target = {}
+            self._is_owed = self._is_owed or told != self._latest
+            self._latest = told
 
     def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
         if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
@@ -336,9 +346,9 @@ class ConsumerMember(Member):
 
     def _reconcile(self, now_ms: int) -> None:
         """Compare what the coordinator wants with what is owned; give first, take then."""
-        if self._target is None or self._is_overtaken:
-            return
         self._seen_generation = self._cluster.generation
+        if self._target is None:
+            return
         surplus = {partition for partition in self.owned if not self._may_keep(partition)}
         if surplus:
             self._begin_revocation(surplus, now_ms)

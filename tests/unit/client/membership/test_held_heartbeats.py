@@ -15,7 +15,7 @@ from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from support.classic_dialogue import ClassicDialogue
-from support.consumer_dialogue import ConsumerDialogue, orders
+from support.consumer_dialogue import ORDERS, ConsumerDialogue, orders
 
 ASSIGNED, REVOKED = CallbackKind.ASSIGNED, CallbackKind.REVOKED
 
@@ -174,6 +174,30 @@ def test_partition_that_the_application_is_being_given_is_listed() -> None:
         member.fail(request, Failure.DISCONNECTED)
     member.advance(1_000)
     assert [listed(each) for each in beats(member)] == [[0, 1]]
+
+
+def test_partition_whose_topic_has_no_name_yet_is_listed(member: ConsumerDialogue) -> None:
+    """It will be taken: were it left out, the coordinator might give it to another who takes it, too."""
+    young = b"young".ljust(16, b".")
+    member.reply(epoch=2, assigned={ORDERS: [0], young: [3]})
+    member.advance(5_000)
+
+    request = overtake(member)
+
+    rows = {row.topic_id: list(row.partitions) for row in request.topic_partitions or ()}
+    assert rows == {ORDERS: [0], young: [3]}
+
+
+def test_partition_that_is_wanted_back_before_it_was_taken_is_given_up_by_a_list(member: ConsumerDialogue) -> None:
+    """The coordinator waits for a word of whoever was given something, and removes the silent."""
+    young = b"young".ljust(16, b".")
+    member.reply(epoch=2, assigned={ORDERS: [0], young: [3]})
+    overtake(member)
+    member.reply(epoch=2)
+    member.reply(epoch=2, assigned={ORDERS: [0]})
+
+    (request,) = beats(member)
+    assert {row.topic_id: list(row.partitions) for row in request.topic_partitions or ()} == {ORDERS: [0]}
 
 
 def test_no_more_than_two_are_under_way(member: ConsumerDialogue) -> None:
