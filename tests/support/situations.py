@@ -217,7 +217,10 @@ def assignor_changes() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 4, because b joined, c joined: b took t:2 from a, c took t:3 from a; it took 80 ms")
+@says(
+    "the rebalance to epoch 4, because b joined, c joined: b took t:2 from a, c took t:3 from a; it took 80 ms; "
+    "a took 10 ms to hear that it has to give up t:2-3"
+)
 def two_join_in_one_window() -> MixedDialogue:
     group = settled("a", group_consumer_assignment_window_ms=50)
     group.heartbeat("b", epoch=0, client_id="b")
@@ -258,7 +261,10 @@ def next_of_limited_moves() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 3, because a limit on moves was lifted: b took t:2-3 from a; it took 10 ms")
+@says(
+    "the rebalance to epoch 3, because a limit on moves was lifted: b took t:2-3 from a; it took 10 ms; "
+    "a took 10 ms to hear that it has to give up t:2-3"
+)
 def limit_is_lifted() -> MixedDialogue:
     group = settled("a", "b", group_assignor_imbalance=100)
     group.alter_configs({"group.assignor.imbalance": "0"}).is_done()
@@ -356,10 +362,53 @@ def now_a_member_has_to_give_up() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2 goes on: b waits for partitions that others still have")
+@says("a has had 2.0 s to hear that it has to give up t:2-3")
 def now_nobody_has_heard_of_it() -> MixedDialogue:
     group = settled("a")
     group.heartbeat("b", epoch=0, client_id="b")
+    group.advance(2_000)
+    return group
+
+
+@says(
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.1 s; "
+    "a took 3.0 s to hear that it has to give up t:2-3 (meanwhile: 2 commits)"
+)
+def giver_commits_and_hears_late() -> MixedDialogue:
+    group = settled("a")
+    group.heartbeat("b", epoch=0, client_id="b")
+    for _ in range(3):
+        group.commit({2: 5}, member_id="a", epoch=1)
+        group.advance(1_000)
+    group.heartbeat("a", epoch=1, client_id="a")
+    group.advance(100)
+    group.settle()
+    return group
+
+
+@says(
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 4.0 s; "
+    "a took 4.0 s to give up t:2-3 (meanwhile: 4 heartbeats, 3 commits)"
+)
+def giver_works_on_before_it_gives_up() -> MixedDialogue:
+    group = settled("a")
+    group.heartbeat("b", epoch=0, client_id="b")
+    group.heartbeat("a", epoch=1, client_id="a")
+    for at in range(4):
+        group.advance(1_000)
+        group.heartbeat("a", epoch=1, client_id="a")
+        if at:
+            group.commit({2: at}, member_id="a", epoch=1)
+    group.settle()
+    return group
+
+
+@says("a has had 12 s to give up t:2-3 (meanwhile: silent)")
+def now_a_member_is_silent() -> MixedDialogue:
+    group = settled("a")
+    group.heartbeat("b", epoch=0, client_id="b")
+    group.heartbeat("a", epoch=1, client_id="a")
+    group.advance(12_000)
     return group
 
 

@@ -203,7 +203,7 @@ class Runtime:
             raise
         # Nothing is due earlier, but for a session that was made shorter meanwhile: the next tick will see to it.
         if interval_ms is not None and self.journal.is_on:
-            self.journal.count(command.group_id, "heartbeats")
+            self._count(command, "heartbeats", Decision((), ()), now_ms)
         return interval_ms
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
@@ -321,12 +321,16 @@ class Runtime:
         counted = count_of(stimulus, decision)
         if counted is not None and isinstance(stimulus, GroupCommand):
             if is_new:
-                self.journal.count(stimulus.group_id, counted)
+                self._count(stimulus, counted, decision, now_ms)
             return
-        entries = self._chronicle.tell(shard.groups, stimulus, decision, now_ms=now_ms)
-        if entries:
+        if entries := self._chronicle.tell(shard.groups, stimulus, decision, now_ms=now_ms):
             cause = stimulus.cause if isinstance(stimulus, Command) else self.next_token()
             self.journal.record(entries, cause=cause, now_ms=now_ms)
+
+    def _count(self, command: GroupCommand, counted: str, decision: Decision, now_ms: int) -> None:
+        self.journal.count(command.group_id, counted)
+        if meanwhile := self._chronicle.tell_meanwhile(command, decision, now_ms=now_ms):
+            self.journal.record(meanwhile, cause=command.cause, now_ms=now_ms)
 
     def _computed(self, home: Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         """An assignor of the user's own has done what it can."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from kohort.journal.words import MemberNames, read_partitions, show_clock, show_partitions
+from kohort.journal.words import MemberNames, read_partitions, show_clock, show_duration, show_partitions
 
 if TYPE_CHECKING:
     from kohort.client.admin.results import HistoryEvent
@@ -22,7 +22,9 @@ Details = Mapping[str, str]
 def sentence(event: HistoryEvent, names: MemberNames) -> str:
     """What a row says, for a person."""
     who = names.of(event.member_id)
-    details = {name: names.within(text) if name in ("why", "reason") else text for name, text in event.details.items()}
+    details = {
+        name: names.within(text) if name in ("why", "reason", "from") else text for name, text in event.details.items()
+    }
     tell = _SENTENCES.get(event.event)
     if tell is not None:
         said = tell(who, details)
@@ -60,6 +62,8 @@ def _partitions(text: str) -> str:
 
 def _heartbeat(who: str, details: Details) -> str:
     epoch = details.get("member_epoch", "")
+    if details.get("answer") == "held":
+        return f"the held heartbeat of {who} is answered, epoch {epoch}"
     leaving = {"-1": "says that it leaves", "-2": "says that it leaves for a while", "0": "asks to join"}
     return f"{who} {leaving.get(epoch, f'sends a heartbeat at epoch {epoch}')}"
 
@@ -125,10 +129,15 @@ def _target(_: str, details: Details) -> str:
 
 
 def _at_rest(_: str, details: Details) -> str:
+    took = f", after {show_duration(int(details['took_ms']))}" if "took_ms" in details else ""
     if "epoch" in details:
-        return f"at rest: every member has its assignment of epoch {details['epoch']}"
+        return f"at rest: every member has its assignment of epoch {details['epoch']}{took}"
     state, generation = details.get("state", ""), details.get("generation", "")
-    return f"at rest: {state}, generation {generation}, members: {details.get('members', '')}"
+    return f"at rest: {state}, generation {generation}, members: {details.get('members', '')}{took}"
+
+
+def _moved(who: str, details: Details) -> str:
+    return f"{_partitions(details.get('partitions', ''))} moved to {who} from {details.get('from', '')}"
 
 
 #: Event -> its sentence, from the member's name and the details.
@@ -145,6 +154,11 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "refused": _refused,
     "epoch_bumped": lambda _, details: f"group epoch {details.get('epoch', '')}{_why(details, 'trigger')}",
     "target_computed": _target,
+    "revocation_planned": lambda who, details: (
+        f"{who} shall give up {_partitions(details.get('partitions', ''))}, and is told so next"
+    ),
+    "partitions_moved": _moved,
+    "meanwhile": lambda who, details: f"{who} is waited for, and goes on with {details.get('did', '')}",
     "assignor_asked": lambda _, details: f"an assignor is asked: {_pairs(details)}",
     "assignor_failed": lambda _, details: (
         f"assignor {details.get('assignor', '')} failed, {details.get('failures', '1')} in a row{_why(details)}"

@@ -1,7 +1,7 @@
 """What a decision means in words of groups and members: the entries of the journal.
 
 `Chronicle.tell` looks at the state before a decision is carried out, at what led to it and at its records. What changes
-nothing is told by `count_of` alone.
+nothing is told by `count_of` alone, unless others have waited for that member for a while: `Chronicle.tell_meanwhile`.
 
 Laws: nothing is decided or changed here. Every record of membership, epochs and assignments is told; a target is one
 entry, however many members it concerns. A group epoch or a rebalance always names its trigger. What is remembered from
@@ -26,16 +26,20 @@ from kohort.coordinator.causes import (
     is_removal,
     session_timeout_ms,
 )
+from kohort.coordinator.courses import Courses
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.teller import Teller
 from kohort.ids import TopicId
+from kohort.journal.ring import END
 from kohort.journal.rows import Entry, RowKind
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
+#: For so long a member has to be waited for until what it does meanwhile is told, milliseconds: others are many.
+SLOW_MS: Final = 500
 #: Connections that were lost, and groups whose limits were lifted, are remembered up to so many.
 _MEMORY_LIMIT: Final = 10_000
 _COUNTED_RECORDS: Final = frozenset({facts.OffsetCommitted, facts.TransactionalOffsetCommitted})
@@ -68,6 +72,26 @@ class Chronicle:
         self._step_reasons: Final[dict[str, str]] = {}
         #: Topics that are gone, by the names that they had: members give them up after that.
         self._former_topics: Final[dict[TopicId, str]] = {}
+        #: What goes on in each group.
+        self._courses: Final = Courses()
+
+    def tell_meanwhile(self, command: asked.GroupCommand, decision: Decision, *, now_ms: int) -> list[Entry]:
+        """What a decision that is only counted means to those who wait for that member; mostly nothing."""
+        course = self._courses.find(command.group_id)
+        if course is None:
+            return []
+        member_id = _member_of(command)
+        since_ms = course.awaited.get(member_id)
+        if since_ms is None:
+            return []
+        if isinstance(command, asked.CommitOffsets):
+            commits = [record for record in decision.records if isinstance(record, facts.OffsetCommitted)]
+            course.commit(member_id, [(record.topic, record.partition) for record in commits], now_ms=now_ms)
+        if now_ms - since_ms < SLOW_MS:
+            return []
+        did = (("did", _COUNTED[type(command)]),)
+        kind, event = RowKind.STIMULUS, "meanwhile"
+        return [Entry(kind=kind, event=event, group_id=command.group_id, member_id=member_id, details=did)]
 
     def tell(self, groups: GroupsState, stimulus: Stimulus, decision: Decision, *, now_ms: int) -> list[Entry]:
         """The entries of one decision that is about to be carried out; empty if there is nothing to tell.
@@ -96,11 +120,18 @@ class Chronicle:
         for group_id, records in by_group.items():
             trigger = self._trigger(groups, stimulus, group_id, decision, now_ms=now_ms)
             step = self._step(groups, stimulus, group_id, records)
-            teller = Teller(groups, trigger, group_id, records, step=step, former_topics=self._former_topics)
+            course = self._courses.of(group_id)
+            teller = Teller(
+                groups, trigger, group_id, records, step=step, former_topics=self._former_topics, course=course,
+                now_ms=now_ms,
+            )  # fmt: skip
             told = list(teller.entries())
             if told:
                 entries.append(_stimulus(groups, stimulus, group_id))
                 entries += told
+            if told and told[-1].event == END:
+                self._courses.end(group_id)
+            self._courses.tidy(group_id)
         return entries
 
     def _trigger(
@@ -184,7 +215,9 @@ def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str) -> Entry:
     else:
         event = type(stimulus).__name__
         if isinstance(stimulus, asked.ConsumerGroupHeartbeat):
-            details = (("member_epoch", str(stimulus.member_epoch)),)
+            # What it said was carried out when it came: what is new is told in its answer.
+            held = (("answer", "held"),) if parking.is_held(groups, stimulus) else ()
+            details = (("member_epoch", str(stimulus.member_epoch)), *held)
         elif isinstance(stimulus, asked.JoinGroup) and stimulus.reason:
             details = (("reason", stimulus.reason),)
         elif isinstance(stimulus, asked.LeaveGroup):

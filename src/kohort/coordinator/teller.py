@@ -15,16 +15,15 @@ from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.consumer.standing import rest_epoch
 from kohort.coordinator.consumer.volatile import ComputationNoted
+from kohort.coordinator.courses import Course
 from kohort.coordinator.embeddedcodec import read_assignment
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
 from kohort.ids import TopicId, format_topic_id
-from kohort.journal.ring import TEXT_LIMIT
 from kohort.journal.rows import Entry, RowKind
+from kohort.journal.words import PARTITIONS_SHOWN, Partition, write_partitions
 
-#: Partitions that one entry names; the rest is a number.
-PARTITIONS_SHOWN: Final = 32
-#: Characters of their names; what follows is short.
-_NAMES_LIMIT: Final = TEXT_LIMIT - len(" and 1000000 more")
+#: Members that are named with what they shall give up; the rest is a number.
+GIVERS_SHOWN: Final = 100
 
 
 class Teller:
@@ -39,11 +38,15 @@ class Teller:
         *,
         step: str,
         former_topics: Mapping[TopicId, str],
+        course: Course,
+        now_ms: int,
     ) -> None:
         """`step`: why there is a new epoch where nothing of the group has changed; empty where something has.
 
-        `former_topics`: names of topics that are gone.
+        `former_topics`: names of topics that are gone. `course`: of the group; it is told what happens, at `now_ms`.
         """
+        self._course = course
+        self._now_ms = now_ms
         self._former_topics = former_topics
         self._groups = groups
         self._trigger = trigger
@@ -54,6 +57,8 @@ class Teller:
         self._classic = groups.classic.get(group_id)
         members = self._consumer.members if self._consumer is not None else {}
         self._members: Mapping[str, ConsumerMember] = members
+        #: Member -> the process of the same instance id whose place it takes.
+        self._former: dict[str, str] = {}
         #: Members whose group changes its protocol under them: they neither come nor go.
         self._kept = self._find_kept()
 
@@ -68,7 +73,11 @@ class Teller:
                 forgotten += 1
             elif isinstance(record, facts.TargetAssignmentEpochSet):
                 epoch = str(record.assignment_epoch)
+                self._course.is_answered = True
                 yield self._decision("target_computed", epoch=epoch, members_changed=str(targets))
+                yield from self._plans()
+            elif isinstance(record, facts.CurrentAssignmentSet):
+                yield from self._assignment_set(record)
             elif isinstance(record, facts.ClassicGroupStored):
                 yield from self._classic_stored(record)
             elif isinstance(record, classic.MemberRemoved):
@@ -82,7 +91,12 @@ class Teller:
             yield self._transition("offsets_forgotten", partitions=str(forgotten))
         at_rest = rest_epoch(self._consumer, self._records)
         if at_rest is not None:
-            yield self._transition("group_at_rest", epoch=str(at_rest))
+            yield self._transition("group_at_rest", epoch=str(at_rest), **self._cost())
+
+    def _cost(self) -> dict[str, str]:
+        """What the rebalance that ends now took, as far as its beginning is known."""
+        values = self._course.rest(now_ms=self._now_ms)
+        return {name: str(value) for name, value in values.items()}
 
     def _find_kept(self) -> set[str]:
         if self._classic is not None and self._continues_as(facts.ClassicGroupForgotten):
@@ -111,7 +125,26 @@ class Teller:
     # Groups of the consumer protocol.
 
     def epoch_set(self, record: facts.ConsumerGroupEpochSet) -> Entry:
-        return self._decision("epoch_bumped", epoch=str(record.epoch), trigger=self._step or self._trigger)
+        trigger = self._step or self._trigger
+        self._course.begin(trigger, now_ms=self._now_ms)
+        return self._decision("epoch_bumped", epoch=str(record.epoch), trigger=trigger)
+
+    def _plans(self) -> Iterator[Entry]:
+        """Who shall give up what by the new target, and is not told so in this very decision."""
+        told = {record.member_id for record in self._records if isinstance(record, _OF_STANDING)}
+        shown = 0
+        for record in self._records:
+            if not isinstance(record, facts.MemberTargetSet) or record.member_id in told or shown == GIVERS_SHOWN:
+                continue
+            member = self._members.get(record.member_id)
+            if member is None or member.member_epoch < 0:
+                continue
+            target = {(topic_id, number) for topic_id, numbers in record.partitions.items() for number in numbers}
+            surplus = _flat(member.assigned) - target
+            if surplus:
+                shown += 1
+                self._course.awaited.setdefault(record.member_id, self._now_ms)
+                yield self._decision("revocation_planned", record.member_id, partitions=self._show(surplus))
 
     def subscribed(self, record: facts.ConsumerMemberSubscribed) -> Entry:
         before = self._members.get(record.member_id)
@@ -121,6 +154,8 @@ class Teller:
             "assignor": record.server_assignor or "",
         }
         if before is None:
+            borne = {} if self._consumer is None else self._consumer.instance_ids
+            self._former[record.member_id] = borne.get(record.instance_id or "", "")
             is_kept = record.classic is not None and record.member_id in self._kept
             return self._transition(
                 "member_kept" if is_kept else "member_joined",
@@ -130,48 +165,61 @@ class Teller:
                 host=record.client_host,
                 **wants,
             )
-        is_same = (
-            before.subscribed_topic_names == record.subscribed_topic_names
-            and before.subscribed_topic_regex == record.subscribed_topic_regex
-            and before.server_assignor == record.server_assignor
-        )
-        if is_same:
+        if all(getattr(before, name) == getattr(record, name) for name in _WISHES):
             return self._transition("member_changed", record.member_id, client=record.client_id)
         return self._transition("subscription_changed", record.member_id, **wants)
 
     def member_forgotten(self, record: facts.ConsumerMemberForgotten) -> Entry:
         before = self._members.get(record.member_id)
         instance = "" if before is None else before.instance_id or ""
+        self._course.awaited.pop(record.member_id, None)
         return self._transition("member_removed", record.member_id, instance=instance, reason=self._trigger)
 
-    def assignment_set(self, record: facts.CurrentAssignmentSet) -> Entry | None:
-        before = self._members.get(record.member_id)
+    def _assignment_set(self, record: facts.CurrentAssignmentSet) -> Iterator[Entry]:
+        member_id, before = record.member_id, self._members.get(record.member_id)
         old = _flat(before.assigned) if before is not None else set()
         old_pending = _flat(before.pending_revocation) if before is not None else set()
         new, pending = _flat(record.assigned), _flat(record.pending_revocation)
-        released = self._show((old | old_pending) - new - pending)
+        released = (old | old_pending) - new - pending
+        asked_back, gained = pending - old_pending, new - old
+        course, now_ms = self._course, self._now_ms
+        course.release(member_id, self._named(released), now_ms=now_ms)
+        if record.state == facts.MemberState.UNREVOKED_PARTITIONS:
+            course.ask(member_id, self._named(asked_back), now_ms=now_ms)
+        else:
+            course.awaited.pop(member_id, None)
         if before is not None and record.member_epoch < 0 <= before.member_epoch:
-            return self._transition(
+            yield self._transition(
                 "member_away",
-                record.member_id,
+                member_id,
                 instance=before.instance_id or "",
                 held=self._show(new),
-                released=released,
+                released=self._show(released),
             )
-        is_new = before is not None or record.member_id not in self._kept
-        return self._transition(
+            return
+        is_new = before is not None or member_id not in self._kept
+        yield self._transition(
             "assignment_changed",
-            record.member_id,
+            member_id,
             epoch=str(record.member_epoch),
             state=record.state.name,
-            **{"gained" if is_new else "held": self._show(new - old)},
-            asked_back=self._show(pending - old_pending),
-            released=released,
+            **{"gained" if is_new else "held": self._show(gained)},
+            asked_back=self._show(asked_back),
+            released=self._show(released),
         )
+        yield from self._arrivals(member_id, self._named(gained))
+
+    def _arrivals(self, member_id: str, gained: Iterable[Partition]) -> Iterator[Entry]:
+        """What has come to a member from another: one entry for all that went the same way."""
+        former = self._former.get(member_id)
+        for passage, partitions in self._course.grant(member_id, gained, now_ms=self._now_ms, former=former):
+            details = {"from": passage.giver, "partitions": write_partitions(partitions), **passage.times}
+            yield self._transition("partitions_moved", member_id, **details, trigger=", ".join(self._course.triggers))
 
     def assignment_forgotten(self, record: facts.CurrentAssignmentForgotten) -> Entry | None:
         before = self._members.get(record.member_id)
         held = set() if before is None else _flat(before.assigned) | _flat(before.pending_revocation)
+        self._course.release(record.member_id, self._named(held), now_ms=self._now_ms)
         return self._transition("assignment_released", record.member_id, released=self._show(held)) if held else None
 
     def group_forgotten(self, record: facts.Record) -> Entry | None:
@@ -210,6 +258,7 @@ class Teller:
         member = record.member
         is_known = self._classic is not None and member.member_id in self._classic.members
         event = "member_rejoined" if is_known else "member_joined"
+        self._course.awaited.pop(member.member_id, None)
         return self._transition(
             "member_kept" if member.member_id in self._kept else event,
             member.member_id,
@@ -223,8 +272,10 @@ class Teller:
         member, group = self._classic_member(record.member_id), self._classic
         is_read = group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
         held = _read(member.assignment) if member is not None and is_read else set()
+        self._course.awaited.pop(record.member_id, None)
         if held:
-            yield self._transition("assignment_released", record.member_id, released=self._name(held))
+            self._course.release(record.member_id, held, now_ms=self._now_ms)
+            yield self._transition("assignment_released", record.member_id, released=write_partitions(held))
         yield self._transition("member_removed", record.member_id, reason=self._trigger)
 
     def member_replaced(self, record: classic.StaticMemberReplaced) -> Entry:
@@ -232,9 +283,13 @@ class Teller:
         return self._transition("member_replaced", member.member_id, instance=member.instance_id or "", former=former)
 
     def rebalance_begun(self, record: classic.RebalanceBegun) -> Entry:
+        self._course.begin(self._trigger, now_ms=self._now_ms, is_new=True)
+        members = () if self._classic is None else self._classic.members
+        self._course.awaited = dict.fromkeys(members, self._now_ms)
         return self._decision("rebalance_began", trigger=self._trigger, why=record.reason)
 
     def generation_begun(self, record: classic.GenerationBegun) -> Entry:
+        self._course.awaited = {record.leader: self._now_ms}
         return self._decision(
             "generation_began", record.leader, generation=str(record.generation), protocol=record.protocol_name
         )
@@ -247,16 +302,18 @@ class Teller:
         # Who gives is told before who gets it.
         for member_id, gained, released in sorted(moves, key=lambda move: not move[2]):
             if gained or released:
+                self._course.release(member_id, released, now_ms=self._now_ms)
                 yield self._transition(
                     "assignment_changed",
                     member_id,
                     epoch=generation,
                     state="STABLE",
-                    gained=self._name(gained),
-                    released=self._name(released),
+                    gained=write_partitions(gained),
+                    released=write_partitions(released),
                 )
-        state = "Stable" if record.members else "Empty"
-        yield self._transition("group_at_rest", state=state, generation=generation, members=str(len(record.members)))
+                yield from self._arrivals(member_id, gained)
+        state, members = "Stable" if record.members else "Empty", str(len(record.members))
+        yield self._transition("group_at_rest", state=state, generation=generation, members=members, **self._cost())
 
     def _classic_moves(
         self, record: facts.ClassicGroupStored, member: facts.StoredClassicMember
@@ -293,23 +350,17 @@ class Teller:
         return self._transition("configs_changed", **different)
 
     def _show(self, partitions: set[tuple[TopicId, int]]) -> str:
+        return write_partitions(self._named(partitions))
+
+    def _named(self, partitions: set[tuple[TopicId, int]]) -> list[Partition]:
         by_id = self._groups.image.by_id
-        return self._name(
+        return [
             (by_id[topic_id].name if topic_id in by_id else self._former_name(topic_id), number)
             for topic_id, number in partitions
-        )
+        ]
 
     def _former_name(self, topic_id: TopicId) -> str:
         return self._former_topics.get(topic_id) or format_topic_id(topic_id)
-
-    def _name(self, partitions: Iterable[tuple[str, int]]) -> str:
-        shown = sorted(partitions)
-        names = [f"{topic}-{number}" for topic, number in shown[:PARTITIONS_SHOWN]]
-        # The journal would cut a longer text in the middle of a name, which would then be that of another partition.
-        while names and sum(map(len, names)) + len(names) > _NAMES_LIMIT:
-            names.pop()
-        more = len(shown) - len(names)
-        return " ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 def _read(assignment: bytes) -> set[tuple[str, int]]:
@@ -321,13 +372,16 @@ def _flat(grants: Grants) -> set[tuple[TopicId, int]]:
     return {(topic_id, number) for topic_id, partitions in grants.items() for number in partitions}
 
 
+#: What a member subscribes to.
+_WISHES: Final = ("subscribed_topic_names", "subscribed_topic_regex", "server_assignor")
+#: What tells a member what it has.
+_OF_STANDING: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten)
 #: Record type -> the one entry that it is; targets and offsets are summed up, what a classic group stores and whom it
 #: removes are several entries, and what is not here says nothing by itself.
 _TELL: Final[dict[type[facts.Record], Callable[..., Entry | None]]] = {
     facts.ConsumerGroupEpochSet: Teller.epoch_set,
     facts.ConsumerMemberSubscribed: Teller.subscribed,
     facts.ConsumerMemberForgotten: Teller.member_forgotten,
-    facts.CurrentAssignmentSet: Teller.assignment_set,
     facts.CurrentAssignmentForgotten: Teller.assignment_forgotten,
     facts.ConsumerGroupForgotten: Teller.group_forgotten,
     ComputationNoted: Teller.computation_noted,

@@ -18,6 +18,7 @@ from typing import Final
 from kohort.journal.explanation import GroupExplanation, Trigger
 from kohort.journal.followed import FollowedMember, FollowedRebalance
 from kohort.journal.holdings import Holdings, OpenMove
+from kohort.journal.rebalances import FollowedRebalances
 from kohort.journal.telling import build_delay, build_ownership, build_rebalance, build_waits, name_of
 from kohort.journal.whywords import say_now, say_trigger
 from kohort.journal.words import MemberNames, Partition, ToldRow, read_partitions
@@ -61,7 +62,7 @@ class _Explainer:
         self._group_id: Final = group_id
         self._names: Final = names
         self._members: dict[str, FollowedMember] = {}
-        self._rebalances: list[FollowedRebalance] = []
+        self._rebalances: Final = FollowedRebalances()
         self._holdings = Holdings()
         self._is_gone = False
         #: The input whose rows come, the members that they are about, and the reason that it gave.
@@ -94,8 +95,8 @@ class _Explainer:
         if row.event == "member_kept":
             return
         self._about.append(member)
-        if self._open is not None:
-            self._open.joined[member.member_id] = row.time_ms
+        if self._rebalances.open is not None:
+            self._rebalances.open.joined[member.member_id] = row.time_ms
         if row.event == "member_joined":
             self._add_late_trigger(row, "member joined")
 
@@ -108,6 +109,7 @@ class _Explainer:
         end = say_trigger(reason, (member.name,), "") if reason else ""
         self._let_go(member, self._holdings.of(member.name), now_ms, end)
         self._holdings.explain(member.name, end)
+        self._heard(member, now_ms, end=_ENDS.get(reason, ""))
         if member.asked_since_ms is not None:
             self._delay(member, "give up", member.asked_since_ms, now_ms, end=_ENDS.get(reason, ""))
         if member.away_since_ms is not None and reason == _RETURNED:
@@ -121,7 +123,7 @@ class _Explainer:
         former = self._members.pop(row.details.get("former", ""), None)
         member = self._member(row.member_id)
         self._about.append(member)
-        latest = self._open
+        latest = self._rebalances.open
         if latest is not None:
             latest.joined[member.member_id] = row.time_ms
         if former is not None:
@@ -133,7 +135,7 @@ class _Explainer:
         released = read_partitions(row.details.get("released", ""))[0]
         self._let_go(member, released, row.time_ms, f"{member.name} left for a while")
         member.away_since_ms = row.time_ms
-        member.waits_since_ms = member.asked_since_ms = None
+        member.waits_since_ms = member.asked_since_ms = member.planned_since_ms = None
         member.asked = {}
 
     def _connection(self, row: ToldRow) -> None:
@@ -146,6 +148,10 @@ class _Explainer:
             times = f" {row.times} times" if row.times > 1 else ""
             member.meanwhile.append(f"refused{times}: {row.details.get('error', '')}")
 
+    def _meanwhile(self, row: ToldRow) -> None:
+        did = row.details.get("did", "")
+        self._member(row.member_id).meanwhile.append(f"{row.times} {did if row.times > 1 else did.removesuffix('s')}")
+
     # Partitions.
 
     def _assigned(self, row: ToldRow) -> None:
@@ -153,10 +159,11 @@ class _Explainer:
         if member.away_since_ms is not None:
             self._delay(member, "come back", member.away_since_ms, now_ms)
             member.away_since_ms = None
+        self._heard(member, now_ms)
         self._gave_up(row)
         self._ask_back(member, details.get("asked_back", ""), now_ms)
         gained, unnamed = read_partitions(details.get("gained", ""))
-        latest = self._latest
+        latest = self._rebalances.latest
         for partition in gained:
             move = self._holdings.give(member.name, partition, now_ms)
             if latest is not None:
@@ -176,14 +183,14 @@ class _Explainer:
                 latest.ended_ms = now_ms
 
     def _gave_up(self, row: ToldRow) -> None:
-        member, latest = self._member(row.member_id), self._latest
+        member, latest = self._member(row.member_id), self._rebalances.latest
         is_classic = latest is not None and latest.protocol == "classic"
         end = "the leader gave it to another" if is_classic else "it gave it up when it was asked to"
         end = end if row.event == "assignment_changed" else ""
         self._let_go(member, read_partitions(row.details.get("released", ""))[0], row.time_ms, end)
 
     def _let_go(self, member: FollowedMember, partitions: Iterable[Partition], now_ms: int, end: str) -> None:
-        latest = self._open
+        latest = self._rebalances.open
         for partition in partitions:
             asked_ms = member.asked.get(partition)
             move = self._holdings.take(member.name, partition, now_ms, end=end, asked_ms=asked_ms)
@@ -197,20 +204,22 @@ class _Explainer:
         if member.asked_since_ms is None:
             member.asked_since_ms, member.meanwhile = now_ms, []
         member.asked.update(dict.fromkeys(asked, now_ms))
-        latest = self._latest
+        latest = self._rebalances.latest
         if latest is not None:
             latest.moves.update({partition: OpenMove(giver=member.name, asked_ms=now_ms) for partition in asked})
 
+    def _moved(self, row: ToldRow) -> None:
+        latest, details = self._rebalances.latest, row.details
+        if latest is None:
+            return
+        taker, giver = self._member(row.member_id).name, self._names.of(details.get("from", ""))
+        for partition in read_partitions(details.get("partitions", ""))[0]:
+            move = latest.moves.setdefault(partition, OpenMove(giver=giver, taker=taker, granted_ms=row.time_ms))
+            # What it came from may be in rows that are gone.
+            move.giver = move.giver or giver
+            move.learn(details)
+
     # Rebalances.
-
-    @property
-    def _latest(self) -> FollowedRebalance | None:
-        return self._rebalances[-1] if self._rebalances else None
-
-    @property
-    def _open(self) -> FollowedRebalance | None:
-        latest = self._latest
-        return latest if latest is not None and latest.ended_ms is None else None
 
     def _add_trigger(self, rebalance: FollowedRebalance, row: ToldRow, trigger: str, why: str = "") -> None:
         if rebalance.trigger_cause == row.cause and rebalance.triggers and rebalance.triggers[-1].trigger == trigger:
@@ -228,13 +237,13 @@ class _Explainer:
 
     def _add_late_trigger(self, row: ToldRow, trigger: str) -> None:
         """Who comes or goes while a classic group rebalances begins no other rebalance."""
-        latest = self._open
+        latest = self._rebalances.open
         if latest is not None and latest.protocol == "classic" and latest.number is None:
             self._add_trigger(latest, row, trigger)
             self._about = []
 
     def _bumped(self, row: ToldRow) -> None:
-        epoch, latest = int(row.details.get("epoch", 0)), self._open
+        epoch, latest = int(row.details.get("epoch", 0)), self._rebalances.open
         if latest is None or latest.protocol != "consumer" or latest.computed_ms is not None:
             latest = self._begin(row.time_ms, "consumer")
             latest.first_number = epoch
@@ -247,41 +256,25 @@ class _Explainer:
         self._about = []
 
     def _begin(self, now_ms: int, protocol: str) -> FollowedRebalance:
-        latest = self._open
-        if latest is not None:
-            latest.is_overtaken, latest.ended_ms = True, now_ms
-        begun = FollowedRebalance(protocol=protocol, began_ms=now_ms)
-        # What has no owner yet is this one's to give out.
-        begun.moves.update(self._holdings.loose)
-        self._rebalances.append(begun)
-        return begun
+        return self._rebalances.begin(now_ms, protocol, self._holdings.loose)
 
     def _computed(self, row: ToldRow) -> None:
-        latest = self._open
-        # A group that waits for its first target begins with that of nobody, which is of an epoch before.
-        if latest is None or latest.number is None or int(row.details.get("epoch", 0)) < latest.number:
-            return
-        latest.computed_ms = row.time_ms
-        latest.changed = int(row.details.get("members_changed", 0))
-        self._end_assignor(latest, row.time_ms)
+        self._rebalances.compute(row)
+        for member in self._members.values():
+            # Who still has to give something up is named once more.
+            member.former_plan_ms, member.planned_since_ms, member.planned = member.planned_since_ms, None, ()
+
+    def _planned(self, row: ToldRow) -> None:
+        member = self._member(row.member_id)
+        member.planned = read_partitions(row.details.get("partitions", ""))[0]
+        member.planned_since_ms = member.former_plan_ms or row.time_ms
+        member.meanwhile = []
 
     def _assignor(self, row: ToldRow) -> None:
-        latest = self._open
-        if latest is None:
-            return
-        latest.assignor = row.details.get("assignor", "")
-        if row.event == "assignor_asked":
-            latest.assignor_asked_ms = latest.assignor_asked_ms or row.time_ms
-        else:
-            self._end_assignor(latest, row.time_ms, f"failed: {row.details.get('why', '')}")
-
-    def _end_assignor(self, rebalance: FollowedRebalance, now_ms: int, end: str = "") -> None:
-        asked_ms, rebalance.assignor_asked_ms = rebalance.assignor_asked_ms, None
-        if asked_ms is not None:
-            rebalance.delays.append(build_delay(f"assignor {rebalance.assignor}", "assign", asked_ms, now_ms, end=end))
+        self._rebalances.ask_assignor(row)
 
     def _generation(self, row: ToldRow) -> None:
-        latest = self._open
+        latest = self._rebalances.open
         if latest is None or latest.protocol != "classic":
             latest = self._begin(row.time_ms, "classic")
         latest.number = latest.first_number = int(row.details.get("generation", 0))
@@ -294,7 +287,7 @@ class _Explainer:
             self._delay(slowest, "join again", latest.began_ms, latest.joined[slowest.member_id])
 
     def _at_rest(self, row: ToldRow) -> None:
-        latest = self._open
+        latest = self._rebalances.open
         if latest is None:
             return
         if latest.protocol == "consumer":
@@ -302,14 +295,13 @@ class _Explainer:
             return
         if latest.number is None:
             latest.number = latest.first_number = int(row.details.get("generation", 0))
-        leader = self._members.get(latest.leader)
-        if leader is not None and latest.computed_ms is not None:
-            self._delay(leader, "share out", latest.computed_ms, row.time_ms)
+        if latest.leader in self._members and latest.computed_ms is not None:
+            self._delay(self._members[latest.leader], "share out", latest.computed_ms, row.time_ms)
         latest.computed_ms = latest.computed_ms or row.time_ms
         latest.ended_ms = row.time_ms
 
     def _close_if_at_rest(self, now_ms: int) -> None:
-        latest = self._open
+        latest = self._rebalances.open
         if latest is None or latest.protocol != "consumer" or latest.computed_ms is None:
             return
         members = self._members.values()
@@ -321,13 +313,12 @@ class _Explainer:
             latest.ended_ms = now_ms
 
     def _converted(self, row: ToldRow) -> None:
-        if self._open is not None:
-            self._open.is_overtaken, self._open.ended_ms = True, row.time_ms
+        self._rebalances.overtake(row.time_ms)
 
     def _forgotten(self, row: ToldRow) -> None:
         for member in self._members.values():
             self._let_go(member, self._holdings.of(member.name), row.time_ms, "the group was gone")
-        latest = self._open
+        latest = self._rebalances.open
         if latest is not None:
             latest.ended_ms = row.time_ms
         self._members, self._is_gone = {}, True
@@ -335,10 +326,16 @@ class _Explainer:
 
     # Who is waited for.
 
+    def _heard(self, member: FollowedMember, now_ms: int, *, end: str = "") -> None:
+        """A member that had to be told something has been told, or is gone."""
+        since_ms, member.planned_since_ms = member.planned_since_ms, None
+        if since_ms is not None and now_ms > since_ms:
+            self._delay(member, "hear", since_ms, now_ms, end=end)
+
     def _delay(self, member: FollowedMember, what: str, began_ms: int, ended_ms: int, *, end: str = "") -> None:
-        latest, meanwhile, member.meanwhile = self._latest, member.meanwhile, []
+        latest, meanwhile, member.meanwhile = self._rebalances.latest, member.meanwhile, []
         if latest is not None:
-            partitions = member.asked if what == "give up" else ()
+            partitions = {"give up": member.asked, "hear": member.planned}.get(what, ())
             latest.delays.append(
                 build_delay(member.name, what, began_ms, ended_ms, end=end, partitions=partitions, meanwhile=meanwhile)
             )
@@ -347,7 +344,7 @@ class _Explainer:
 
     def result(self, now_ms: int, *, is_complete: bool) -> GroupExplanation:
         """What the rows come to."""
-        latest = self._open
+        latest, rebalances = self._rebalances.open, self._rebalances.all
         now = build_waits(self._members.values(), latest, self._holdings, self._names, now_ms=now_ms)
         return GroupExplanation(
             group_id=self._group_id,
@@ -355,7 +352,7 @@ class _Explainer:
             is_gone=self._is_gone,
             rebalances=tuple(
                 build_rebalance(each, after, now_ms=now_ms)
-                for each, after in zip(self._rebalances, [*self._rebalances[1:], None], strict=False)
+                for each, after in zip(rebalances, [*rebalances[1:], None], strict=False)
             ),
             owners=tuple(
                 build_ownership(each, now_ms=now_ms)
@@ -390,6 +387,9 @@ _READERS: Final = {
     "assignment_released": _Explainer._gave_up,
     "epoch_bumped": _Explainer._bumped,
     "target_computed": _Explainer._computed,
+    "revocation_planned": _Explainer._planned,
+    "partitions_moved": _Explainer._moved,
+    "meanwhile": _Explainer._meanwhile,
     "assignor_asked": _Explainer._assignor,
     "assignor_failed": _Explainer._assignor,
     "rebalance_began": _Explainer._began,

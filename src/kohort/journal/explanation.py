@@ -33,7 +33,8 @@ class Move:
     """One partition that changed hands.
 
     `giver` `None`: nobody had it; `taker` `None`: nobody has it yet. `asked_ms`: when the giver was told to give it up,
-    `None` if it was not asked. `released_ms` `None`: not yet, or nobody had it. `granted_ms` `None`: not yet.
+    `None` if it was not asked. `committed_ms`: when it committed its position last after that, `None` if it did not.
+    `released_ms` `None`: not yet, or nobody had it. `granted_ms` `None`: not yet.
     """
 
     topic: str
@@ -41,6 +42,7 @@ class Move:
     giver: str | None
     taker: str | None
     asked_ms: int | None
+    committed_ms: int | None
     released_ms: int | None
     granted_ms: int | None
 
@@ -49,8 +51,9 @@ class Move:
 class Delay:
     """A member for which others had to wait, or an assignor of the user's own.
 
-    `what`: "give up", "join again", "share out", "come back", "assign". `ended_ms` `None`: it goes on. `end`: how it
-    ended, empty if as it should. `meanwhile`: what it did in that time, as far as the coordinator has seen.
+    `what`: "hear" (that it has to give up), "give up", "join again", "share out", "come back", "assign". `ended_ms`
+    `None`: it goes on. `end`: how it ended, empty if as it should. `meanwhile`: what it did in that time, as far as the
+    coordinator has seen.
     """
 
     member: str

@@ -1,6 +1,6 @@
-"""What is remembered of a group while its rows are explained: members, open rebalances, partitions without an owner.
+"""What is remembered of a group while its rows are explained: members, rebalances.
 
-Laws: nothing here decides; `explaining.py` changes it row by row.
+Laws: nothing here decides; `explaining.py` and `rebalances.py` change it row by row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from kohort.journal.words import Partition
 class FollowedMember:
     """One member. `settled`: the epoch at which it waits for nothing, -1 while it does not; times in milliseconds.
 
-    `asked`: what it was told to give up and has not, with when. `meanwhile`: what was seen of it since others wait.
+    `asked`: what it was told to give up and has not, with when. `planned`: what it shall be told so of, since
+    `planned_since_ms`; `former_plan_ms`: the same of the target before. `meanwhile`: what was seen of it since others
+    wait.
     """
 
     member_id: str
@@ -24,6 +26,9 @@ class FollowedMember:
     settled: int = -1
     asked: dict[Partition, int] = field(default_factory=dict)
     asked_since_ms: int | None = None
+    planned: tuple[Partition, ...] = ()
+    planned_since_ms: int | None = None
+    former_plan_ms: int | None = None
     waits_since_ms: int | None = None
     away_since_ms: int | None = None
     meanwhile: list[str] = field(default_factory=list)

@@ -5,6 +5,7 @@ Laws: a partition has one owner at most; what somebody gave up and nobody has ye
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kohort.journal.words import Partition
@@ -27,9 +28,16 @@ class OpenMove:
 
     giver: str | None
     asked_ms: int | None = None
+    committed_ms: int | None = None
     released_ms: int | None = None
     taker: str | None = None
     granted_ms: int | None = None
+
+    def learn(self, details: Mapping[str, str]) -> None:
+        """What the row of its arrival says of its way, as far as no row before has said it."""
+        for name in ("asked_ms", "committed_ms", "released_ms"):
+            if getattr(self, name) is None and details.get(name, "").isdecimal():
+                setattr(self, name, int(details[name]))
 
 
 @dataclass(slots=True)

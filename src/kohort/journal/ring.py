@@ -3,7 +3,7 @@
 Laws: bounded in rows and in the length of each text. Where there is no room left, the group that has most rows loses
 its oldest: no group washes out the rows of one that has fewer. All that happens to a group between two targets, or
 between two generations, has one origin: the first of what set it off. What repeats (a heartbeat that changes nothing, a
-commit) is counted; a refusal that repeats is one row with a count.
+commit) is counted; a refusal that repeats, or what a member does while others wait for it, is one row with a count.
 Source: requirement J1.
 """
 
@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kohort.journal.rows import Entry, Row
+from kohort.journal.rows import TEXT_LIMIT, Entry, Row
 
-#: Characters of one text that are kept.
-TEXT_LIMIT: Final = 256
 #: Events with which a rebalance begins: what follows in the group has them for its origin.
 BEGINNINGS: Final = frozenset({"epoch_bumped", "rebalance_began"})
 #: What answers them: whatever changes after it sets off another rebalance.
@@ -29,8 +27,11 @@ APART: Final = frozenset({"AlterGroupConfigs", "DeleteGroup", "DeleteOffsets"})
 OF_NO_GROUP: Final = ""
 #: After this the group is gone, and what was counted for it.
 END: Final = "group_forgotten"
-#: Repeated rows are sought among this many groups and members.
+#: Events of which a member's rows are counted up as long as nothing else happens to it.
+REPEATED: Final = frozenset({"refused", "meanwhile"})
+#: Repeated rows are sought among this many groups and members, and this many of each.
 _REPEATS_LIMIT: Final = 1_024
+_REPEATS_OF_MEMBER: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +94,8 @@ class Journal:
         self._reasons: Final[dict[str, str]] = {}
         #: What was counted -> group -> how often; by groups within, since they are many and the names are few.
         self._counts: Final[dict[str, dict[str, int]]] = {}
-        #: (group, member) -> its latest row that may be repeated.
-        self._repeatable: Final[dict[tuple[str, str], Row]] = {}
+        #: (group, member) -> its latest rows that may be repeated.
+        self._repeatable: Final[dict[tuple[str, str], list[Row]]] = {}
 
     @property
     def is_on(self) -> bool:
@@ -128,9 +129,9 @@ class Journal:
                 origin=cause if is_apart else self._origins.get(group_id, cause),
                 entry=_shorten(entry),
             )
-            if entry.event == "refused" and self._is_repeated(row):
+            if entry.event in REPEATED and self._is_repeated(row):
                 continue
-            if entry.event != "refused":
+            if entry.event not in REPEATED:
                 self._repeatable.pop((group_id, entry.member_id), None)
             self._next += 1
             self._keep(row)
@@ -241,18 +242,19 @@ class Journal:
             self._largest = after
 
     def _is_repeated(self, row: Row) -> bool:
-        """Whether the member's latest row said the same; then that one is counted up."""
+        """Whether one of the member's latest rows said the same; then that one is counted up."""
         key = (row.entry.group_id, row.entry.member_id)
-        last = self._repeatable.get(key)
-        if last is not None and last.entry == row.entry:
-            last.times += 1
-            last.last_time_ms = row.time_ms
-            if not last.times & (last.times - 1):
-                self.on_row(last)
-            return True
+        latest = self._repeatable.get(key, [])
+        for last in latest:
+            if last.entry == row.entry:
+                last.times += 1
+                last.last_time_ms = row.time_ms
+                if not last.times & (last.times - 1):
+                    self.on_row(last)
+                return True
         if len(self._repeatable) >= _REPEATS_LIMIT:
             self._repeatable.clear()
-        self._repeatable[key] = row
+        self._repeatable[key] = [*latest[1 - _REPEATS_OF_MEMBER :], row]
         return False
 
 

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+#: Characters of one text of a row that are kept.
+TEXT_LIMIT: Final = 256
 
 
 class RowKind(StrEnum):

@@ -7,12 +7,16 @@ Source: requirement J2.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from kohort.journal.explanation import Delay, GroupRebalance, Move, Ownership
 from kohort.journal.followed import FollowedMember, FollowedRebalance
 from kohort.journal.holdings import Holding, Holdings
 from kohort.journal.whywords import say_delay, say_ownership, say_rebalance
 from kohort.journal.words import MemberNames, Partition
+
+#: Whoever is waited for that long and does nothing is silent, milliseconds: two of the usual heartbeats are due.
+SILENT_MS: Final = 10_000
 
 
 def name_of(rebalance: FollowedRebalance) -> str:
@@ -35,6 +39,8 @@ def build_delay(
     """A wait for a member, or for an assignor."""
     named, seen = tuple(sorted(partitions)), tuple(dict.fromkeys(meanwhile))
     lasted_ms = (now_ms if ended_ms is None else ended_ms) - began_ms
+    if not seen and not end and what in ("hear", "give up", "join again") and lasted_ms >= SILENT_MS:
+        seen = ("silent",)
     sentence = say_delay(
         member=name, what=what, partitions=named, lasted_ms=lasted_ms, is_over=ended_ms is not None, end=end,
         meanwhile=seen,
@@ -56,6 +62,13 @@ def build_waits(
     """Who is waited for; `rebalance`: the one that goes on, `None` if none does."""
     found: list[Delay] = []
     for member in members:
+        if member.planned_since_ms is not None and member.asked_since_ms is None:
+            found.append(
+                build_delay(
+                    member.name, "hear", member.planned_since_ms, partitions=member.planned,
+                    meanwhile=member.meanwhile, now_ms=now_ms,
+                )
+            )  # fmt: skip
         if member.asked_since_ms is not None:
             seen, asked = member.meanwhile, member.asked
             found.append(
@@ -101,7 +114,7 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
     moves = tuple(
         Move(
             topic=topic, partition=number, giver=move.giver, taker=move.taker, asked_ms=move.asked_ms,
-            released_ms=move.released_ms, granted_ms=move.granted_ms,
+            committed_ms=move.committed_ms, released_ms=move.released_ms, granted_ms=move.granted_ms,
         )
         for (topic, number), move in sorted(found.moves.items())
     )  # fmt: skip

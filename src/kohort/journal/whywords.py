@@ -42,6 +42,7 @@ _OF_GROUP: Final = {
 _SHOWN: Final = 4
 #: What a member is waited for -> a verb for it.
 _VERBS: Final = {
+    "hear": "to hear that it has to give up",
     "give up": "to give up",
     "join again": "to join again",
     "share out": "to share the partitions out",
@@ -93,7 +94,7 @@ def say_delay(
     meanwhile: Sequence[str],
 ) -> str:  # fmt: skip
     """Who kept others waiting, for how long and with what."""
-    verb = _VERBS[what] + (f" {show_partitions(partitions)}" if partitions and what == "give up" else "")
+    verb = _VERBS[what] + (f" {show_partitions(partitions)}" if partitions and what in ("give up", "hear") else "")
     verb += f" with {show_partitions(partitions)}" if partitions and what == "come back" else ""
     if is_over:
         said = f"{member} took {show_duration(lasted_ms)} {verb}"

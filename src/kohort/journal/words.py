@@ -14,8 +14,14 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, Protocol
 
+from kohort.journal.rows import TEXT_LIMIT
+
 #: Topic and number.
 Partition = tuple[str, int]
+#: Partitions that one text of a row names; the rest is a number.
+PARTITIONS_SHOWN: Final = 32
+#: Characters of their names; what follows is short.
+_NAMES_LIMIT: Final = TEXT_LIMIT - len(" and 1000000 more")
 #: Texts that are remembered: what one member is asked for, gives back and another gets is one text.
 _TEXTS: Final = 256
 #: Characters of a member id that are shown at least.
@@ -53,7 +59,7 @@ class MemberNames:
         clients: dict[str, str] = {}
         instances: dict[str, str] = {}
         for event in events:
-            for member_id in (event.member_id, event.details.get("former", "")):
+            for member_id in (event.member_id, event.details.get("former", ""), event.details.get("from", "")):
                 if member_id and member_id not in self._names:
                     clients.setdefault(member_id, "")
                     instance, client = event.details.get("instance", ""), event.details.get("client", "")
@@ -102,6 +108,21 @@ def read_partitions(text: str) -> tuple[tuple[Partition, ...], int]:
     found = tuple((topic, int(number)) for topic, _, number in pairs if topic and number.isdecimal())
     count = more.partition(" ")[0]
     return found, int(count) if count.isdecimal() else 0
+
+
+def write_partitions(partitions: Iterable[Partition]) -> str:
+    """Partitions as a row names them; `read_partitions` reads it.
+
+    >>> write_partitions([("orders", 1), ("orders", 0)])
+    'orders-0 orders-1'
+    """
+    shown = sorted(partitions)
+    names = [f"{topic}-{number}" for topic, number in shown[:PARTITIONS_SHOWN]]
+    # The journal would cut a longer text in the middle of a name, which would then be that of another partition.
+    while names and sum(map(len, names)) + len(names) > _NAMES_LIMIT:
+        names.pop()
+    more = len(shown) - len(names)
+    return " ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 def show_partitions(partitions: Iterable[Partition]) -> str:

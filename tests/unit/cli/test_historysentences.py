@@ -110,6 +110,17 @@ def test_a_name_stays_when_later_rows_bring_its_like() -> None:
             row("rebalance_began", trigger="member joined", why=f"member {ONE} joined"),
             "a rebalance begins: member joined: member app joined",
         ),
+        (
+            row("ConsumerGroupHeartbeat", ONE, kind="stimulus", member_epoch="7", answer="held"),
+            "the held heartbeat of app is answered, epoch 7",
+        ),
+        (row("revocation_planned", ONE, partitions="t-0 t-1"), "app shall give up t:0-1, and is told so next"),
+        (row("partitions_moved", ONE, partitions="t-0", **{"from": ONE}), "t:0 moved to app from app"),
+        (row("meanwhile", ONE, did="commits"), "app is waited for, and goes on with commits"),
+        (
+            row("group_at_rest", epoch="3", took_ms="1500", moved="2", unowned_ms="0"),
+            "at rest: every member has its assignment of epoch 3, after 1.5 s",
+        ),
         (row("never_heard_of", ONE, depth="3", colour="red"), "never heard of of app (depth 3, colour red)"),
         (row("configs_changed", a="1", b="(default)"), "configs changed: a=1, b=(default)"),
     ],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.journal.ring import TEXT_LIMIT, Journal
-from kohort.journal.rows import Entry, RowKind
+from kohort.journal.ring import Journal
+from kohort.journal.rows import TEXT_LIMIT, Entry, RowKind
 
 
 def entry(event: str, *, group: str = "g", member: str = "", **details: str) -> Entry:

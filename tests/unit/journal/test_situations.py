@@ -43,8 +43,24 @@ def test_a_rebalance_has_its_times_and_who_gave_what_to_whom() -> None:
     assert (first.topic, first.partition, second.partition) == ("t", 2, 3)
     assert (first.giver, first.taker) == ("a", "b")
     assert (first.asked_ms, first.released_ms, first.granted_ms) == (began, began + 300, began + 390)
+    assert first.committed_ms is None
     (delay,) = rebalance.delays
     assert (delay.member, delay.what, delay.partitions) == ("a", "give up", (("t", 2), ("t", 3)))
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_row_that_ends_a_rebalance_has_what_its_rows_come_to(name: str) -> None:
+    group = SITUATIONS[name][0]()
+    rows = [row for row in group.journal.history(group.group_id).rows if row.entry.event == "group_at_rest"]
+    found = {each.number: each for each in explained(group).rebalances}
+    for row in rows:
+        details = dict(row.entry.details)
+        rebalance = found.get(int(details.get("epoch") or details["generation"]))
+        # What began in another life of the broker has no duration.
+        if "took_ms" in details and rebalance is not None and rebalance.ended_ms == row.time_ms:
+            assert int(details["took_ms"]) == row.time_ms - rebalance.began_ms
+            arrived = [move for move in rebalance.moves if (move.granted_ms or row.time_ms + 1) <= row.time_ms]
+            assert int(details["moved"]) == len([move for move in arrived if move.giver not in (None, move.taker)])
 
 
 def test_a_rebalance_that_another_one_overtakes_says_so() -> None:
@@ -52,6 +68,26 @@ def test_a_rebalance_that_another_one_overtakes_says_so() -> None:
     overtaken = explained(play()).rebalance(2)
     assert (overtaken.ended_ms, overtaken.overtaken_by) == (None, 3)
     assert "after 400 ms the rebalance to epoch 3 came before its end" in overtaken.sentence
+
+
+def test_a_move_has_the_time_of_its_giver_s_last_commit() -> None:
+    play, _ = SITUATIONS["giver_works_on_before_it_gives_up"]
+    (two, three) = last(play()).moves
+    assert two.asked_ms is not None
+    assert (two.committed_ms, three.committed_ms) == (two.asked_ms + 4_000, None)
+
+
+def test_a_move_says_whose_the_partition_was_though_the_rows_before_are_gone() -> None:
+    play, _ = SITUATIONS["member_leaves"]
+    group = play()
+    rows = [event_of(row) for row in group.journal.history("g").rows]
+    left = next(at for at, row in enumerate(rows) if row.details.get("trigger") == "member left")
+    found = explain("g", rows[left:], is_complete=False).last
+    assert found is not None
+    assert {(move.topic, move.partition, move.giver, move.taker) for move in found.moves} == {
+        ("t", 2, "b", "a"),
+        ("t", 3, "b", "a"),
+    }
 
 
 def test_every_epoch_of_one_rebalance_leads_to_it() -> None:
