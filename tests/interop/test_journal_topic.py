@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import kohort
+from kohort.cli.main import main
+from kohort.client.admin import history
 from kohort.errors import BrokerError
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.explaining import explain
@@ -82,3 +84,61 @@ def test_the_topic_is_the_broker_s_own(broker: kohort.Broker) -> None:
             consumer.subscribe(pattern=".*")
             until(lambda: bool(consumer.assignment()), what="the pattern", step=lambda: consumer.poll(0.02))
             assert {each.topic for each in consumer.assignment()} == {"orders"}
+
+
+def test_what_lies_far_back_in_the_topic_is_had_by_who_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ring of this broker has room for the last few rows; the topic is read from its end, a page at a time."""
+    options = {"journal.ring.rows": 8}
+    with (
+        kohort.Broker(data_dir=str(tmp_path), config=options) as broker,
+        kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        address = broker.bootstrap_servers
+        admin.create_topic("orders", 2)
+        for _ in range(3):
+            read_once(address)
+        latest = admin.group_history("billing", after=0).events
+        until(
+            lambda: len(written(address)) > len(latest) and latest[-1].sequence in sequences(address), what="the rows"
+        )
+
+        whole = admin.group_history("billing")
+        assert [event.sequence for event in whole.events] == sequences(address)
+        assert whole.is_complete and not whole.has_older
+        assert not admin.group_history("billing", after=0).is_complete
+
+        monkeypatch.setattr(history, "USUAL_PAGES", 0)
+        near = admin.group_history("billing")
+        assert near.events == latest and near.has_older and not near.is_complete
+        assert admin.group_history("billing", whole=True) == whole
+        with pytest.raises(kohort.errors.NotInHistoryError):
+            admin.explain_group("billing").rebalance(2)
+        assert admin.explain_group("billing", whole=True).rebalance(2).triggers[0].trigger == "member joined"
+
+        broker_options = ("--bootstrap", address)
+        assert main(["group", "why", "billing", "--rebalance", "2", *broker_options]) == 0
+        assert "the rebalance to epoch 2, because" in capsys.readouterr().out
+        assert main(["group", "history", "billing", *broker_options]) == 0
+        assert "--all shows them, too" in capsys.readouterr().out
+        assert main(["group", "history", "billing", "--all", *broker_options]) == 0
+        shown = capsys.readouterr().out
+        assert shown.count(" joined from ") == 3 and "older rows" not in shown
+
+
+def sequences(address: str) -> list[int]:
+    """Of the rows of "billing" in the topic, each once."""
+    return sorted({int(str(row["sequence"])) for row in written(address)})
+
+
+def test_a_broker_without_a_data_directory_says_why_what_is_old_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        kohort.Broker(config={"journal.ring.rows": 4}) as broker,
+        kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        admin.create_topic("orders", 2)
+        read_once(broker.bootstrap_servers)
+        for action in ("why", "history"):
+            assert main(["group", action, "billing", "--bootstrap", broker.bootstrap_servers]) == 0
+            assert "without a data directory the broker keeps journal.ring.rows" in capsys.readouterr().out

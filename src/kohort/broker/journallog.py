@@ -9,8 +9,11 @@ Source: requirement J1.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from kohort.broker.durability import Durability
@@ -19,7 +22,7 @@ from kohort.clock import Clock
 from kohort.errors import CorruptRecordError, Refused, StorageError
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.ring import OF_NO_GROUP, Journal
-from kohort.journal.rowcodec import decode_row, encode_row
+from kohort.journal.rowcodec import decode_row, encode_key, encode_row
 from kohort.journal.rows import Entry, Row, RowKind
 from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import split_batches
@@ -33,8 +36,10 @@ GATHER_SECONDS: Final = 0.1
 WAITING_LIMIT: Final = 10_000
 #: Rows of one batch.
 BATCH_ROWS: Final = 1_000
-#: Bytes of the newest segments that are read after a restart.
-RECALL_BYTES: Final = 16 * 1024 * 1024
+#: Rows of the topic through which one request looks, and about as many more as a batch has.
+PAGE_ROWS: Final = 1_000
+#: Bytes that are read at once; a batch is there as a whole.
+_READ_BYTES: Final = 64 * 1024
 #: Rows that were told and never written have numbers, too: after a crash so many are left out.
 CRASH_GAP: Final = 100_000
 STARTED: Final = "broker_started"
@@ -76,7 +81,7 @@ class JournalLog:
         if last is not None:
             is_clean = last.entry.event == STOPPED
             self.last_cause = last.cause + (0 if is_clean else CRASH_GAP)
-            self._journal.resume(last.sequence + (0 if is_clean else CRASH_GAP), self._recall)
+            self._journal.resume(last.sequence + (0 if is_clean else CRASH_GAP))
         self._journal.on_row = self._on_row
         if last is not None:
             details = (("before", "stopped"),) if is_clean else (("before", "crashed"), ("last_ms", str(last.time_ms)))
@@ -156,40 +161,64 @@ class JournalLog:
                 log.warning("event=journal_not_dropped reason=%r", str(why))
                 return
 
-    # What earlier lives have written.
-
     def _newest(self) -> Row | None:
         """The last row that can be read."""
         target = self._log()
         if target is None or target.log_end_offset <= target.log_start_offset:
             return None
-        rows = self._rows(target, max(target.log_start_offset, target.log_end_offset - 1))
+        start = max(target.log_start_offset, target.log_end_offset - 1)
+        rows = [row for *_, value in _records(target, start) if (row := decode_row(value)) is not None]
         return rows[-1] if rows else None
 
-    def _recall(self) -> tuple[list[Row], bool]:
-        """The rows of the newest segments, and whether there were older ones."""
-        target = self._log()
-        if target is None:
-            return [], False
-        first, size = len(target.segments) - 1, target.segments[-1].size
-        while first and size + target.segments[first - 1].size <= RECALL_BYTES:
-            first -= 1
-            size += target.segments[first].size
-        start = target.segments[first].base_offset
-        present = self._journal.first_sequence
-        by_sequence = {row.sequence: row for row in self._rows(target, start) if row.sequence < present}
-        return [by_sequence[number] for number in sorted(by_sequence)], start > 0
 
-    def _rows(self, target: PartitionLog, offset: int) -> list[Row]:
-        found: list[Row] = []
-        while offset < target.log_end_offset:
-            for view in target.read(offset, RECALL_BYTES):
-                for position, header in split_batches(view):
-                    offset = header.next_offset
-                    try:
-                        batch = view[position : position + header.size_bytes]
-                        values = [record.value for record in iterate_records(batch)]
-                    except CorruptRecordError:
-                        continue
-                    found += [row for row in map(decode_row, values) if row is not None]
-        return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlderRows:
+    """A page of the topic: rows of one group and of the broker, oldest first; there may be none of them.
+
+    `older_offset`: the page before ends there; `None`: there is none. `is_complete`: the topic has all that was ever
+    written to it, and the page is its first.
+    """
+
+    rows: tuple[Row, ...]
+    older_offset: int | None
+    is_complete: bool
+
+
+def read_older(target: PartitionLog, group_id: str, *, before: int) -> OlderRows:
+    """The rows of a group among the latest of the topic in front of an offset.
+
+    A row that was repeated stands there more than once: the later says more.
+    """
+    start = max(target.log_start_offset, min(before, target.log_end_offset) - PAGE_ROWS)
+    first = start
+    keys = (encode_key(group_id), encode_key(OF_NO_GROUP))
+    found: dict[int, Row] = {}
+    for base_offset, offset, key, value in _records(target, start):
+        if base_offset >= before:
+            break
+        first = min(first, base_offset)
+        row = decode_row(value) if key in keys and offset < before else None
+        if row is not None:
+            found[row.sequence] = row
+    # What is gone meanwhile does not come back.
+    first = max(first, target.log_start_offset)
+    is_first = first <= target.log_start_offset
+    return OlderRows(
+        rows=tuple(found[number] for number in sorted(found)),
+        older_offset=None if is_first else first,
+        is_complete=is_first and target.log_start_offset == 0,
+    )
+
+
+def _records(target: PartitionLog, offset: int) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+    """Records from the batch of an offset on: offset of the batch, offset, key and value; a damaged batch has none."""
+    while offset < target.log_end_offset:
+        before = offset
+        for view in target.read(offset, _READ_BYTES):
+            for position, header in split_batches(view):
+                offset = header.next_offset
+                with contextlib.suppress(CorruptRecordError):
+                    for record in iterate_records(view[position : position + header.size_bytes]):
+                        yield header.base_offset, record.offset, record.key, record.value
+        if offset <= before:
+            return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kohort.cli.historysentences import sentence
 from kohort.cli.output import complain, plain, print_json, print_table
 from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.words import MemberNames, show_clock
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def add_history(actions: Any) -> Any:
     history.add_argument(
         "--follow", action="store_true", help="stay and show what comes, until Ctrl-C; with --json a row per line"
     )
+    history.add_argument("--all", action="store_true", help="also what lies far back in the topic __group_journal")
     history.add_argument("--deleted", action="store_true", help="show what is still known of a group that is gone")
     history.set_defaults(run=run_history)
     return history
@@ -50,7 +52,7 @@ def run_history(options: argparse.Namespace) -> int:
     from kohort import Admin
 
     with Admin(bootstrap_servers=options.bootstrap) as admin:
-        found = admin.group_history(options.group)
+        found = admin.group_history(options.group, whole=options.all)
         if options.follow:
             _follow(admin, found, options)
         check_is_there(admin, found, is_end_welcome=options.deleted)
@@ -63,9 +65,18 @@ def run_history(options: argparse.Namespace) -> int:
             print("CAUSE a<b: input a, as part of the rebalance that input b began")
         if found.counts:
             print("counted: " + ", ".join(f"{name} {count}" for name, count in found.counts.items()))
-        if not found.is_complete:
-            print("older rows are gone: the broker shows journal.ring.rows of all groups together")
+        if found.has_older:
+            print("older rows are in the topic __group_journal: --all shows them, too")
+        elif not found.is_complete:
+            print("older rows are gone: " + where_rows_are_kept(admin))
     return 0
+
+
+def where_rows_are_kept(admin: Admin) -> str:
+    """Why the oldest rows of a history are gone."""
+    if any(topic.name == JOURNAL_TOPIC for topic in admin.list_topics()):
+        return "the broker keeps journal.topic.retention.ms and journal.topic.retention.bytes of them"
+    return "without a data directory the broker keeps journal.ring.rows of all groups together"
 
 
 def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> None:

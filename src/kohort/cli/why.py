@@ -7,14 +7,17 @@ behind the sentences.
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from kohort.cli.grouphistory import where_rows_are_kept
 from kohort.cli.output import print_json
-from kohort.errors import KohortError
+from kohort.errors import KohortError, NotInHistoryError
 from kohort.ids import TopicPartition
 from kohort.journal.words import show_clock
 
 if TYPE_CHECKING:
+    from kohort import Admin
     from kohort.journal.explanation import GroupExplanation, GroupRebalance, Ownership
 
 #: Digits that a partition of Kafka may have.
@@ -47,7 +50,9 @@ def run_why(options: argparse.Namespace) -> int:
     from kohort import Admin
 
     with Admin(bootstrap_servers=options.bootstrap) as admin:
-        found = admin.explain_group(options.group)
+        found = _explain(admin, options)
+        is_cut = not found.is_complete and not found.has_older and not options.json
+        gone = where_rows_are_kept(admin) if is_cut else ""
     if options.partition is not None:
         owners = found.partition(*options.partition)
         _say(options, owners, [_told(row) for row in owners])
@@ -59,9 +64,21 @@ def run_why(options: argparse.Namespace) -> int:
     else:
         latest = [] if found.last is None else [_told(found.last)]
         _say(options, {"last": found.last, "now": found.now, "summary": found.summary}, [*latest, found.summary])
-    if not found.is_complete and not options.json:
-        print("the oldest rows of this group's history are gone: what was before them is not known")
+    if gone:
+        print(f"what was before the oldest rows of this group's history is not known: {gone}")
     return 0
+
+
+def _explain(admin: Admin, options: argparse.Namespace) -> GroupExplanation:
+    """As much of the history as the question needs: most are about what was last."""
+    found = admin.explain_group(options.group)
+    is_there = options.partition is None
+    if options.rebalance is not None:
+        with contextlib.suppress(NotInHistoryError):
+            found.rebalance(options.rebalance)
+            return found
+        is_there = False
+    return found if is_there or not found.has_older else admin.explain_group(options.group, whole=True)
 
 
 def _last(found: GroupExplanation) -> GroupRebalance:

@@ -13,6 +13,7 @@ Source: requirement J2; `coordinator/teller.py`, which words the rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from kohort.journal.explanation import GroupExplanation, Trigger
@@ -52,7 +53,7 @@ def explain(
     for row in rows:
         followed.read(row)
     latest_ms = rows[-1].time_ms if rows else 0
-    return followed.result(max(latest_ms, now_ms or 0), is_complete=is_complete)
+    return replace(followed.result(max(latest_ms, now_ms or 0)), is_complete=is_complete)
 
 
 class _Explainer:
@@ -342,13 +343,12 @@ class _Explainer:
 
     # The end.
 
-    def result(self, now_ms: int, *, is_complete: bool) -> GroupExplanation:
+    def result(self, now_ms: int) -> GroupExplanation:
         """What the rows come to."""
         latest, rebalances = self._rebalances.open, self._rebalances.all
         now = build_waits(self._members.values(), latest, self._holdings, self._names, now_ms=now_ms)
         return GroupExplanation(
             group_id=self._group_id,
-            is_complete=is_complete,
             is_gone=self._is_gone,
             rebalances=tuple(
                 build_rebalance(each, after, now_ms=now_ms)

@@ -104,18 +104,20 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupExplanation:
-    """A group as its history explains it, oldest first; `is_complete`: no row of it is missing.
+    """A group as its history explains it, oldest first.
 
     `now`: who keeps others waiting at the moment, nobody if it is empty. `is_gone`: the group was deleted, or is over.
+    `is_complete`: no row of it is missing. `has_older`: the broker has older rows on disk, which were not asked for.
     """
 
     group_id: str
-    is_complete: bool
     is_gone: bool
     rebalances: tuple[GroupRebalance, ...]
     owners: tuple[Ownership, ...]
     now: tuple[Delay, ...]
     summary: str
+    is_complete: bool = True
+    has_older: bool = False
 
     @property
     def last(self) -> GroupRebalance | None:

@@ -38,7 +38,7 @@ _REPEATS_OF_MEMBER: Final = 4
 class History:
     """Rows of one group, oldest first, and what was only counted.
 
-    `is_complete`: no row of the group has been dropped since the broker started. `has_more`: the limit cut the list.
+    `is_complete`: the group has no older rows, be it in an earlier life. `has_more`: the limit cut the list.
     """
 
     rows: tuple[Row, ...]
@@ -75,8 +75,6 @@ class Journal:
         self._next = self._first = 1
         #: Called with each new row, and with one that was repeated whenever its number has doubled.
         self.on_row: Callable[[Row], None] = lambda _: None
-        #: Gives the rows of an earlier life, oldest first, and whether older ones are gone; `None` once it was asked.
-        self._recall: Callable[[], tuple[list[Row], bool]] | None = None
         #: How many rows there are.
         self._size = 0
         #: Group -> its rows, at least one.
@@ -145,14 +143,10 @@ class Journal:
                 for counts in self._counts.values():
                     counts.pop(group_id, None)
 
-    def resume(self, last_sequence: int, recall: Callable[[], tuple[list[Row], bool]]) -> None:
-        """Go on behind the rows of an earlier life, before any row of this one.
-
-        `recall`: gives them, oldest first, and whether older ones are gone. It is asked when somebody wants to read.
-        """
+    def resume(self, last_sequence: int) -> None:
+        """Go on behind the rows of an earlier life, before any row of this one."""
         assert self._next == 1, "a life begins once"
         self._next = self._first = last_sequence + 1
-        self._recall = recall
 
     def count(self, group_id: str, what: str) -> None:
         """Something happened that changed nothing but a number."""
@@ -171,39 +165,25 @@ class Journal:
     def history(self, group_id: str, *, after: int = 0, limit: int = 10_000) -> History:
         """The rows of one group with a sequence above `after`; at most `limit`, the oldest of them.
 
-        Rows of no group, which tell of the broker, are among those of each that has older ones.
+        Rows of no group, which tell of the broker, are among those of each that has, or may have, older ones.
         """
-        self._remember()
         shelf = self._shelves.get(group_id)
         rows = [] if shelf is None else shelf.rows
+        is_cut = self._has_lost_groups if shelf is None else shelf.is_cut
+        # An earlier life has had rows, and this group perhaps some of them.
+        is_complete = not is_cut and self._first == 1
         common = self._shelves.get(OF_NO_GROUP)
-        if rows and common is not None and group_id != OF_NO_GROUP:
-            later = (row for row in common.rows if row.sequence > rows[0].sequence)
+        if common is not None and group_id != OF_NO_GROUP and (rows or not is_complete):
+            later = (row for row in common.rows if not is_complete or row.sequence > rows[0].sequence)
             rows = sorted((*rows, *later), key=lambda row: row.sequence)
         first = bisect_right(rows, after, key=lambda row: row.sequence)
         found = rows[first : first + limit]
         return History(
             rows=tuple(found),
             counts={what: counts[group_id] for what, counts in sorted(self._counts.items()) if group_id in counts},
-            is_complete=not (self._has_lost_groups if shelf is None else shelf.is_cut),
+            is_complete=is_complete,
             has_more=first + len(found) < len(rows),
         )
-
-    def _remember(self) -> None:
-        """Put the rows of an earlier life before those of this one, as far as there is room."""
-        recall, self._recall = self._recall, None
-        if recall is None:
-            return
-        older, self._has_lost_groups = recall()
-        present = sorted((row for shelf in self._shelves.values() for row in shelf.rows), key=lambda row: row.sequence)
-        was_cut = {group_id for group_id, shelf in self._shelves.items() if shelf.is_cut}
-        self._shelves.clear()
-        self._by_size.clear()
-        self._size = self._largest = 0
-        for row in (*older, *present):
-            self._keep(row)
-        for group_id in was_cut & self._shelves.keys():
-            self._shelves[group_id].is_cut = True
 
     def _keep(self, row: Row) -> None:
         """Put a row where its group's are, and another one away where there is no room."""

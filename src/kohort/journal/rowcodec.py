@@ -35,8 +35,12 @@ def encode_row(row: Row) -> tuple[bytes, bytes]:
         "member_id": entry.member_id,
         "details": dict(entry.details),
     }
-    # What a client sent may be no text that UTF-8 has.
-    return entry.group_id.encode("utf-8", "replace"), _ENCODE(value).encode("utf-8", "replace")
+    return encode_key(entry.group_id), _ENCODE(value).encode("utf-8", "replace")
+
+
+def encode_key(group_id: str) -> bytes:
+    """Key of a group's rows; what a client sent may be no text that UTF-8 has."""
+    return group_id.encode("utf-8", "replace")
 
 
 def decode_row(value: bytes | None) -> Row | None:

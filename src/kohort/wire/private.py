@@ -31,7 +31,7 @@ class PrivateApiKey(IntEnum):
 
 #: API key → first and last version; every version is flexible.
 API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
-    PrivateApiKey.GROUP_HISTORY: (0, 0),
+    PrivateApiKey.GROUP_HISTORY: (0, 1),
     PrivateApiKey.SUBMIT_MOVES: (0, 0),
     PrivateApiKey.DESCRIBE_MOVES: (0, 0),
 }

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import dropwhile
 
 import pytest
 
 from kohort.broker import journallog
 from kohort.broker.durability import Durability
-from kohort.broker.journallog import CRASH_GAP, JournalLog
+from kohort.broker.journallog import CRASH_GAP, JournalLog, OlderRows, read_older
 from kohort.broker.metadata import JOURNAL_SEGMENT_BYTES, Cluster
 from kohort.broker.settings import BrokerSettings
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.ring import Journal
-from kohort.journal.rows import Entry, RowKind
+from kohort.journal.rows import Entry, Row, RowKind
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.store import Store
@@ -80,6 +81,27 @@ class Disk:
 
         return live
 
+    def pages(self, group_id: str = "g") -> list[OlderRows]:
+        """What the topic has of a group, from its newest page to its oldest."""
+        found: list[OlderRows] = []
+        before: int | None = self.log.log_end_offset
+        while before is not None:
+            found.append(read_older(self.log, group_id, before=before))
+            before = found[-1].older_offset
+        return found
+
+    def rows(self, group_id: str = "g") -> list[Row]:
+        """All rows of a group that are in the topic, oldest first, without those of the broker before the first."""
+        by_sequence: dict[int, Row] = {}
+        for page in self.pages(group_id):
+            by_sequence = {row.sequence: row for row in page.rows} | by_sequence
+        rows = [by_sequence[number] for number in sorted(by_sequence)]
+        return list(dropwhile(lambda row: row.entry.group_id != group_id, rows))
+
+    def events(self, group_id: str = "g") -> list[str]:
+        """What they tell."""
+        return [row.entry.event for row in self.rows(group_id)]
+
 
 def events(journal: Journal, group_id: str = "g") -> list[str]:
     return [row.entry.event for row in journal.history(group_id).rows]
@@ -98,22 +120,23 @@ def test_after_a_stop_the_history_goes_on() -> None:
     journal = disk.life()
 
     end = ["broker_stopped", "broker_started"]
-    assert events(journal) == ["one", "two", *end, "three", *end, "broker_stopped"]
-    rows = journal.history("g").rows
+    assert disk.events() == ["one", "two", *end, "three", *end, "broker_stopped"]
+    rows = disk.rows()
     assert [row.sequence for row in rows] == list(range(1, 9))
     assert sorted({row.cause for row in rows}) == [row.cause for row in rows]
-    assert journal.history("g").is_complete
-    assert journal.history("g", after=4).rows == rows[4:]
-    assert events(journal, "nobody") == []
+    assert disk.pages()[-1].is_complete
+    assert not journal.history("g").is_complete, "an earlier life has had rows"
+    assert list(journal.history("g").rows) == rows[-2:]
+    assert disk.events("nobody") == []
 
 
 def test_after_a_crash_a_row_says_what_may_be_missing() -> None:
     disk = Disk()
     disk.life(disk.tell("one"), is_killed=True)
     died_ms = disk.clock.now_ms()
-    journal = disk.life(disk.tell("two"))
+    disk.life(disk.tell("two"))
 
-    one, started, two, _ = journal.history("g").rows
+    one, started, two, _ = disk.rows()
     assert dict(started.entry.details) == {"before": "crashed", "last_ms": str(died_ms)}
     assert started.sequence == one.sequence + CRASH_GAP + 1, "rows that were told and not written had numbers, too"
     assert two.cause > started.cause > one.cause + CRASH_GAP
@@ -131,7 +154,7 @@ def test_a_full_disk_stops_nobody_and_is_told_of() -> None:
         disk.fs.space_left = None
 
     disk.life(live)
-    assert "during" in events(disk.life())
+    assert "during" in disk.events()
 
 
 def test_what_does_not_wait_any_more_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +170,8 @@ def test_what_does_not_wait_any_more_is_counted(monkeypatch: pytest.MonkeyPatch)
         written.flush()
 
     disk.life(live)
-    journal = disk.life()
-    assert [event for event in events(journal) if event.startswith("e")] == ["e2", "e3", "e4"]
-    (gap,) = [row for row in journal.history("g").rows if row.entry.event == "journal_gap"]
+    assert [event for event in disk.events() if event.startswith("e")] == ["e2", "e3", "e4"]
+    (gap,) = [row for row in disk.rows() if row.entry.event == "journal_gap"]
     assert dict(gap.entry.details) == {"rows": "2"}, "the first row of this life, and e1"
 
 
@@ -161,7 +183,7 @@ def test_rows_go_by_size_and_then_the_history_is_not_complete() -> None:
 
     assert disk.log.size_bytes <= limit + JOURNAL_SEGMENT_BYTES
     assert disk.log.log_start_offset > 0
-    assert not disk.life(ring_rows=100_000).history("g").is_complete
+    assert not disk.pages()[-1].is_complete
 
 
 def test_rows_go_by_age() -> None:
@@ -170,20 +192,49 @@ def test_rows_go_by_age() -> None:
     disk.clock.run_until(disk.clock.now_ms() + 2 * DAY_MS)
     disk.life(disk.tell(*["new"] * 6_000, why="x" * 250), retention_ms=DAY_MS)
 
-    told = events(disk.life(ring_rows=100_000))
+    told = disk.events()
     assert told.count("new") == 6_000
     assert told.count("old") < 6_000
 
 
-def test_no_more_is_remembered_than_the_ring_has_room_for() -> None:
+def test_the_topic_is_read_from_its_end_in_pages_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journallog, "PAGE_ROWS", 100)
+    monkeypatch.setattr(journallog, "BATCH_ROWS", 30)
     disk = Disk()
-    disk.life(disk.tell(*["e"] * 50))
-    journal = disk.life(disk.tell("new"), ring_rows=20)
+    disk.life(disk.tell("first"))
+    disk.life(disk.tell(*[f"e{number}" for number in range(500)], group_id="busy"))
+    disk.life(disk.tell("last"))
 
-    history = journal.history("g")
-    assert history.rows[-2].entry.event == "new"
-    assert len(history.rows) <= 20
-    assert not history.is_complete
+    pages = disk.pages("busy")
+    assert len(pages) > 3
+    assert max(len(page.rows) for page in pages) <= 130
+    assert [page.is_complete for page in pages] == [False] * (len(pages) - 1) + [True]
+    assert [event for event in disk.events("busy") if event.startswith("e")] == [f"e{number}" for number in range(500)]
+    assert [event for event in disk.events() if not event.startswith("broker")] == ["first", "last"]
+
+
+def test_what_the_topic_loses_while_it_is_read_is_missed_and_nothing_else() -> None:
+    disk = Disk()
+    disk.life(disk.tell(*["e"] * 9_000, why="x" * 250))
+    (before,) = [page.older_offset for page in disk.pages()[:1]]
+    assert before is not None
+    while len(disk.log.segments) > 1:
+        disk.log.drop_oldest()
+    rest = read_older(disk.log, "g", before=before)
+    assert disk.log.log_start_offset > 0 and not rest.is_complete
+    gone = read_older(disk.log, "g", before=disk.log.log_start_offset)
+    assert (gone.rows, gone.older_offset, gone.is_complete) == ((), None, False)
+
+
+def test_a_damaged_batch_is_left_out() -> None:
+    disk = Disk()
+    for event in ("one", "two", "three"):
+        disk.life(disk.tell(event))
+    directory = f"/data/{JOURNAL_TOPIC}-0"
+    (name,) = [name for name in disk.fs.list_directory(directory) if name.endswith(".log")]
+    file = disk.fs.open(f"{directory}/{name}")
+    file.write(file.read(0, file.size()).index(b'"two"'), b'"ten"')
+    assert [event for event in disk.events() if event in ("one", "two", "three")] == ["one", "three"]
 
 
 def test_a_refusal_that_repeats_is_written_with_its_number() -> None:
@@ -195,5 +246,5 @@ def test_a_refusal_that_repeats_is_written_with_its_number() -> None:
             written.flush()
 
     disk.life(live)
-    refused, end, *_ = disk.life().history("g").rows
+    refused, end, *_ = disk.rows()
     assert (refused.entry.event, refused.times, end.entry.event) == ("refused", 9, "broker_stopped")

@@ -1,13 +1,19 @@
-"""GroupHistory (key 10001): what the journal still has of one group. Version 0 is served, to kohort's clients."""
+"""GroupHistory (key 10001): what the journal still has of one group. Versions 0 and 1 are served, to kohort's clients.
+
+Rows in memory come first, in pages from the oldest on; older ones are in the topic, in pages from the newest on.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.journallog import read_older
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode
+from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.rows import Row
+from kohort.storage.partition import PartitionLog
 from kohort.wire.messages.group_history import (
     GroupHistoryRequest,
     GroupHistoryResponse,
@@ -24,12 +30,16 @@ def handle(context: BrokerContext, request: Request, message: GroupHistoryReques
     """A page of rows; the caller asks again for what is left."""
     del request
     journal = context.runtime.journal
-    if not message.group_id or message.max_rows < 1 or message.after_sequence < 0:
-        why = "a group id, a positive number of rows and a sequence of 0 or more are expected"
+    topic = context.cluster.topic(JOURNAL_TOPIC)
+    target = None if topic is None else topic.partitions[0]
+    if not message.group_id or message.max_rows < 1 or message.after_sequence < 0 or message.before_offset < -1:
+        why = "a group id, a positive number of rows, a sequence of 0 or more and an offset of -1 or more are expected"
         return GroupHistoryResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=why)
     if not journal.is_on:
         why = "this broker keeps no journal: start it with journal.ring.rows above 0"
         return GroupHistoryResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=why)
+    if message.before_offset >= 0:
+        return _older(target, message)
     limit = min(message.max_rows, MAX_ROWS)
     history = journal.history(message.group_id, after=message.after_sequence, limit=limit)
     return GroupHistoryResponse(
@@ -38,6 +48,19 @@ def handle(context: BrokerContext, request: Request, message: GroupHistoryReques
         has_more=history.has_more,
         rows=[_row(row) for row in history.rows],
         counts=[HistoryCount(name=name, count=count) for name, count in history.counts.items()],
+        older_offset=-1 if target is None or history.is_complete else target.log_end_offset,
+    )
+
+
+def _older(target: PartitionLog | None, message: GroupHistoryRequest) -> GroupHistoryResponse:
+    if target is None:
+        return GroupHistoryResponse(error_code=ErrorCode.NONE)
+    page = read_older(target, message.group_id, before=message.before_offset)
+    return GroupHistoryResponse(
+        error_code=ErrorCode.NONE,
+        is_complete=page.is_complete,
+        rows=[_row(row) for row in page.rows],
+        older_offset=-1 if page.older_offset is None else page.older_offset,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kohort.client.actions import Endpoint
@@ -11,13 +12,13 @@ from kohort.client.admin.core import groups as shapes
 from kohort.client.admin.core import topics as topic_shapes
 from kohort.client.admin.core.admin_machine import Coordinator
 from kohort.client.admin.door import AdminDoor, check
+from kohort.client.admin.history import read_history
 from kohort.client.admin.results import (
     GroupDescription,
     GroupHistory,
     GroupListing,
     GroupOffset,
     GroupSummary,
-    HistoryEvent,
 )
 from kohort.errors import BrokerError, ErrorCode
 from kohort.ids import TopicPartition
@@ -147,35 +148,34 @@ class GroupCalls(AdminDoor):
             for partition in partitions
         ]
 
-    def group_history(self, group: str, *, after: int = 0) -> GroupHistory:
+    def group_history(self, group: str, *, after: int | None = None, whole: bool = False) -> GroupHistory:
         """Why the group is as it is: what came in, what its coordinator decided and what that changed.
 
-        `after`: only rows with a sequence above this one, as of an earlier call.
+        Args:
+            group: its id.
+            after: only rows with a sequence above this one, as of an earlier call, that are in the broker's memory.
+            whole: all that the broker has; otherwise what is in its memory, and of the topic `__group_journal` the
+                latest 20,000 rows of all groups.
 
         Raises:
             UnsupportedFeatureError: the broker is not one of kohort's: Apache Kafka keeps no history.
         """
         during = f"reading the history of group {group}"
-        events: list[HistoryEvent] = []
-        while True:
+
+        def ask(request: GroupHistoryRequest) -> GroupHistoryResponse:
             page = self._ask_own(
-                GroupHistoryRequest(group_id=group, after_sequence=after),
-                GroupHistoryResponse,
-                group=group,
-                feature="keeps a history of groups",
-                during=during,
+                request, GroupHistoryResponse, group=group, feature="keeps a history of groups", during=during
             )
             check(page.error_code, page.error_message, during)
-            events += map(shapes.history_event, page.rows)
-            if not page.has_more:
-                counts = {row.name: row.count for row in page.counts}
-                return GroupHistory(group_id=group, events=tuple(events), counts=counts, is_complete=page.is_complete)
-            after = events[-1].sequence
+            return page
 
-    def explain_group(self, group: str) -> GroupExplanation:
+        return read_history(ask, group, after=after, whole=whole)
+
+    def explain_group(self, group: str, *, whole: bool = False) -> GroupExplanation:
         """Why the group is as it is, in sentences: what set each rebalance off, who gave and took what, who was slow.
 
         Everything is told from the broker's history of the group; where its beginning is missing, so it is here.
+        `whole`: of all its history, as for `group_history`.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -193,11 +193,12 @@ class GroupCalls(AdminDoor):
         """
         from kohort.journal.explaining import explain
 
-        found = self.group_history(group)
+        found = self.group_history(group, whole=whole)
         is_known = any(event.event != "refused" for event in found.events)
         if not is_known and all(row.group_id != group for row in self.list_groups()):
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}", during=f"explaining {group}")
-        return explain(group, found.events, now_ms=int(time.time() * 1_000), is_complete=found.is_complete)
+        told = explain(group, found.events, now_ms=int(time.time() * 1_000), is_complete=found.is_complete)
+        return replace(told, has_older=found.has_older)
 
     def delete_groups(self, names: Sequence[str]) -> None:
         """Delete empty groups and their offsets.

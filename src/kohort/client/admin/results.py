@@ -33,13 +33,15 @@ class HistoryEvent:
 class GroupHistory:
     """What a broker still has of a group's history, oldest first, and how often what changed nothing happened.
 
-    `is_complete`: the broker has dropped no row of the group since it started.
+    `is_complete`: no row of the group is missing. `has_older`: the broker has older rows on disk, which were not asked
+    for (`whole`).
     """
 
     group_id: str
     events: tuple[HistoryEvent, ...]
     counts: dict[str, int]
     is_complete: bool
+    has_older: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

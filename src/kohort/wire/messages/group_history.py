@@ -1,6 +1,7 @@
 """GroupHistory (key 10001): what the broker's journal still has of one group. An API of kohort's own.
 
-Version 0. Announced to kohort's clients only; Apache Kafka has no such API.
+Version 1 adds pages of the topic `__group_journal`, from its end to its beginning. Announced to kohort's clients only;
+Apache Kafka has no such API.
 """
 
 from __future__ import annotations
@@ -8,13 +9,17 @@ from __future__ import annotations
 from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message, struct
 
 
-@message(key=10_001, kind="request", versions="0", flexible="0+")
+@message(key=10_001, kind="request", versions="0-1", flexible="0+")
 class GroupHistoryRequest(Message):
-    """Rows of one group with a sequence above `after_sequence`, at most `max_rows`, the oldest of them."""
+    """Rows of one group with a sequence above `after_sequence`, at most `max_rows`, the oldest of them.
+
+    `before_offset` of -1: those in memory; else of the topic, those among the latest in front of that offset.
+    """
 
     group_id: str = field(STRING)
     after_sequence: int = field(INT64)
     max_rows: int = field(INT32, default=1_000)
+    before_offset: int = field(INT64, since=1, default=-1)
 
 
 @struct
@@ -49,9 +54,12 @@ class HistoryCount(Message):
     count: int = field(INT64)
 
 
-@message(key=10_001, kind="response", versions="0", flexible="0+")
+@message(key=10_001, kind="response", versions="0-1", flexible="0+")
 class GroupHistoryResponse(Message):
-    """`is_complete`: no row of the group was dropped since the broker started. `has_more`: there are later ones."""
+    """`is_complete`: the group has no rows that are older than these. `has_more`: there are later ones in memory.
+
+    `older_offset`: the `before_offset` for older rows; -1: there are none in the topic, or no topic.
+    """
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
@@ -60,3 +68,4 @@ class GroupHistoryResponse(Message):
     has_more: bool = field(BOOL)
     rows: list[HistoryRow] = field(array(HistoryRow))
     counts: list[HistoryCount] = field(array(HistoryCount))
+    older_offset: int = field(INT64, since=1, default=-1)
