@@ -13,7 +13,7 @@ from typing import Any
 from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
 from kohort.coordinator.causes import Stimulus
-from kohort.coordinator.chronicle import Chronicle, count_of
+from kohort.coordinator.chronicle import Chronicle
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.invariants import (
     check_assignment_is_due,
@@ -520,13 +520,8 @@ class GroupDialogue:
         if not self.has_transactions:
             self.log.extend(recordcodec.encode(record) for record in durable)
         self._seen.extend(decision.records)
-        if isinstance(stimulus, asked.GroupCommand) and count_of(stimulus, decision) is not None:
-            entries = self.chronicle.tell_meanwhile(stimulus, decision, now_ms=self.now_ms)
-        else:
-            entries = self.chronicle.tell(self.shard.groups, stimulus, decision, now_ms=self.now_ms)
-        self.told.extend(entries)
-        self.journal.record(
-            entries, cause=stimulus.cause if isinstance(stimulus, asked.Command) else self.cause(), now_ms=self.now_ms
+        self.told += self.chronicle.write(
+            self.journal, self.shard.groups, stimulus, decision, now_ms=self.now_ms, next_cause=self.cause
         )
         for reply in self.shard.commit(decision, now_ms=self.now_ms):
             self._deliver(reply)

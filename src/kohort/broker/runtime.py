@@ -25,7 +25,7 @@ from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator import parking
 from kohort.coordinator.causes import Stimulus
-from kohort.coordinator.chronicle import Chronicle, count_of
+from kohort.coordinator.chronicle import Chronicle
 from kohort.coordinator.commands import (
     Command,
     ConsumerGroupHeartbeat,
@@ -203,7 +203,7 @@ class Runtime:
             raise
         # Nothing is due earlier, but for a session that was made shorter meanwhile: the next tick will see to it.
         if interval_ms is not None and self.journal.is_on:
-            self._count(command, "heartbeats", Decision((), ()), now_ms)
+            self._chronicle.count(self.journal, command, "heartbeats", (), now_ms=now_ms)
         return interval_ms
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
@@ -305,7 +305,9 @@ class Runtime:
             self._append(home.log, decision, now_ms)
         shard = home.shard
         if self.journal.is_on:
-            self._tell(shard, stimulus, decision, now_ms, is_new=is_new)
+            self._chronicle.write(
+                self.journal, shard.groups, stimulus, decision, now_ms=now_ms, is_new=is_new, next_cause=self.next_token
+            )
         for reply in shard.commit(decision, now_ms=now_ms):
             self._reply(home.log, reply.request, reply.body)
         for order in shard.take_computations():
@@ -316,21 +318,6 @@ class Runtime:
             home.tells_news = True
             # Behind what is decided together with it: several changes are often one piece of news.
             self._loop.call_soon(self._tell_news, home)
-
-    def _tell(self, shard: Shard, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool) -> None:
-        counted = count_of(stimulus, decision)
-        if counted is not None and isinstance(stimulus, GroupCommand):
-            if is_new:
-                self._count(stimulus, counted, decision, now_ms)
-            return
-        if entries := self._chronicle.tell(shard.groups, stimulus, decision, now_ms=now_ms):
-            cause = stimulus.cause if isinstance(stimulus, Command) else self.next_token()
-            self.journal.record(entries, cause=cause, now_ms=now_ms)
-
-    def _count(self, command: GroupCommand, counted: str, decision: Decision, now_ms: int) -> None:
-        self.journal.count(command.group_id, counted)
-        if meanwhile := self._chronicle.tell_meanwhile(command, decision, now_ms=now_ms):
-            self.journal.record(meanwhile, cause=command.cause, now_ms=now_ms)
 
     def _computed(self, home: Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         """An assignor of the user's own has done what it can."""

@@ -1,16 +1,17 @@
 """What a decision means in words of groups and members: the entries of the journal.
 
 `Chronicle.tell` looks at the state before a decision is carried out, at what led to it and at its records. What changes
-nothing is told by `count_of` alone, unless others have waited for that member for a while: `Chronicle.tell_meanwhile`.
+nothing is told by `count_of` alone, unless others have waited for that member for a while: `Chronicle.count`.
 
 Laws: nothing is decided or changed here. Every record of membership, epochs and assignments is told; a target is one
 entry, however many members it concerns. A group epoch or a rebalance always names its trigger. What is remembered from
-one decision to the next only words a later trigger, and is bounded.
+one decision to the next only words later rows, and is bounded.
 Source: requirements G4 and J1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from kohort.coordinator import commands as asked
@@ -32,7 +33,7 @@ from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.teller import Teller
 from kohort.ids import TopicId
-from kohort.journal.ring import END
+from kohort.journal.ring import END, Journal
 from kohort.journal.rows import Entry, RowKind
 
 _Key = TypeVar("_Key")
@@ -75,23 +76,54 @@ class Chronicle:
         #: What goes on in each group.
         self._courses: Final = Courses()
 
-    def tell_meanwhile(self, command: asked.GroupCommand, decision: Decision, *, now_ms: int) -> list[Entry]:
-        """What a decision that is only counted means to those who wait for that member; mostly nothing."""
+    def write(
+        self,
+        journal: Journal,
+        groups: GroupsState,
+        stimulus: Stimulus,
+        decision: Decision,
+        *,
+        now_ms: int,
+        is_new: bool = True,
+        next_cause: Callable[[], int],
+    ) -> list[Entry]:
+        """Write a decision that is about to be carried out into a journal, or count it; what was written.
+
+        Args:
+            journal: it takes the entries.
+            groups: the state before the decision.
+            stimulus: what led to it; `is_new`: it was not counted before.
+            decision: records and effects.
+            now_ms: time of day, milliseconds.
+            next_cause: a number for what has none, such as a deadline.
+        """
+        counted = count_of(stimulus, decision)
+        if counted is not None and isinstance(stimulus, asked.GroupCommand):
+            return self.count(journal, stimulus, counted, decision.records, now_ms=now_ms) if is_new else []
+        entries = self.tell(groups, stimulus, decision, now_ms=now_ms)
+        if entries:
+            cause = stimulus.cause if isinstance(stimulus, asked.Command) else next_cause()
+            journal.record(entries, cause=cause, now_ms=now_ms)
+        return entries
+
+    def count(
+        self, journal: Journal, command: asked.GroupCommand, what: str, records: Sequence[facts.Record], *, now_ms: int
+    ) -> list[Entry]:
+        """Count what changes nothing but a number; what it means to those who wait for that member, mostly nothing."""
+        journal.count(command.group_id, what)
         course = self._courses.find(command.group_id)
-        if course is None:
+        member_id = "" if course is None else _member_of(command)
+        since_ms = None if course is None else course.awaited.get(member_id)
+        if course is None or since_ms is None:
             return []
-        member_id = _member_of(command)
-        since_ms = course.awaited.get(member_id)
-        if since_ms is None:
-            return []
-        if isinstance(command, asked.CommitOffsets):
-            commits = [record for record in decision.records if isinstance(record, facts.OffsetCommitted)]
-            course.commit(member_id, [(record.topic, record.partition) for record in commits], now_ms=now_ms)
+        commits = [record for record in records if isinstance(record, facts.OffsetCommitted)]
+        course.commit(member_id, [(record.topic, record.partition) for record in commits], now_ms=now_ms)
         if now_ms - since_ms < SLOW_MS:
             return []
-        did = (("did", _COUNTED[type(command)]),)
-        kind, event = RowKind.STIMULUS, "meanwhile"
-        return [Entry(kind=kind, event=event, group_id=command.group_id, member_id=member_id, details=did)]
+        kind, group_id, did = RowKind.STIMULUS, command.group_id, (("did", what),)
+        entries = [Entry(kind=kind, event="meanwhile", group_id=group_id, member_id=member_id, details=did)]
+        journal.record(entries, cause=command.cause, now_ms=now_ms)
+        return entries
 
     def tell(self, groups: GroupsState, stimulus: Stimulus, decision: Decision, *, now_ms: int) -> list[Entry]:
         """The entries of one decision that is about to be carried out; empty if there is nothing to tell.

@@ -63,10 +63,8 @@ class Follower:
     [('rebalance', 'ada joined', 99)]
     """
 
-    def __init__(self, group_id: str, *, silent: str = "silent") -> None:
-        """`silent`: what a cause says of a member that was not heard of."""
+    def __init__(self, group_id: str) -> None:
         self._group_id: Final = group_id
-        self._silent: Final = silent
         self._members: dict[str, KnownMember] = {}
         self._gaps: dict[Partition, OpenGap] = {}
         #: Partition -> the member that got it last.
@@ -164,7 +162,7 @@ class Follower:
 
     def _farewell(self, name: str, reason: str) -> str:
         if reason == SILENT:
-            return f"{name} {self._silent}"
+            return f"{name} silent"
         return f"{name} left" if reason == "member left" else f"{name} removed: {reason}"
 
     def _end(self, member: KnownMember, now_ms: int, reason: str) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kohort.cli.demo.rebalances import Rebalance
 from kohort.cli.output import print_table
+from kohort.journal.explanation import GroupRebalance
+from kohort.journal.words import show_clock
 
 
 class Span(NamedTuple):
@@ -76,7 +77,7 @@ class SparkAccount:
 
     produced: int = 0
     queries: list[QueryAccount] = field(default_factory=list)
-    rebalances: list[Rebalance] = field(default_factory=list)
+    rebalances: list[GroupRebalance] = field(default_factory=list)
     counted: int = 0
     duplicates: int = 0
     doubled: int = 0
@@ -94,7 +95,7 @@ class Account:
     produced: int = 0
     killed: str = ""
     members: list[MemberAccount] = field(default_factory=list)
-    rebalances: list[Rebalance] = field(default_factory=list)
+    rebalances: list[GroupRebalance] = field(default_factory=list)
     counted: int = 0
     duplicates: int = 0
     missing: int = 0
@@ -166,12 +167,12 @@ def print_account(account: Account) -> None:
     print("\nWhat each member processed")
     rows = [(member.name, f"{member.records:,}", member.fate) for member in account.members]
     print_table(("MEMBER", "RECORDS", "END"), rows, empty="no members")
-    _print_rebalances("Each rebalance, from the group's history", account.rebalances)
+    _print_rebalances("Each rebalance, as the broker explains it", account.rebalances)
     if spark is not None:
         print("\nWhat each Spark query read")
         read = [(row.name, f"{row.records:,}", str(row.batches), ", ".join(row.ends)) for row in spark.queries]
         print_table(("QUERY", "RECORDS", "BATCHES", "ENDS"), read, empty="no queries")
-        _print_rebalances("Each rebalance of the queries' group", spark.rebalances)
+        _print_rebalances("Each rebalance of the queries' group, as the broker explains it", spark.rebalances)
         print("\nSpark: departures and mean delay by carrier")
         shown = [(carrier, f"{flights:,}", f"{delay:.1f} min") for carrier, flights, delay in spark.rows]
         print_table(("CARRIER", "DEPARTURES", "MEAN DELAY"), shown, empty="none")
@@ -182,10 +183,11 @@ def print_account(account: Account) -> None:
     print(f"done in {account.seconds:.0f} s" + ("" if account.complaints else ": everything adds up"))
 
 
-def _print_rebalances(title: str, rebalances: Sequence[Rebalance]) -> None:
+def _print_rebalances(title: str, rebalances: Sequence[GroupRebalance]) -> None:
+    """In the words of `kohort group why`."""
     print(f"\n{title}")
-    steps = [(step.epoch, step.cause, step.duration) for step in rebalances]
-    print_table(("EPOCH", "CAUSE", "DURATION"), steps, empty="none seen")
+    for rebalance in rebalances:
+        print(f"{show_clock(rebalance.began_ms)}  {rebalance.sentence}")
 
 
 def _print_spark(spark: SparkAccount) -> None:

@@ -20,9 +20,8 @@ from kohort.cli.demo.account import SparkAccount
 from kohort.cli.demo.load import Load
 from kohort.cli.demo.place import PARTITIONS, PICTURE_NAME, REPORT_NAME
 from kohort.cli.demo.queries import PATIENCE_S, SPARK_GROUP, Query
-from kohort.cli.demo.rebalances import read_rebalances
 from kohort.cli.demo.screen import Screen
-from kohort.cli.demo.watch import GroupWatch, show_numbers, wait_until
+from kohort.cli.demo.watch import GroupWatch, read_rebalances, show_numbers, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

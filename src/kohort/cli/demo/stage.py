@@ -12,9 +12,8 @@ from kohort.cli.demo.crew import GROUP, Member
 from kohort.cli.demo.flights import find_flights
 from kohort.cli.demo.load import Load
 from kohort.cli.demo.place import PARTITIONS, TOPIC, take_place
-from kohort.cli.demo.rebalances import read_rebalances
 from kohort.cli.demo.screen import Screen
-from kohort.cli.demo.watch import GroupWatch, show_numbers, wait_until
+from kohort.cli.demo.watch import GroupWatch, read_rebalances, show_numbers, wait_until
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import KohortError
 

@@ -1,4 +1,4 @@
-"""What the demo shows of a group while it runs: the group as the broker describes it, again and again."""
+"""What the demo shows of a group: how the broker describes it while it runs, and how it explains it in the end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from kohort import Admin, TopicPartition
 from kohort.cli.demo.place import TOPIC
 from kohort.client.admin.results import GroupDescription
 from kohort.errors import KohortError
+from kohort.journal.explanation import GroupRebalance
 from kohort.journal.words import show_partitions
 
 #: Seconds between two looks.
@@ -46,6 +47,18 @@ class GroupWatch:
                 continue
             if offsets:
                 self.lag = sum(row.end_offset if row.lag is None else row.lag for row in offsets)
+
+
+def read_rebalances(admin: Admin, group: str) -> list[GroupRebalance]:
+    """Those of a group up to now, with the broker's sentences.
+
+    Raises:
+        KohortError: the broker has dropped the beginning of its history.
+    """
+    found = admin.explain_group(group, whole=True)
+    if not found.is_complete:
+        raise KohortError(f"the broker has dropped the beginning of the history of {group}")
+    return list(found.rebalances)
 
 
 def show_numbers(partitions: Iterable[int]) -> str:

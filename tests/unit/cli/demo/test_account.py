@@ -15,7 +15,8 @@ from kohort.cli.demo.account import (
     count_records,
     print_account,
 )
-from kohort.cli.demo.rebalances import Rebalance
+from kohort.journal.explaining import explain
+from support.journal_rows import GroupRows
 
 ENDS = {0: 10, 1: 5}
 KILLED = "c"
@@ -118,11 +119,13 @@ def test_spark_reads_and_commits_each_record(counted: int, committed: int, doubl
 
 def test_the_account_is_printed_with_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     account = checked(member("a", (0, 0, 9, 1)), B)
-    account.rebalances.append(Rebalance(epoch=2, cause="c silent 3.0 s", seconds=0.25, silent_seconds=3.0))
+    tell = GroupRows(lambda _: None)
+    tell.row("epoch_bumped", epoch=2, trigger="topics changed")
+    account.rebalances += explain("flights-readers", tell.rows).rebalances
     print_account(account)
     shown = capsys.readouterr().out
     assert "15 produced, 15 processed by the group, 0 missing\n0 twice: the kill did not fall" in shown
-    assert "2      c silent 3.0 s  then 0.25 s\n" in shown
+    assert "  the rebalance to epoch 2, because the topics changed: who shall own what is not known yet;" in shown
     assert shown.endswith(": everything adds up\n")
 
 
