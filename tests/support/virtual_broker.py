@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -13,15 +13,18 @@ from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
 from kohort.testing.clusternodes import Brokers
 
 
-def beside_a_broker(application: Callable[[str], Awaitable[Any]], *, topics: dict[str, int]) -> Any:
+def beside_a_broker(
+    application: Callable[[str], Awaitable[Any]], *, topics: dict[str, int], config: Mapping[str, object] | None = None
+) -> Any:
     """Run `application`, given an address, to its end.
 
     Args:
         topics: name -> number of partitions, of the topics that there are.
+        config: of the broker, beside what the clients' worlds have.
     """
 
     async def play(loop: VirtualLoop) -> Any:
-        settings = BrokerSettings.of({**CONFIG, "node.id": 1}, host="127.0.0.1", port=0)
+        settings = BrokerSettings.of({**CONFIG, **(config or {}), "node.id": 1}, host="127.0.0.1", port=0)
         server = Server(settings)
         shared = server.open()
         brokers = Brokers(

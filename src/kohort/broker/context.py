@@ -58,7 +58,7 @@ class BrokerContext:
         self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
-        self.pushing: Final = Pushing(settings.values, clock)
+        self.pushing = Pushing(settings.values, clock)
         self._last_connection_number = 0
         #: Every open connection.
         self.connections: Final[set[Connection]] = set()

@@ -18,9 +18,10 @@ from kohort.broker.memberconnections import MEMBERS_PER_CONNECTION, MemberKey
 from kohort.broker.request import Peer, Request
 from kohort.clock import Clock
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.wire.private import SOFTWARE_NAME
 
 #: Software names, or how they begin.
-_BEARING: Final = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
+_BEARING: Final = (SOFTWARE_NAME, "apache-kafka-java", "librdkafka", "confluent-kafka-")
 _LONGEST_MS: Final = 8_000
 #: Java's consumer takes all of a processor until it was answered for the first time (KAFKA-21031).
 _JAVA: Final = "apache-kafka-java"

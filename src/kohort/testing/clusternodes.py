@@ -18,6 +18,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.leadership import NO_NODE, Leadership, Node
 from kohort.broker.listener import Listener
+from kohort.broker.push import Pushing
 from kohort.broker.request import Peer, Request
 from kohort.broker.runtime import Runtime, Translate
 from kohort.broker.server import listen_on
@@ -213,6 +214,8 @@ class ClusterNode:
         self.advertised: tuple[str, int] | None = None
         #: `None` until the first start.
         self.leadership: NodeLeadership | None = None
+        #: What its heartbeats are held by, in place of what its settings say; `None` for these.
+        self.pushing: Pushing | None = None
         self._listener: Listener | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -233,6 +236,8 @@ class ClusterNode:
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             routes=Routes(),
         )
+        if self.pushing is not None:
+            context.pushing = self.pushing
         listener = Listener(context)
         await listener.start(listening)
         self.leadership, self._listener = leadership, listener

@@ -103,7 +103,7 @@ def test_partition_moves_as_fast_as_its_owner_gives_it_up() -> None:
         ("apache-kafka-java", [], True),
         ("confluent-kafka-python", [], True),
         ("kafkajs", [], False),
-        ("kohort", [], False),
+        ("kohort", [], True),
         ("kafkajs", ["kafkajs"], True),
         ("kafkajs", ["*"], True),
     ],

@@ -42,6 +42,7 @@ class Aftermath:
         """Read everything, come to rest, and be prompt then."""
         await self._read_everything()
         await self._wait_for_peace()
+        self._world.is_at_peace = True
         await self._read_everything()
         await self._be_prompt()
 

@@ -4,7 +4,7 @@ A run is: brokers and applications start; for a while things go wrong; then ever
 to be read, by every group, within bounded time; then records have to arrive at once, whatever else is paused or idle;
 then everybody closes, and nothing may be left open.
 
-Laws, beside those of `ledger`, `reader`, `writer` and `aftermath`:
+Laws, beside those of `ledger`, `reader`, `writer`, `holding` and `aftermath`:
 - `BufferWithinLimit`: what is fetched ahead stays within fetch.buffer.bytes, but for one batch a fetch; and when all of
   it has been handed out nothing is counted any more.
 - `NothingIsLeft`: after its close a client has no connection and no task.
@@ -14,7 +14,7 @@ A seed says everything; nothing reads a clock or draws from elsewhere, so that a
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
@@ -22,9 +22,10 @@ from kohort.ids import TopicPartition
 from kohort.records.columns import decode_columns
 from kohort.storage.partition import PartitionLog
 from kohort.testing.clients.aftermath import Aftermath
+from kohort.testing.clients.holding import Members
 from kohort.testing.clients.ledger import GroupLedger, LawBroken
 from kohort.testing.clients.mishaps import Mishaps
-from kohort.testing.clients.plan import Plan, draw_plan
+from kohort.testing.clients.plan import HOLD_SHARES, Plan, draw_plan
 from kohort.testing.clients.program_world import ProgramWorld
 from kohort.testing.clients.reader import Reader
 from kohort.testing.clients.wires import PROGRAM
@@ -53,7 +54,12 @@ class ClientWorld(ProgramWorld[ClientReport]):
 
     def __init__(self, seed: int, *, plan: Plan | None = None) -> None:
         random = Random(f"clients {seed}")
-        super().__init__(seed, random=random, plan=draw_plan(random) if plan is None else plan)
+        if plan is None:
+            plan = replace(draw_plan(random), hold_share=HOLD_SHARES[seed % len(HOLD_SHARES)])
+        super().__init__(seed, random=random, plan=plan)
+        self.members: Final = Members(self)
+        #: Everybody has come to rest, and nothing goes wrong any more.
+        self.is_at_peace = False
         self.groups: Final = {each.group_id: GroupLedger(each.group_id) for each in self.plan.parties}
         self.readers: Final[list[Reader]] = []
         self.writers: Final[list[Writer]] = []
@@ -93,6 +99,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
             await mishaps.happen()
         await self._come_to_rest(mishaps)
         await Aftermath(self).follow()
+        self.is_at_peace = False
         await self._end()
         self._check_logs()
         return ClientReport(
@@ -116,6 +123,8 @@ class ClientWorld(ProgramWorld[ClientReport]):
             group.check_committed(self.committed(group.group_id))
         for reader in self.readers:
             self._check_buffer(reader)
+        if self.is_at_peace:
+            self.members.check_beats()
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """What the coordinator has, from its state."""

@@ -47,6 +47,7 @@ HABITS: Final = {
     "leave": 1,
     "change_subscription": 1,
 }
+HOLD_SHARES: Final = (0.5, 0.9, 0.0)
 QUALITIES: Final = (
     GOOD,
     GOOD,
@@ -71,7 +72,8 @@ class Plan:
     """A world before it begins.
 
     `fetch_buffer_bytes`, `max_wait_ms`: of every consumer. `idempotent`: of every producer. `callback_mishaps`: chance
-    that a rebalance callback is slow or raises.
+    that a rebalance callback is slow or raises. `hold_share`: part of its interval for which brokers hold a heartbeat.
+    `window_ms`: changes of a group within it lead to one assignment.
     """
 
     brokers: int = 3
@@ -88,6 +90,13 @@ class Plan:
     callback_mishaps: float = 0.1
     perturbed_s: float = 12.0
     every_s: float = 1.0
+    hold_share: float = 0.8
+    window_ms: int = 50
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing goes wrong, and no application is given up."""
+        return not self.weights and "stop_polling" not in self.habits
 
 
 def draw_plan(random: Random) -> Plan:

@@ -18,6 +18,7 @@ from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.storage.partition import PartitionLog
 from kohort.testing.clients.aftermath import LOOK_EVERY_S
+from kohort.testing.clients.holding import HoldsFor
 from kohort.testing.clients.ledger import LawBroken
 from kohort.testing.clients.plan import Plan
 from kohort.testing.clients.virtual_loop import Standstill, VirtualLoop, run_virtually
@@ -114,6 +115,11 @@ class ProgramWorld(ABC, Generic[R]):
         if not task.cancelled() and task.exception() is not None and self._failure is None:
             self._failure = task.exception()
 
+    def fail(self, why: Exception) -> None:
+        """A law is broken, which something beside the rest has found."""
+        if self._failure is None:
+            self._failure = why
+
     def keep(self, task: asyncio.Task[None]) -> None:
         """Something that happens beside the rest; what it raises ends the world."""
         self._tasks.add(task)
@@ -153,8 +159,9 @@ class ProgramWorld(ABC, Generic[R]):
         return sum(log.log_end_offset for each in self.partitions() if (log := self.log(each)) is not None)
 
     async def _start_brokers(self) -> Server:
+        config = {**CONFIG, "group.consumer.assignment.window.ms": self.plan.window_ms}
         settings = [
-            BrokerSettings.of({**CONFIG, "node.id": number}, host="127.0.0.1", port=0)
+            BrokerSettings.of({**config, "node.id": number}, host="127.0.0.1", port=0)
             for number in range(1, self.plan.brokers + 1)
         ]
         server = Server(settings[0])
@@ -165,6 +172,8 @@ class ProgramWorld(ABC, Generic[R]):
             return internet.bind(each.host, each.port, f"broker-{each.node_id}")
 
         self.brokers = Brokers(shared, server.runtime, settings, listen=listen)
+        for node in self.brokers.nodes.values():
+            node.pushing = HoldsFor(settings[0].values, shared.clock, self.plan.hold_share)
         for each in settings:
             await self.start_broker(each.node_id)
         self.bootstrap = ",".join(f"{node.host}:{node.port}" for node in self.brokers.nodes.values())

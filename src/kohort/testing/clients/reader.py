@@ -20,6 +20,7 @@ from kohort.ids import TopicPartition
 from kohort.testing.clients.ledger import LawBroken, Ownership
 from kohort.testing.clients.plan import FLEETING, Party
 from kohort.testing.clients.wires import PROGRAM
+from kohort.testing.network import GOOD
 
 if TYPE_CHECKING:
     from kohort.testing.clients.client_world import ClientWorld
@@ -151,6 +152,8 @@ class Reader:
         async def run(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self.world.tell(self.name, f"{what} {', '.join(f'{each.topic}-{each.partition}' for each in partitions)}")
             choose(consumer)(partitions)
+            if what == "assigned" and self.world.plan.is_calm:
+                self.world.members.check_taken(self, partitions)
             if self.world.is_healed or self.random.random() >= self.world.plan.callback_mishaps:
                 return
             if self.random.random() < 0.3:
@@ -271,6 +274,8 @@ class Reader:
 
     async def change_subscription(self) -> None:
         self.topics = self.world.draw_topics(self.random)
+        if self.world.plan.is_calm and self.world.plan.quality == GOOD:
+            self.world.members.check_subscription(self)
         self._subscribe()
 
     async def leave(self) -> None:

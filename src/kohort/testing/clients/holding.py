@@ -1,0 +1,102 @@
+"""Brokers that hold heartbeats for a part of the interval which a test chooses, and what members owe them then.
+
+Laws held here, by name, of members of the consumer protocol where nothing goes wrong around them:
+- `BeatsInTime`: a member is heard of within its interval, however its heartbeats are held.
+- `HeardAtOnce`: what it subscribes to is known to the coordinator at once, though a heartbeat of it is held.
+- `OneOwner`: what an application is told to be its own no other one of its group holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.broker.memberconnections import MemberKey
+from kohort.broker.push import Pushing, Terms
+from kohort.broker.request import Request
+from kohort.clock import Clock
+from kohort.coordinator.model import ConsumerGroup
+from kohort.ids import TopicPartition
+from kohort.testing.clients.ledger import LawBroken
+
+if TYPE_CHECKING:
+    from kohort.testing.clients.client_world import ClientWorld
+    from kohort.testing.clients.reader import Reader
+
+#: What a member's interval may be exceeded by: a round trip, and the steps of the world's looks, ms.
+_GRACE_MS: Final = 100
+#: Within this time a subscription is known: round trips, and an answer that is under way, s.
+_AT_ONCE_S: Final = 0.1
+
+
+class HoldsFor(Pushing):
+    """Holds for a share of the interval that a member was told, 0 to below 1; 0: never."""
+
+    def __init__(self, values: Mapping[str, Any], clock: Clock, share: float) -> None:
+        super().__init__(values, clock)
+        self._share: Final = share
+
+    def terms(self, request: Request, member: MemberKey, *, is_join: bool) -> Terms:
+        """As `Pushing` has it, for another time."""
+        usual = super().terms(request, member, is_join=is_join)
+        if usual.hold_ms < 0 or not self._share:
+            return Terms(-1, -1)
+        held_ms = int(request.connection.told_intervals.get(member, 0) * self._share)
+        return usual if is_join else usual._replace(hold_ms=held_ms)
+
+
+class Members:
+    """What the coordinator knows of the readers of a world."""
+
+    def __init__(self, world: ClientWorld) -> None:
+        self._world: Final = world
+
+    def check_beats(self) -> None:
+        """`BeatsInTime`, of everybody who is a member now."""
+        runtime = self._world.brokers.runtime
+        now_ms = runtime._clock.now_ms()
+        for group_id in self._world.groups:
+            shard = runtime._homes[runtime.index_of(group_id)].shard
+            settings = shard.settings_for(group_id)
+            group = shard.groups.consumer.get(group_id)
+            for member in () if group is None else group.members.values():
+                ends_ms = shard.timers.deadline(member.session_key)
+                assert ends_ms is not None, "a member has a session"
+                silent_ms = now_ms + settings.group_consumer_session_timeout_ms - ends_ms
+                if silent_ms > settings.group_consumer_heartbeat_interval_ms + _GRACE_MS:
+                    raise LawBroken("BeatsInTime", f"{member.client_id} has been silent for {silent_ms} ms")
+
+    def check_subscription(self, reader: Reader) -> None:
+        """`HeardAtOnce`: look a moment from now, if the reader is a member now and then."""
+        consumer, topics = reader.consumer, reader.topics
+        assert consumer is not None
+        before = self._find(reader)
+
+        def look() -> None:
+            group = self._find(reader)
+            if before is None or group is None or reader.consumer is not consumer or reader.topics is not topics:
+                return
+            known = next(each for each in group.members.values() if each.client_id == reader.name)
+            if set(known.subscribed_topic_names) != set(topics):
+                why = f"{reader.name} subscribes to {topics}, not {known.subscribed_topic_names}"
+                self._world.fail(LawBroken("HeardAtOnce", why))
+
+        self._world.loop.call_later(_AT_ONCE_S, look)
+
+    def check_taken(self, reader: Reader, partitions: Iterable[TopicPartition]) -> None:
+        """`OneOwner`: the reader is told that these are its own."""
+        for other in self._world.readers:
+            doubled = other.ownership.next.keys() & set(partitions)
+            if doubled and other is not reader and other.party is reader.party:
+                raise LawBroken("OneOwner", f"{reader.name} takes {sorted(doubled)}, which {other.name} has")
+
+    def _shard(self, reader: Reader) -> Any:
+        runtime = self._world.brokers.runtime
+        return runtime._homes[runtime.index_of(reader.party.group_id)].shard
+
+    def _find(self, reader: Reader) -> ConsumerGroup | None:
+        """The reader's group, if it is the one member of that name in it."""
+        group: ConsumerGroup | None = self._shard(reader).groups.consumer.get(reader.party.group_id)
+        if group is None or [each.client_id for each in group.members.values()].count(reader.name) != 1:
+            return None
+        return group
