@@ -183,7 +183,8 @@ class Teller:
         released = (old | old_pending) - new - pending
         asked_back, gained = pending - old_pending, new - old
         course, now_ms = self._course, self._now_ms
-        course.release(member_id, self._named(released), now_ms=now_ms)
+        if released:
+            course.release(member_id, self._named(released), now_ms=now_ms)
         if record.state == facts.MemberState.UNREVOKED_PARTITIONS:
             course.ask(member_id, self._named(asked_back), now_ms=now_ms)
         else:
