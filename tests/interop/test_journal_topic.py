@@ -15,6 +15,7 @@ from kohort.client.admin import history
 from kohort.errors import BrokerError
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.explaining import explain
+from kohort.testing import Cluster
 from support.waiting import until
 
 
@@ -125,6 +126,21 @@ def test_what_lies_far_back_in_the_topic_is_had_by_who_asks_for_it(
         assert main(["group", "history", "billing", "--all", *broker_options]) == 0
         shown = capsys.readouterr().out
         assert shown.count(" joined from ") == 3 and "older rows" not in shown
+
+
+def test_the_brokers_of_a_cluster_share_it_and_outlive_one_another() -> None:
+    """Whoever coordinates the group then: what happened before is told by it, and stands in the topic."""
+    with Cluster(3) as cluster, kohort.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topic("orders", 2)
+        read_once(cluster.bootstrap_servers)
+        before = admin.group_history("billing").events
+        until(lambda: len(written(cluster.bootstrap_servers)) == len(before), what="the rows in the topic")
+        cluster.kill(cluster.coordinator("billing"))
+        read_once(cluster.bootstrap_servers)
+        found = admin.explain_group("billing")
+        assert admin.group_history("billing").events[: len(before)] == before
+        assert [each.triggers[0].trigger for each in found.rebalances] == ["member joined", "member left"] * 2
+        until(lambda: len(written(cluster.bootstrap_servers)) > len(before), what="the rows that came since")
 
 
 def sequences(address: str) -> list[int]:

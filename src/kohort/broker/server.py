@@ -44,8 +44,10 @@ class BrokerStartError(KohortError):
 class Server:
     """A broker on the running loop."""
 
-    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None) -> None:
+    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None, outlives_brokers: bool = False) -> None:
+        """`outlives_brokers`: what is kept in memory is there when a broker comes back, as if it were on disk."""
         self._settings: Final = settings
+        self._is_kept: Final = outlives_brokers or settings.data_dir is not None
         self._clock: Final = clock or SystemClock()
         self._context: BrokerContext | None = None
         self._runtime: Runtime | None = None
@@ -181,9 +183,9 @@ class Server:
         )
 
     def _start_journal(self, cluster: Cluster, durability: Durability, journal: Journal) -> None:
-        """Keep the journal on disk, where there is one."""
+        """Keep the journal as a topic, where that outlives a broker."""
         values = self._settings.values
-        if self._settings.data_dir is None or not journal.is_on or not values["journal.topic.enable"]:
+        if not self._is_kept or not journal.is_on or not values["journal.topic.enable"]:
             return
         self._journal_log = JournalLog(
             asyncio.get_running_loop(),

@@ -28,23 +28,30 @@ _TEXTS: Final = 256
 _SHORTEST: Final = 4
 
 
-class ToldRow(Protocol):
-    """A row as a reader has it; `HistoryEvent` of an admin client is one. Times in milliseconds since 1970."""
+class JournalRow(Protocol):
+    """What is read of a row; `HistoryEvent` of an admin client is one. Times in milliseconds since 1970."""
 
     @property
     def sequence(self) -> int: ...
     @property
     def time_ms(self) -> int: ...
     @property
-    def times(self) -> int: ...
+    def last_time_ms(self) -> int: ...
     @property
-    def cause(self) -> int: ...
+    def times(self) -> int: ...
     @property
     def event(self) -> str: ...
     @property
     def member_id(self) -> str: ...
     @property
     def details(self) -> Mapping[str, str]: ...
+
+
+class ToldRow(JournalRow, Protocol):
+    """The same with the input that has led to it."""
+
+    @property
+    def cause(self) -> int: ...
 
 
 class MemberNames:

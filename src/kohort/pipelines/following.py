@@ -11,10 +11,10 @@ Source: docs/groups.md, "Why did that happen?"; `coordinator/teller.py`, which w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterable
+from typing import Final
 
-from kohort.journal.words import Partition, read_partitions
+from kohort.journal.words import JournalRow, Partition, read_partitions
 from kohort.pipelines.fact import Fact, Kind
 from kohort.pipelines.groupstate import KnownMember, OpenGap, OpenRebalance
 
@@ -27,25 +27,6 @@ AWAY: Final = "away"
 OPEN_LIMIT: Final = 1_000
 #: Comings and goings that a cause names; the others it counts.
 NAMED_CAUSES: Final = 8
-
-
-class JournalRow(Protocol):
-    """What is read of a row; `kohort.client.admin.results.HistoryEvent` is one."""
-
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def time_ms(self) -> int: ...
-    @property
-    def last_time_ms(self) -> int: ...
-    @property
-    def times(self) -> int: ...
-    @property
-    def event(self) -> str: ...
-    @property
-    def member_id(self) -> str: ...
-    @property
-    def details(self) -> Mapping[str, str]: ...
 
 
 class Follower:

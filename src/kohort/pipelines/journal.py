@@ -17,9 +17,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kohort.assign.interface import Assignor
+from kohort.journal.words import JournalRow
 from kohort.pipelines import following, replaying
 from kohort.pipelines.fact import COLUMNS, SPOKEN_OF, Fact, Kind
-from kohort.pipelines.following import Follower, JournalRow
+from kohort.pipelines.following import Follower
 from kohort.pipelines.replaying import Replays, find_assignor
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from kohort.assign.registry import BUILT_IN, built_in
 from kohort.assign.subscribers import subscribers_by_topic
 from kohort.errors import ConfigError
 from kohort.ids import TopicId
-from kohort.journal.words import read_partitions
+from kohort.journal.words import JournalRow, read_partitions
 from kohort.pipelines.fact import Fact, Kind
-from kohort.pipelines.following import RETURNED, JournalRow
+from kohort.pipelines.following import RETURNED
 
 
 def find_assignor(assignor: str | Assignor) -> Assignor:

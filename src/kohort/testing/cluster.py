@@ -278,7 +278,7 @@ class Cluster:
         from kohort.broker.server import Server
         from kohort.testing.clusternodes import Brokers
 
-        server = self._server = Server(self._settings[0])
+        server = self._server = Server(self._settings[0], outlives_brokers=True)
         shared = server.open()
         brokers = Brokers(shared, server.runtime, self._settings)
         try:
