@@ -7,6 +7,7 @@ import pytest
 from kohort.coordinator.commands import DescribeConsumerGroupReply
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
+from support.moves import submit
 
 
 def assignor_of(group: GroupDialogue) -> str:
@@ -124,6 +125,24 @@ def test_external_gives_out_what_nobody_owns_and_leaves_the_rest_where_it_is() -
     group.leave("a")
     group.settle()
     assert group.holders() == {"b": {("t", number) for number in range(4)}}
+
+
+def test_what_was_moved_by_hand_stays_when_members_come_and_go_under_external() -> None:
+    """Requirement H9: an outside scheduler drives the group; topics that grow give out only what is new."""
+    group = GroupDialogue({"t": 4}, group_assignor="external")
+    group.heartbeat("a", epoch=0)
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    submit(group, dict.fromkeys(range(4), "b"))
+    group.settle()
+    moved = {("t", number) for number in range(4)}
+    group.heartbeat("c", epoch=0)
+    group.settle()
+    assert group.holders() == {"a": set(), "b": moved, "c": set()}
+    group.leave("a")
+    group.set_topics({"t": 5})
+    group.settle()
+    assert group.holders() == {"b": moved, "c": {("t", 4)}}
 
 
 def test_another_assignor_of_the_group_moves_what_it_wants_moved_at_once() -> None:
