@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Refused moves that are told one by one; the rest is counted.
 _TOLD: Final = 5
+#: Moves that are shown of those that have ended.
+_ENDED: Final = 10
 #: Names of members that are told where one is not known.
 _NAMED: Final = 8
 
@@ -46,7 +48,7 @@ def add_move(actions: Any) -> Any:
     move.add_argument(
         "--schedule", metavar="FILE", help="CSV with the heading topic,partition,to, or such objects in JSON; -: stdin"
     )
-    move.add_argument("--list", action="store_true", help="what is on its way, and what came last")
+    move.add_argument("--list", action="store_true", help="what is on its way, and the ten that came last")
     move.add_argument("--wait", action="store_true", help="end when every member has what it was given")
     move.add_argument("--timeout", metavar="S", type=_seconds, help="with --wait: for so many seconds at most")
     move.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
@@ -203,6 +205,7 @@ def _show_list(options: argparse.Namespace, moves: Sequence[GroupMove]) -> None:
     if options.json:
         print_json(moves)
         return
+    ended = [move for move in moves if not move.is_open]
     rows = [
         (
             f"{move.topic}-{move.partition}",
@@ -215,10 +218,10 @@ def _show_list(options: argparse.Namespace, moves: Sequence[GroupMove]) -> None:
             else show_duration(move.granted_ms - move.begun_ms),
             move.cause or None,
         )
-        for move in moves
+        for move in (*(move for move in moves if move.is_open), *ended[:_ENDED])
     ]
     columns = ("PARTITION", "FROM", "TO", "PHASE", "SUBMITTED", "TOOK", "CAUSE")
-    print_table(columns, rows, empty="no partition is on its way")
+    print_table(columns, rows, empty="no partition is on its way, and none was")
 
 
 def _took(move: GroupMove) -> str | None:

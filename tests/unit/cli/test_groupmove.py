@@ -83,12 +83,17 @@ def data(ended: Ended) -> Any:
     return json.loads(line)
 
 
+def on_their_way(move: Move) -> list[dict[str, Any]]:
+    """What has not been granted yet."""
+    return [row for row in data(move("--list", "--json")) if row["granted_ms"] is None]
+
+
 def test_a_partition_is_moved_and_seen_on_its_way(move: Move, members: BeatingMembers, topic: str) -> None:
     number = members.partitions("a")[0]
     assert move(f"{topic}-{number}", "--to", "b").out[1].split() == [f"{topic}-{number}", "a", "b", "moves"]
-    header, row = move("--list").out
+    header, first, *_ = move("--list").out
     assert header.split() == ["PARTITION", "FROM", "TO", "PHASE", "SUBMITTED", "TOOK", "CAUSE"]
-    assert row.split()[:4] == [f"{topic}-{number}", "a", "b", "revoking"]
+    assert first.split()[:4] == [f"{topic}-{number}", "a", "b", "revoking"]
     members.settle()
     assert number in members.partitions("b")
     assert move(f"{topic}-{number}", "--to", "b").out[1].split()[1:] == ["b", "b", "has", "it"]
@@ -98,7 +103,7 @@ def test_members_may_be_called_by_their_instance_id(move: Move, members: Beating
     number = members.partitions("a")[0]
     (row,) = data(move(f"{topic}-{number}", "--to", "worker-3", "--json"))["moves"]
     assert (row["from_member_id"], row["to_member_id"], bool(row["move_id"])) == ("a", "c", True)
-    assert [each["to_member_id"] for each in data(move("--list", "--json"))] == ["c"]
+    assert [each["to_member_id"] for each in on_their_way(move)] == ["c"]
 
 
 def test_a_command_that_waits_ends_with_the_grant(move: Move, members: BeatingMembers, topic: str) -> None:
@@ -134,7 +139,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(move: Move, members:
     number = members.partitions("a")[0]
     assert move(f"{topic}-{number}", "--to", "b", "--dry-run").out[1].split()[1:] == ["a", "b", "would", "move"]
     assert data(move(f"{topic}-{number}", "--to", "b", "--dry-run", "--json"))["is_dry_run"]
-    assert move("--list").out == ["no partition is on its way"]
+    assert on_their_way(move) == []
 
 
 @pytest.mark.parametrize(
@@ -169,7 +174,7 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(
     (said,) = ended.err
     assert (ended.code, ended.out) == (code, [])
     assert saying.replace("@", topic) in said
-    assert move("--list").out == ["no partition is on its way"]
+    assert on_their_way(move) == []
 
 
 def test_groups_without_moves_are_refused(move: Move, client: RawClient, topic: str) -> None:

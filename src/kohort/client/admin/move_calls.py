@@ -87,7 +87,7 @@ class MoveCalls(GroupCalls):
     def moves(self, group: str) -> list[GroupMove]:
         """The partitions on their way, by topic and partition, and behind them those that came last, the latest first.
 
-        No more than 10,000 are told.
+        Also those that the assignor moves. No more than 10,000 are told; a restart forgets what has come.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND (also of a classic group).

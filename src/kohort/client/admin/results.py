@@ -198,6 +198,11 @@ class GroupMove:
     committed_ms: int | None
     granted_ms: int | None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is on its way."""
+        return self.granted_ms is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
