@@ -12,6 +12,7 @@ from typing import Final
 from kohort.coordinator.commands import LeaveGroup, LeavingMember
 from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import ClassicClient, MixedDialogue
+from support.moves import submit
 
 Play = Callable[[], MixedDialogue]
 SITUATIONS: Final[dict[str, tuple[Play, str]]] = {}
@@ -269,6 +270,18 @@ def limit_is_lifted() -> MixedDialogue:
     group = settled("a", "b", group_assignor_imbalance=100)
     group.alter_configs({"group.assignor.imbalance": "0"}).is_done()
     group.advance(10)
+    group.settle()
+    return group
+
+
+@says(
+    "the rebalance to epoch 3, because an administrator moved partitions: a took t:3 from b; it took 600 ms; "
+    "b took 600 ms to hear that it has to give up t:3"
+)
+def administrator_moves_a_partition() -> MixedDialogue:
+    group = settled("a", "b")
+    submit(group, {3: "a"})
+    group.advance(600)
     group.settle()
     return group
 

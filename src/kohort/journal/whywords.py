@@ -36,6 +36,7 @@ _OF_GROUP: Final = {
     "topics changed": "the topics changed",
     "next step to an even target": "the next of limited moves were due",
     "limit on moves lifted": "a limit on moves was lifted",
+    "administrator moved partitions": "an administrator moved partitions",
     "group's assignor changed": "the group got another assignor",
 }
 #: Names of members and flows that a sentence has; the rest is a number.

@@ -8,8 +8,10 @@ import pytest
 
 import support.classic_situations
 import support.static_situations
+from kohort.coordinator import causes
 from kohort.errors import NotInHistoryError
 from kohort.journal.explaining import explain
+from kohort.journal.whywords import say_trigger
 from support.explained import event_of, explained, last
 from support.situations import SITUATIONS, settled
 
@@ -28,6 +30,15 @@ def test_what_is_said_of_a_situation_is_what_has_happened(name: str) -> None:
         assert found.last is not None
         said = found.last.sentence
     assert said == expected
+
+
+def test_every_trigger_of_the_coordinator_has_words() -> None:
+    """A trigger was added or worded anew: say in `whywords` what it is for a person."""
+    named = [
+        value for name, value in vars(causes).items() if name.isupper() and name[0] != "_" and isinstance(value, str)
+    ]
+    assert len(named) > 5
+    assert [trigger for trigger in named if say_trigger(trigger, (), "") in (trigger, "")] == []
 
 
 def test_there_are_more_than_fifty_situations() -> None:
