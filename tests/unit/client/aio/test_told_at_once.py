@@ -11,10 +11,12 @@ import pytest
 
 from kohort.aio import Consumer
 from kohort.ids import TopicPartition
+from kohort.testing.clients.virtual_loop import VirtualLoop
+from kohort.testing.clients.wires import PROGRAM
 from support.virtual_broker import beside_a_broker
 
-#: As a broker has it by default: without push a move waits for up to 5 s.
-CONFIG = {"group.consumer.heartbeat.interval.ms": 5_000, "group.consumer.session.timeout.ms": 45_000}
+#: The interval is what it is by default: without push a move waits for up to 5 s.
+CONFIG = {"group.consumer.heartbeat.interval.ms": 5_000, "group.consumer.session.timeout.ms": 10_000}
 #: Round trips of 20 ms, the window in which changes are gathered, and the interval of who waits, s.
 PROMPT_S = 0.3
 PARTITIONS = 12
@@ -34,6 +36,7 @@ class Members:
 
     async def join(self, *names: str, commits: bool = False) -> None:
         for name in names:
+            PROGRAM.set(name)
             consumer = Consumer(
                 bootstrap_servers=self._address, group_id="g", group_protocol="consumer", enable_auto_commit=False
             )
@@ -134,5 +137,25 @@ def test_leaving_waits_for_no_hold() -> None:
         began_s = asyncio.get_running_loop().time()
         await members.leave("a")
         return asyncio.get_running_loop().time() - began_s
+
+    assert played(dialogue) <= PROMPT_S
+
+
+@pytest.mark.parametrize("who", ["a", "broker"])
+@pytest.mark.parametrize("begins_s", [0.5, 3.9, 4.8])
+def test_who_stands_still_for_less_than_a_session_keeps_what_it_has(who: str, begins_s: float) -> None:
+    """SIGSTOP for 4 s, and SIGCONT: a hold, an interval and such a pause are not added up."""
+
+    async def dialogue(members: Members) -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await members.join("a", "b")
+        await members.settle()
+        for _ in range(2):
+            await asyncio.sleep(begins_s)
+            loop.internet.stall(who, 4.0)
+            await asyncio.sleep(10.0)
+        await members.join("c")
+        return await members.settle()
 
     assert played(dialogue) <= PROMPT_S
