@@ -20,10 +20,12 @@ _SIZE = Struct(">i")
 PATIENCE_SECONDS = 10.0
 
 
-def encode_request(key: ApiKey, version: int, message: Any, *, correlation_id: int = 1) -> bytes:
+def encode_request(
+    key: ApiKey, version: int, message: Any, *, correlation_id: int = 1, client_id: str = "raw"
+) -> bytes:
     """A whole frame."""
     header = RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id="raw"
+        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
     body = encode(header, request_header_version(key, version)) + encode(message, version)
     return _SIZE.pack(len(body)) + body

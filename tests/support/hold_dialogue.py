@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from support.coordinator_dialogue import Answer, GroupDialogue, Owned
+from support.mixed_dialogue import ClassicClient, MixedDialogue
 
 #: What a member that was told the ordinary interval of 5 s bears.
 HOLD_MS = 4_000
@@ -31,7 +32,7 @@ class HoldDialogue(GroupDialogue):
         """Whose heartbeat is held."""
         return set(self.shard.groups.holds.get(self.group_id, {}))
 
-    def release(self, held: ConsumerGroupHeartbeat, *, is_cut: bool = False) -> None:
+    def release(self, held: asked.AnyHeartbeat, *, is_cut: bool = False) -> None:
         """Something of the client comes that the hold is in the way of; `is_cut`: it is no heartbeat."""
         self._commit(held, self.shard.decide_answer(held, now_ms=self.now_ms, is_cut=is_cut))
 
@@ -55,3 +56,28 @@ class HoldDialogue(GroupDialogue):
         self.stable(**members)
         for member_id, owned in members.items():
             self.beat(member_id, owned=owned, hold_ms=0)
+
+
+class ClassicHoldDialogue(HoldDialogue, MixedDialogue):
+    """The same of classic members."""
+
+    beat = MixedDialogue.beat  # type: ignore[assignment]
+
+    def wait(self, client: ClassicClient, *, hold_ms: int = HOLD_MS) -> Answer:
+        """A heartbeat of a client that bears it."""
+        former = self.shard.held(self.group_id, client.member_id)
+        if former is not None:
+            self.release(former)
+        answer = self.ask(
+            asked.Heartbeat(
+                cause=self.cause(),
+                request=self.request(),
+                group_id=self.group_id,
+                generation_id=client.generation,
+                member_id=client.member_id,
+                instance_id=client.instance_id,
+                hold_ms=hold_ms,
+            )
+        )
+        self.tell_news()
+        return answer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kohort.broker.request import Request
     from kohort.broker.runtime import Translate
-    from kohort.coordinator.commands import Command, ConsumerGroupHeartbeat, GroupCommand, ReplyBody
+    from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, ReplyBody
     from kohort.ids import RequestToken
     from kohort.journal.ring import Journal
 
@@ -34,11 +34,11 @@ class Coordination(Protocol):
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
         ...
 
-    def release(self, command: ConsumerGroupHeartbeat, is_cut: bool) -> None:
+    def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
         """Answer a heartbeat that is held; `is_cut`: something else of its client waits for it."""
         ...
 
-    def abandon(self, command: ConsumerGroupHeartbeat) -> None:
+    def abandon(self, command: AnyHeartbeat) -> None:
         """The connection of a heartbeat that is held is gone."""
         ...
 

@@ -17,12 +17,16 @@ from kohort.broker.coordination import Coordination
 from kohort.broker.memberconnections import MEMBERS_PER_CONNECTION, MemberKey
 from kohort.broker.request import Peer, Request
 from kohort.clock import Clock
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import AnyHeartbeat
 from kohort.wire.private import SOFTWARE_NAME
 
 #: Software names, or how they begin.
-_BEARING: Final = (SOFTWARE_NAME, "apache-kafka-java", "librdkafka", "confluent-kafka-")
+_BEARING: Final = (SOFTWARE_NAME, "apache-kafka-java", "librdkafka", "confluent-kafka-", "kafka-python")
+#: How the client ids of one begin that names no software.
+_BEARING_CLIENT_ID: Final = "aiokafka"
 _LONGEST_MS: Final = 8_000
+#: Classic members heartbeat every 3 s, most of them from one request to the next.
+_LONGEST_CLASSIC_MS: Final = 2_500
 #: Java's consumer takes all of a processor until it was answered for the first time (KAFKA-21031).
 _JAVA: Final = "apache-kafka-java"
 _LONGEST_JOIN_OF_JAVA_MS: Final = 300
@@ -59,7 +63,7 @@ class Pushing:
         name = request.connection.software
         if name.startswith(_BEARING) or "*" in self._others:
             return True
-        return name in self._others
+        return name in self._others or (not name and request.client_id.startswith(_BEARING_CLIENT_ID))
 
     def terms(self, request: Request, member: MemberKey, *, is_join: bool) -> Terms:
         """For how long the answer to a KIP-848 heartbeat may wait, and what its client did meanwhile."""
@@ -74,20 +78,22 @@ class Pushing:
         told_ms = connection.told_intervals.get(member, 0)
         return Terms(min(_LONGEST_MS, max(0, told_ms - max(_MARGIN_MS, told_ms // _MARGIN_PARTS))), since_ms)
 
+    def classic_hold_ms(self, request: Request) -> int:
+        """For how long the answer to a classic heartbeat may wait, if the session is not short; -1: not at all."""
+        return _LONGEST_CLASSIC_MS if self.bears(request) else -1
+
     def note_told(self, connection: Peer, member: MemberKey, interval_ms: int) -> None:
         """A member was told how often to heartbeat."""
         told = connection.told_intervals
         if self._is_on and (len(told) < MEMBERS_PER_CONNECTION or member in told):
             told[member] = interval_ms
 
-    def park(self, coordination: Coordination, request: Request, command: ConsumerGroupHeartbeat) -> None:
+    def park(self, coordination: Coordination, request: Request, command: AnyHeartbeat) -> None:
         """Have a request wait whose answer the coordinator holds."""
         request.on_abandon = partial(coordination.abandon, command)
         request.on_overtaken = partial(self._release, coordination, request, command)
 
-    def _release(
-        self, coordination: Coordination, request: Request, command: ConsumerGroupHeartbeat, is_cut: bool
-    ) -> None:
+    def _release(self, coordination: Coordination, request: Request, command: AnyHeartbeat, is_cut: bool) -> None:
         member = command.group_id, command.member_id
         if is_cut and member in request.connection.told_intervals:
             request.connection.cuts[member] = self._clock.now_ms()

@@ -27,9 +27,11 @@ from kohort.coordinator import parking
 from kohort.coordinator.causes import Stimulus
 from kohort.coordinator.chronicle import Chronicle
 from kohort.coordinator.commands import (
+    AnyHeartbeat,
     Command,
     ConsumerGroupHeartbeat,
     GroupCommand,
+    LeaveGroup,
     MemberDisconnected,
     Refusal,
     ReplyBody,
@@ -155,17 +157,16 @@ class Runtime:
     def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
         home = self._homes[self._index_of(command.group_id)]
-        # What a member says now comes behind its heartbeat that is held, on the same connection perhaps.
-        former = home.shard.held(command.group_id, getattr(command, "member_id", ""))
-        if former is not None:
+        for former in home.shard.find_former(command):
             held = self._waiting[former.request][0]
-            assert held is not None and held.on_overtaken is not None, "it was asked by a client"
-            # A heartbeat brings the next interval itself.
-            held.on_overtaken(not isinstance(command, ConsumerGroupHeartbeat))
+            assert held is not None and held.on_overtaken is not None, "a client asked"
+            # What somebody else says of a member is news once it is done; a heartbeat brings the next interval itself.
+            if held.connection is request.connection or not isinstance(command, LeaveGroup):
+                held.on_overtaken(not isinstance(command, ConsumerGroupHeartbeat))
         self._waiting[command.request] = (request, translate, home)
         self._carry_out(home, command)
 
-    def release(self, command: ConsumerGroupHeartbeat, is_cut: bool) -> None:
+    def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
         """Answer a heartbeat that is held, if it is held still; `is_cut`: something else of its client waits for it."""
         home = self._homes[self._index_of(command.group_id)]
         if parking.is_held(home.shard.groups, command) and not self._is_stopped:
@@ -177,7 +178,7 @@ class Runtime:
             for held in home.shard.all_held():
                 self._answer_held(home, held, is_cut=False)
 
-    def abandon(self, command: ConsumerGroupHeartbeat) -> None:
+    def abandon(self, command: AnyHeartbeat) -> None:
         """The connection of a heartbeat that is held is gone."""
         if self._waiting.pop(command.request, None) is None or self._is_stopped:
             return
@@ -189,8 +190,7 @@ class Runtime:
         """Carry out a heartbeat that was answered before, word for word, at once.
 
         Returns:
-            The interval that the member is told, ms; `None` if the answer is another one by now, or has to wait for the
-            disk: then nothing was done.
+            The interval that the member is told, ms; `None` if nothing was done: it has news, or waits for the disk.
         """
         home = self._homes[self._index_of(command.group_id)]
         if self._is_stopped or not is_durable(home.log):
@@ -273,7 +273,7 @@ class Runtime:
             self._fail(error)
             raise
 
-    def _answer_held(self, home: Home, command: ConsumerGroupHeartbeat, *, is_cut: bool) -> None:
+    def _answer_held(self, home: Home, command: AnyHeartbeat, *, is_cut: bool) -> None:
         now_ms = self._clock.now_ms()
         try:
             decision = home.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)

@@ -239,11 +239,19 @@ class SyncGroupReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat(GroupCommand):
-    """Classic heartbeat; answered with `Done` or a `Refusal`."""
+    """Classic heartbeat; answered with `Done` or a `Refusal`.
+
+    `hold_ms`: how long the answer may wait for news; 0 and less: not at all.
+    """
 
     generation_id: int
     member_id: str
     instance_id: str | None = None
+    hold_ms: int = -1
+
+
+#: What may be held.
+AnyHeartbeat = ConsumerGroupHeartbeat | Heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

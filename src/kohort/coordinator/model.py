@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import AnyHeartbeat
 from kohort.coordinator.consumer.balance import TargetBalance
 from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.records import (
@@ -245,7 +245,7 @@ class GroupsState:
         self.transactions: dict[int, OpenTransaction] = {}
         #: group id -> member id -> its heartbeat whose answer waits for news; no empty inner mapping. A restart forgets
         #: them, as their connections go.
-        self.holds: dict[str, dict[str, ConsumerGroupHeartbeat]] = {}
+        self.holds: dict[str, dict[str, AnyHeartbeat]] = {}
         #: group id -> the configs that were set for it, also for groups that are not there; no empty inner mapping.
         self.configs: dict[str, dict[str, str]] = {}
         #: Derived: what equal values are kept once by.

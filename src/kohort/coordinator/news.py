@@ -14,6 +14,8 @@ from typing import Final
 
 from kohort.coordinator import parking
 from kohort.coordinator import records as facts
+from kohort.coordinator.classic import volatile as classic
+from kohort.coordinator.commands import AnyHeartbeat, Heartbeat
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, Grants, GroupsState
 from kohort.ids import TopicId
@@ -26,9 +28,21 @@ Spot = tuple[TopicId, int]
 #: News for every member of a group, whatever it would be told.
 _FOR_ALL: Final = (facts.GroupConfigsSet, facts.GroupConfigsForgotten)
 #: Perhaps news for every member of a group.
-_OF_GROUP: Final = (facts.ConsumerGroupForgotten,)
+_OF_GROUP: Final = (
+    facts.ConsumerGroupForgotten,
+    facts.ClassicGroupForgotten,
+    facts.ClassicGroupStored,
+    classic.ClassicGroupDropped,
+    classic.RebalanceBegun,
+    classic.GenerationBegun,
+)
 #: Perhaps news for the member that is named.
-_OF_MEMBER: Final = (facts.MemberTargetSet, facts.ConsumerMemberForgotten, facts.CurrentAssignmentSet)
+_OF_MEMBER: Final = (
+    facts.MemberTargetSet,
+    facts.ConsumerMemberForgotten,
+    facts.CurrentAssignmentSet,
+    classic.MemberRemoved,
+)
 #: With these the members that wait may want something else.
 _OF_TARGET: Final = (facts.MemberTargetSet, facts.TargetAssignmentEpochSet)
 
@@ -98,9 +112,11 @@ class News:
                 self._add(group_id, held)
             elif isinstance(record, _OF_MEMBER) and record.member_id in held:
                 self._add(group_id, (record.member_id,))
+            elif isinstance(record, classic.StaticMemberReplaced):
+                self._add(group_id, (record.replaced_id,))
             self._note_wanted(groups, record)
             if held is not None and isinstance(record, facts.TargetAssignmentEpochSet):
-                self._add(group_id, [each for each, command in held.items() if command.member_epoch == JOIN_EPOCH])
+                self._add(group_id, [each for each, command in held.items() if _waits_for_target(command)])
         for group_id, spot in freed:
             group, held = groups.consumer.get(group_id), groups.holds.get(group_id)
             if group is None or held is None:
@@ -127,6 +143,12 @@ class News:
             for member_id in group.behind:
                 wanted.update(_spots(group, member_id))
         return wanted
+
+
+def _waits_for_target(command: AnyHeartbeat) -> bool:
+    """Whether a newer target may be news though the member's own part of it is not: who joins is complete by it, and a
+    classic member fetches what is free once for each."""
+    return isinstance(command, Heartbeat) or command.member_epoch == JOIN_EPOCH
 
 
 def _spots(group: ConsumerGroup, member_id: str) -> Iterator[tuple[Spot, str]]:

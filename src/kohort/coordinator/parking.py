@@ -18,7 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, ReplyBody
+from kohort.coordinator.commands import (
+    AnyHeartbeat,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Done,
+    Heartbeat,
+    ReplyBody,
+)
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerMember, GroupsState
@@ -29,7 +36,7 @@ from kohort.coordinator.records import MemberState, VolatileRecord
 class HeartbeatHeld(VolatileRecord):
     """The answer to `command` waits."""
 
-    command: ConsumerGroupHeartbeat
+    command: AnyHeartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,8 @@ class ListAwaited(VolatileRecord):
     until_ms: int
 
 
+#: A classic member is held for such a part of its session at most.
+HOLDS_PER_SESSION: Final = 4
 #: What changes nothing but holds.
 RECORDS: Final = (HeartbeatHeld, HeartbeatReleased, ListAwaited)
 
@@ -77,7 +86,7 @@ def find_member(groups: GroupsState, group_id: str, member_id: str) -> ConsumerM
     return None if group is None else group.members.get(member_id)
 
 
-def is_held(groups: GroupsState, command: ConsumerGroupHeartbeat) -> bool:
+def is_held(groups: GroupsState, command: AnyHeartbeat) -> bool:
     """Whether the answer to this very heartbeat waits."""
     held = groups.holds.get(command.group_id, {}).get(command.member_id)
     return held is not None and held.request == command.request
@@ -119,16 +128,27 @@ def hold_heartbeat(
     return decision
 
 
-def is_quiet(command: ConsumerGroupHeartbeat, decision: Decision) -> bool:
+def hold_classic(groups: GroupsState, command: Heartbeat, decision: Decision, *, now_ms: int) -> Decision:
+    """The same of a classic member, whose session may be short."""
+    if command.hold_ms <= 0 or not is_quiet(command, decision):
+        return decision
+    hold_ms = min(command.hold_ms, _session_ms(groups, command) // HOLDS_PER_SESSION)
+    return _hold(decision, replace(command, hold_ms=hold_ms), now_ms=now_ms)
+
+
+def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
     """Whether the answer tells the member nothing that it has to act on, or not yet all that it waits for."""
     body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply):
-        return False
+        return isinstance(body, Done)
+    assert isinstance(command, ConsumerGroupHeartbeat), "it is answered in its own way"
     return not body.is_complete if command.member_epoch == JOIN_EPOCH else body.assignment is None
 
 
-def ask_again(groups: GroupsState, command: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeat:
+def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
     """The heartbeat that a member would send now: what it said was carried out when it came."""
+    if isinstance(command, Heartbeat):
+        return replace(command, hold_ms=0)
     member = find_member(groups, command.group_id, command.member_id)
     # It has an epoch since that it was not told yet; who is a member no more does not join by this.
     epoch = max(command.member_epoch, JOIN_EPOCH + 1)
@@ -148,40 +168,49 @@ def ask_again(groups: GroupsState, command: ConsumerGroupHeartbeat) -> ConsumerG
     )
 
 
-def answer(command: ConsumerGroupHeartbeat, decision: Decision) -> Decision:
+def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
     """What `ask_again` leads to, as the answer to the heartbeat that was held."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     key = hold_key(command.group_id, command.member_id)
     return Decision((*decision.records, released), (*_without_life(decision.effects), Disarm(key)))
 
 
-def keep(command: ConsumerGroupHeartbeat, decision: Decision) -> Decision:
+def keep(command: AnyHeartbeat, decision: Decision) -> Decision:
     """What `ask_again` leads to where it has no news: the heartbeat stays held."""
     # Nothing was told, so nothing is to be said.
     records = tuple(record for record in decision.records if not isinstance(record, ListAwaited))
     return Decision(records, _without_life(_unanswered(command, decision)))
 
 
-def drop(command: ConsumerGroupHeartbeat) -> Decision:
+def drop(command: AnyHeartbeat) -> Decision:
     """There is nobody to be answered any more."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     return Decision((released,), (Disarm(hold_key(command.group_id, command.member_id)),))
 
 
-def _body(command: ConsumerGroupHeartbeat, decision: Decision) -> ReplyBody:
+def _session_ms(groups: GroupsState, command: Heartbeat) -> int:
+    group = groups.classic.get(command.group_id)
+    if group is not None:
+        return group.members[command.member_id].session_timeout_ms
+    facts = groups.consumer[command.group_id].members[command.member_id].classic
+    assert facts is not None, "only a classic member heartbeats so"
+    return facts.session_timeout_ms
+
+
+def _body(command: AnyHeartbeat, decision: Decision) -> ReplyBody:
     """What it is answered; who joins may be the reason that others are answered, too."""
     return next(
         effect.body for effect in decision.effects if type(effect) is Reply and effect.request == command.request
     )
 
 
-def _unanswered(command: ConsumerGroupHeartbeat, decision: Decision) -> tuple[Effect, ...]:
+def _unanswered(command: AnyHeartbeat, decision: Decision) -> tuple[Effect, ...]:
     return tuple(
         effect for effect in decision.effects if type(effect) is not Reply or effect.request != command.request
     )
 
 
-def _hold(decision: Decision, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Decision:
+def _hold(decision: Decision, command: AnyHeartbeat, *, now_ms: int) -> Decision:
     deadline = Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
     held = HeartbeatHeld(group_id=command.group_id, command=command)
     return Decision((*decision.records, held), (*_unanswered(command, decision), deadline))

@@ -131,21 +131,31 @@ class Shard:
         self.timers.arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
         return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
 
-    def held(self, group_id: str, member_id: str) -> asked.ConsumerGroupHeartbeat | None:
+    def held(self, group_id: str, member_id: str) -> asked.AnyHeartbeat | None:
         """The heartbeat of that member that is held."""
         return self.groups.holds.get(group_id, {}).get(member_id)
 
-    def all_held(self) -> list[asked.ConsumerGroupHeartbeat]:
+    def find_former(self, command: asked.GroupCommand) -> list[asked.AnyHeartbeat]:
+        """Heartbeats that are held of those who speak in a command: it comes behind them."""
+        held = self.groups.holds.get(command.group_id)
+        if held is None:
+            return []
+        if isinstance(command, asked.LeaveGroup):
+            return [held[each.member_id] for each in command.members if each.member_id in held]
+        former = held.get(getattr(command, "member_id", ""))
+        return [] if former is None else [former]
+
+    def all_held(self) -> list[asked.AnyHeartbeat]:
         """Every heartbeat that is held."""
         return [command for held in self.groups.holds.values() for command in held.values()]
 
-    def decide_answer(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int, is_cut: bool = False) -> Decision:
+    def decide_answer(self, command: asked.AnyHeartbeat, *, now_ms: int, is_cut: bool = False) -> Decision:
         """Answer a heartbeat that is held, with what its member would be told now.
 
         `is_cut`: something else of the same client is the reason.
         """
         again = parking.ask_again(self.groups, command)
-        if is_cut:
+        if is_cut and isinstance(again, asked.ConsumerGroupHeartbeat):
             again = replace(again, since_cut_ms=0)
         return parking.answer(command, self.handle(again, now_ms=now_ms))
 
@@ -154,7 +164,7 @@ class Shard:
         """Whether `decide_news` has something to look at."""
         return bool(self._news)
 
-    def decide_news(self, now_ms: int) -> tuple[asked.ConsumerGroupHeartbeat, Decision] | None:
+    def decide_news(self, now_ms: int) -> tuple[asked.AnyHeartbeat, Decision] | None:
         """Answer one held heartbeat for whose member there is news; call it until there is none."""
         while self._news:
             place, is_sure = self._news.take()
@@ -304,8 +314,10 @@ class Shard:
                 return classicmembers.decide_sync(consumer, command, image, now_ms=now_ms)
             return classic.decide_sync(group, command, settings, now_ms=now_ms, image=image)
         if consumer is not None:
-            return classicmembers.decide_heartbeat(consumer, command, image, now_ms=now_ms)
-        return classic.decide_heartbeat(group, command, now_ms=now_ms)
+            decision = classicmembers.decide_heartbeat(consumer, command, image, now_ms=now_ms)
+        else:
+            decision = classic.decide_heartbeat(group, command, now_ms=now_ms)
+        return parking.hold_classic(self.groups, command, decision, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
         if key.kind == "hold":

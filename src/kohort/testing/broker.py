@@ -20,6 +20,7 @@ from typing import Any, Final
 from kohort.broker.push import Pushing
 from kohort.broker.request import Request
 from kohort.coordinator.commands import (
+    AnyHeartbeat,
     Command,
     CommitOffsets,
     ConsumerGroupHeartbeat,
@@ -257,11 +258,13 @@ class SimulatedBroker:
             member = numbered.group_id, numbered.member_id
             terms = self._pushing.terms(request, member, is_join=numbered.member_epoch == 0)
             numbered = replace(numbered, hold_ms=terms.hold_ms, since_cut_ms=terms.since_cut_ms)
+        elif isinstance(numbered, Heartbeat):
+            numbered = replace(numbered, hold_ms=self._pushing.classic_hold_ms(request))
         name = socket.connection.client.name
         self._story.tell("broker", f"reads from {name}:", numbered, group_id=numbered.group_id)
         self.runtime.take_in(numbered)
         self.runtime.answer(request, numbered, partial(self._translate, numbered))
-        if isinstance(numbered, ConsumerGroupHeartbeat) and numbered.hold_ms > 0 and request.is_open:
+        if isinstance(numbered, AnyHeartbeat) and numbered.hold_ms > 0 and request.is_open:
             self._pushing.park(self.runtime, request, numbered)
         socket.add(request)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import Command, GroupCommand, MemberDisconnected, ReplyBody
+from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, MemberDisconnected, ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
 from kohort.coordinator.parking import HeartbeatHeld
@@ -97,6 +97,8 @@ class Checkers:
         """An answer is decided, its records are applied; it may have to wait for the disk."""
         holds = self._holds_of(home)
         if holds.is_held(command):
+            assert isinstance(command, AnyHeartbeat), "nothing else is held"
+            self._sessions_of(home).on_released(command, body, now_ms=self._now_ms())
             holds.on_decided(command, body, now_ms=self._now_ms() + home.clock_offset_ms, tells_news=self._tells_news)
         else:
             self._sessions_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())

@@ -154,12 +154,12 @@ class NodeCoordination:
         else:
             request.answer(translate(request, _refusal()))
 
-    def release(self, command: commands.ConsumerGroupHeartbeat, is_cut: bool) -> None:
+    def release(self, command: commands.AnyHeartbeat, is_cut: bool) -> None:
         """Answer a heartbeat that is held; the groups of another broker were answered when they moved there."""
         if self._is_here(command.group_id):
             self._runtime.release(command, is_cut)
 
-    def abandon(self, command: commands.ConsumerGroupHeartbeat) -> None:
+    def abandon(self, command: commands.AnyHeartbeat) -> None:
         """The connection of a heartbeat that is held is gone."""
         self._runtime.abandon(command)
 

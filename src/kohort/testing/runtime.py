@@ -19,7 +19,7 @@ from kohort.broker.ownassignors import OwnAssignors
 from kohort.broker.runtime import Runtime
 from kohort.coordinator import recordcodec
 from kohort.coordinator.causes import Stimulus
-from kohort.coordinator.commands import Command, ConsumerGroupHeartbeat, GroupCommand, ReplyBody
+from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, ReplyBody
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.invariants import check_renewal, check_untouched
 from kohort.coordinator.settings import GroupSettings
@@ -173,13 +173,13 @@ class SimulatedRuntime(Runtime):
         """Nobody waits for that answer any more, and there will be none."""
         self.open.pop(token, None)
 
-    def abandon(self, command: ConsumerGroupHeartbeat) -> None:
+    def abandon(self, command: AnyHeartbeat) -> None:
         """See `Runtime.abandon`."""
         super().abandon(command)
         if command.request not in self._decided:
             self.forget(command.request)
 
-    def release(self, command: ConsumerGroupHeartbeat, is_cut: bool) -> None:
+    def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
         """See `Runtime.release`: what is behind it on its connection is the reason, whatever else is told just now."""
         told_before = self._observer.tells_news(False)
         super().release(command, is_cut)

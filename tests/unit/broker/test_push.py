@@ -13,7 +13,11 @@ from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.heartbeat import HeartbeatRequest
+from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
+from kohort.wire.messages.sync_group import SyncGroupRequest
 from kohort.wire.registry import ApiKey
 from support.broker_wire import encode_request
 from support.wired_connection import WiredConnection, wired_broker
@@ -182,6 +186,43 @@ def test_member_that_commits_is_asked_to_come_often() -> None:
         connection.take_written()
         connection.feed(encode_request(BEAT, 1, beat("a", 1), correlation_id=7))
         assert clients.deadline("a") <= clients.context.clock.now_ms() + 800
+
+    wired(dialogue)
+
+
+@pytest.mark.parametrize(
+    ("software", "client_id", "is_held"),
+    [
+        ("kafka-python", "a", True),
+        ("librdkafka", "a", True),
+        ("", "aiokafka-0.14", True),
+        ("", "a", False),
+        ("kafkajs", "aiokafka", False),
+    ],
+)
+def test_classic_heartbeats_of_clients_that_bear_it_are_held(software: str, client_id: str, is_held: bool) -> None:
+    """KafkaJS waits for its heartbeat between two messages."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect(software)
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+        join = JoinGroupRequest(
+            group_id="g",
+            protocol_type="consumer",
+            protocols=protocols,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=1,
+        )
+        joined = await connection.ask(ApiKey.JOIN_GROUP, 3, join)
+        speaker = {"group_id": "g", "member_id": joined.member_id, "generation_id": joined.generation_id}
+        await connection.ask(ApiKey.SYNC_GROUP, 3, SyncGroupRequest(**speaker))
+        connection.feed(encode_request(ApiKey.HEARTBEAT, 4, HeartbeatRequest(**speaker), client_id=client_id))
+        assert (clients.held, connection.take_written() == b"") == (int(is_held), is_held)
+        if is_held:
+            assert clients.deadline(joined.member_id) <= clients.context.clock.now_ms() + 2_500
+            leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=joined.member_id)])
+            connection.feed(encode_request(ApiKey.LEAVE_GROUP, 5, leave))
+            assert (clients.held, len(connection.take_written()) > 0) == (0, True)
 
     wired(dialogue)
 

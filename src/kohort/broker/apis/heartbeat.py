@@ -29,6 +29,7 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         generation_id=message.generation_id,
         member_id=message.member_id,
         instance_id=message.group_instance_id,
+        hold_ms=context.pushing.classic_hold_ms(request),
     )
 
     def translate(request: Request, body: commands.Done | commands.Refusal) -> HeartbeatResponse:
@@ -41,3 +42,7 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         )
 
     runtime.answer(request, command, translate)
+    if command.hold_ms > 0 and request.is_open:
+        # It is accepted, and held: who it is from is known before it is answered.
+        connections.heartbeat(request.connection, message.group_id, message.member_id)
+        context.pushing.park(runtime, request, command)

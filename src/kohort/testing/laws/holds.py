@@ -22,7 +22,7 @@ from kohort.testing.story import LawBroken
 class _Hold:
     """One that waits. `due_ms`: until then. `has_new_configs`: its group's configs changed since it came."""
 
-    command: asked.ConsumerGroupHeartbeat
+    command: asked.AnyHeartbeat
     due_ms: int
     has_new_configs: bool = False
 
@@ -74,14 +74,29 @@ class HoldLaws:
                     raise LawBroken("HoldsEndInTime", why, group_id=command.group_id)
 
 
-def _is_quiet(command: asked.ConsumerGroupHeartbeat, body: ReplyBody) -> bool:
-    if not isinstance(body, asked.ConsumerGroupHeartbeatReply):
-        return False
+def _is_quiet(command: asked.AnyHeartbeat, body: ReplyBody) -> bool:
+    if not isinstance(body, asked.ConsumerGroupHeartbeatReply) or isinstance(command, asked.Heartbeat):
+        return isinstance(body, asked.Done)
     return not body.is_complete if command.member_epoch == JOIN_EPOCH else body.assignment is None
 
 
-def _check_is_of_now(shard: Shard, command: asked.ConsumerGroupHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
+def _check_is_of_now(shard: Shard, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
     """AnswerIsOfNow, before the release is applied."""
+    told = [
+        effect.body
+        for plain in _plain(shard, command)
+        for effect in shard.handle(plain, now_ms=now_ms).effects
+        if isinstance(effect, Reply)
+    ]
+    if body not in told:
+        why = f"{command.member_id} is told {body}, and a heartbeat of now {told[0]}"
+        raise LawBroken("AnswerIsOfNow", why, group_id=command.group_id)
+
+
+def _plain(shard: Shard, command: asked.AnyHeartbeat) -> tuple[asked.AnyHeartbeat, ...]:
+    """The same heartbeats, sent now and with nothing to say."""
+    if isinstance(command, asked.Heartbeat):
+        return (replace(command, hold_ms=0),)
     group = shard.groups.consumer.get(command.group_id)
     member = None if group is None else group.members.get(command.member_id)
     # One that is gone is told so, and does not join by that.
@@ -99,12 +114,4 @@ def _check_is_of_now(shard: Shard, command: asked.ConsumerGroupHeartbeat, body: 
         topic_partitions={} if command.member_epoch == JOIN_EPOCH else None,
     )
     # Who ended the hold itself is asked to come again sooner.
-    told = [
-        effect.body
-        for asks in (plain, replace(plain, since_cut_ms=0))
-        for effect in shard.handle(asks, now_ms=now_ms).effects
-        if isinstance(effect, Reply)
-    ]
-    if body not in told:
-        why = f"{command.member_id} is told {body}, and a heartbeat of now {told[0]}"
-        raise LawBroken("AnswerIsOfNow", why, group_id=command.group_id)
+    return plain, replace(plain, since_cut_ms=0)

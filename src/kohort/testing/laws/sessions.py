@@ -64,9 +64,17 @@ class SessionLaws:
         """The configs of a group were set."""
         self._configured_ms[group_id] = now_ms
 
-    def on_held(self, shard: Shard, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> None:
+    def on_held(self, shard: Shard, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
         """A heartbeat was accepted, and is answered later: that its answer leaves says nothing of its member."""
         self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
+
+    def on_released(self, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
+        """What was held is answered: a classic member may be told to rejoin by that."""
+        who = command.group_id, command.member_id
+        if isinstance(body, asked.Done):
+            self._to_rejoin.pop(who, None)
+        elif isinstance(body, asked.Refusal) and body.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._to_rejoin.setdefault(who, now_ms)
 
     def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """A request was accepted or refused: the first means that its member is alive."""

@@ -15,6 +15,7 @@ from kohort.coordinator.commands import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.testing.members.leader import Partition, plan_cooperative, plan_eager
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
+from kohort.testing.members.wire import Wire
 from kohort.wire.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class ClassicMember(MemberProcess):
         requires_known_member_id: bool,
         instance_id: str | None = None,
     ) -> None:
-        super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id)
+        # Nobody holds the heartbeats of one that says nothing of its software, as old ones do.
+        wire = Wire(world.network, name, software="librdkafka" if requires_known_member_id else "")
+        super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id, wire=wire)
         self.is_cooperative = is_cooperative
         self._requires_known_member_id = requires_known_member_id
         self.generation = -1
