@@ -22,7 +22,8 @@ from kohort.coordinator.classic import rebalance, sync
 from kohort.coordinator.classic.rebalance import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import GroupCommand, JoinGroupReply, ReplyBody, SyncGroupReply
-from kohort.coordinator.consumer import assignable, heartbeat, offload, reconcile, static, target
+from kohort.coordinator.consumer import assignable, heartbeat, offload, pace, reconcile, static, target
+from kohort.coordinator.consumer.way import target_in
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets import commit
@@ -37,6 +38,7 @@ from support.planted_bugs import (
     BEHIND,
     LATE,
     OWN,
+    PACED,
     SLOW,
     STATIC,
     VISITED,
@@ -405,6 +407,21 @@ def test_static_member_that_loses_its_partitions_by_coming_back(monkeypatch: pyt
     monkeypatch.setattr(heartbeat, "build_succession", build_without_target)
 
     assert law_that_finds(scenario=STATIC) == "LegalTargetAssignment"
+
+
+# The pace.
+
+
+def test_pace_that_forgets_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "_used_ms", always(0.0))
+
+    assert law_that_finds(scenario=PACED) == "MovesKeepThePace"
+
+
+def test_member_that_is_asked_for_what_waits_for_its_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "way_in", target_in)
+
+    assert law_that_finds(scenario=PACED) == "OwnedUntilItBegins"
 
 
 # Answers.

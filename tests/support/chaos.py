@@ -41,6 +41,7 @@ class Chaos:
             group_consumer_assignment_interval_ms=self.random.choice([0, 0, 300]),
             group_disconnect_grace_ms=self.random.choice([-1, 0, 300]),
             group_assignor_max_moves=self.random.choice([-1, -1, 1]),
+            group_moves_per_second=self.random.choice([0.0, 0.0, 4.0]),
             group_consumer_assignors=self.random.choice([("uniform", "range"), ("own", "sticky"), ("range", "own")]),
             own_assignors=("own",),
             incremental_from_partitions=self.random.choice([1, 500]),
@@ -247,6 +248,8 @@ class Chaos:
                 ("consumer.heartbeat.interval.ms", (None, "60", "x")),
                 ("consumer.assignment.interval.ms", (None, "0", "250")),
                 ("group.assignor.max.moves", (None, "1", "-1")),
+                ("group.moves.per.second", (None, "0", "2", "100")),
+                ("group.moves.paused", (None, "true", "false")),
                 ("nonsense", ("1",)),
             ]
         )

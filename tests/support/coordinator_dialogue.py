@@ -18,6 +18,7 @@ from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.invariants import (
     check_assignment_is_due,
     check_groups,
+    check_kept,
     check_renewal,
     check_step,
     check_untouched,
@@ -511,6 +512,7 @@ class GroupDialogue:
         before = epochs_of(self.shard.groups)
         check_renewal(self.shard, stimulus, decision, now_ms=self.now_ms)
         check_untouched(self.shard.groups, decision)
+        check_kept(self.shard.groups, decision)
         durable = [record for record in decision.records if not isinstance(record, VolatileRecord)]
         batch = build_log_batch(decision.records, now_ms=self.now_ms)
         if batch is not None:

@@ -75,6 +75,13 @@ HELD = Scenario(
     shared_share=0.5,
     open_requests=4,
 )
+#: Moves begin one by one.
+PACED = Scenario(
+    groups=tuple(GroupPlan(group_id=group_id, kind="consumer", member_count=3) for group_id in ("blue", "red")),
+    topics={"t": 8},
+    weights={"join": 3, "leave": 2, "kill": 1, "administrate": 2},
+    settings=replace(build_settings(), group_moves_per_second=2.0),
+)
 #: Static classic members whose requests come late: the others go on without those that were not there in time.
 BEHIND = Scenario(
     groups=tuple(GroupPlan(group_id=group_id, kind="eager", member_count=3) for group_id in ("blue", "red")),

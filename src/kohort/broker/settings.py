@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kohort.assign.registry import BUILT_IN
 from kohort.broker.journaloptions import JOURNAL_OPTIONS
+from kohort.broker.moveoptions import MOVE_OPTIONS
 from kohort.broker.pushoptions import PUSH_OPTIONS
 from kohort.config import Option, OptionSet, Unserved, parse_bool, parse_float, parse_int, parse_list, parse_str
 from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
@@ -255,7 +256,7 @@ def _kafkas_own() -> Iterable[Unserved]:
 
 BROKER_OPTIONS: Final = OptionSet(
     "broker option",
-    [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *PUSH_OPTIONS, *_LIMITS, *JOURNAL_OPTIONS],
+    [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *MOVE_OPTIONS, *PUSH_OPTIONS, *_LIMITS, *JOURNAL_OPTIONS],
     unserved=_kafkas_own,
 )
 

@@ -13,6 +13,7 @@ from typing import Final
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.volatile import MemberRemoved
+from kohort.coordinator.consumer.moves import BY_ADMINISTRATOR
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.embeddedcodec import read_subscription
 from kohort.coordinator.groupconfigs import effective_settings
@@ -31,13 +32,13 @@ TIMERS: Final = {
     "pending": "member id was not used",
     "initial_delay": "initial delay over",
     "assignment": "assignment due",
+    "moves": "moves due",
 }
 #: An epoch that no change of the group has raised.
 STEP: Final = "next step to an even target"
 LIFTED: Final = "limit on moves lifted"
 OTHER_ASSIGNOR: Final = "group's assignor changed"
 REMOVED: Final = "removed by an administrator"
-MOVED: Final = "administrator moved partitions"
 LOST: Final = "connection lost"
 FULL: Final = "group is full"
 #: With this begins what Java's and librdkafka's admin clients give as reason.
@@ -54,7 +55,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
         case asked.TargetComputed():
             return STEP
         case asked.SubmitMoves():
-            return MOVED
+            return BY_ADMINISTRATOR
         case asked.LeaveGroup():
             return REMOVED if is_removal(groups, stimulus) else "member left"
         case asked.ConsumerGroupHeartbeat():

@@ -15,9 +15,9 @@ from kohort.coordinator.commands import ReplyBody
 from kohort.coordinator.records import Record
 from kohort.ids import RequestToken
 
-#: "assignment" belongs to a KIP-848 group whose target is to be computed, "hold" to a heartbeat whose answer waits; the
-#: others are Kafka's.
-TimerKind = Literal["session", "rebalance", "join", "sync", "pending", "initial_delay", "assignment", "hold"]
+#: "assignment" belongs to a KIP-848 group whose target is to be computed, "moves" to one whose moves wait, "hold" to a
+#: heartbeat whose answer waits; the others are Kafka's.
+TimerKind = Literal["session", "rebalance", "join", "sync", "pending", "initial_delay", "assignment", "moves", "hold"]
 
 
 class TimerKey(NamedTuple):

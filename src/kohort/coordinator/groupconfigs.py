@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kohort.config import Option, as_text, parse_bool, parse_int, parse_str
+from kohort.config import Option, as_text, parse_bool, parse_float, parse_int, parse_str
 from kohort.coordinator.commands import (
     AlterGroupConfigs,
     DescribeGroupConfigs,
@@ -23,13 +23,14 @@ from kohort.coordinator.commands import (
     ListGroupConfigs,
     ListGroupConfigsReply,
 )
+from kohort.coordinator.consumer.pace import change_pace
 from kohort.coordinator.consumer.window import assignment_key, target_due_ms
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.liveness import longest_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet, Record
-from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.settings import MOST_MOVES_AT_ONCE, MOST_MOVES_PER_SECOND, GroupSettings
 from kohort.errors import ConfigError, ErrorCode, Refused, UnknownOptionError
 from kohort.timers import TimerTable
 
@@ -69,9 +70,9 @@ class GroupConfig:
         found: tuple[str, ...] = getattr(settings, self.choices) if isinstance(self.choices, str) else self.choices
         return found
 
-    def parse(self, text: str, settings: GroupSettings) -> int | bool | str:
+    def parse(self, text: str, settings: GroupSettings) -> float | bool | str:
         """The value of `text`; `ConfigError` tells what is allowed and which options of the broker say so."""
-        value: int | bool | str = self.option.check(text)
+        value: float | bool | str = self.option.check(text)
         if isinstance(value, str):
             choices = self.chosen_from(settings)
             if value in choices:
@@ -139,6 +140,36 @@ _ALL: Final = (
         low=-1,
     ),
     _of_ours("group.assignor.imbalance", "By how many partitions beyond one members may differ before any is moved."),
+    GroupConfig(
+        option=Option(
+            name="group.moves.per.second",
+            parse=parse_float,
+            default=None,
+            doc="Most partitions that begin to move from member to member in a second; 0: all at once.",
+        ),
+        setting="group_moves_per_second",
+        high=MOST_MOVES_PER_SECOND,
+    ),
+    GroupConfig(
+        option=Option(
+            name="group.moves.burst",
+            parse=parse_int,
+            default=None,
+            doc="How many of them may begin together after a time without any.",
+        ),
+        setting="group_moves_burst",
+        low=1,
+        high=MOST_MOVES_AT_ONCE,
+    ),
+    GroupConfig(
+        option=Option(
+            name="group.moves.paused",
+            parse=parse_bool,
+            default=None,
+            doc="Whether none of them begins; what nobody owns is given out all the same.",
+        ),
+        setting="group_moves_paused",
+    ),
     _of_ours("group.initial.rebalance.delay.ms", "How long the group, empty and classic, waits for more members."),
 )
 #: Config -> what it is; the order is that of the documentation.
@@ -147,14 +178,14 @@ GROUP_CONFIGS: Final[dict[str, GroupConfig]] = {config.option.name: config for c
 
 def effective_settings(base: GroupSettings, configs: Mapping[str, str]) -> GroupSettings:
     """The settings of a group that has `configs` of its own; what cannot be taken as it stands is made to fit."""
-    values: dict[str, int | bool] = {}
+    values: dict[str, float | bool] = {}
     texts: dict[str, str] = {}
     for name, text in configs.items():
         config = GROUP_CONFIGS.get(name)
         if config is None:
             continue
         try:
-            value: int | bool | str = config.option.check(text)
+            value: float | bool | str = config.option.check(text)
         except ConfigError:
             continue
         if isinstance(value, str):
@@ -206,11 +237,14 @@ def decide_alter(
     if after:
         record = GroupConfigsSet(group_id=group_id, configs=after)
     group = groups.consumer.get(group_id)
-    effects: list[Effect] = []
+    records, effects = [record], list[Effect]()
     if group is not None:
         old, new = effective_settings(base, before), effective_settings(base, after)
         effects += _rearm(group, old, new, timers, now_ms=now_ms)
-    return Decision((record,), (reply, *effects))
+        held_back, armed = change_pace(group, groups.image, old, new, now_ms=now_ms)
+        records += held_back
+        effects += armed
+    return Decision(tuple(records), (reply, *effects))
 
 
 def decide_describe_configs(groups: GroupsState, command: DescribeGroupConfigs, base: GroupSettings) -> Decision:

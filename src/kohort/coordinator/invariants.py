@@ -13,6 +13,7 @@ client's half of NoDoubleClientAssignment, EventuallyConverges) is in `kohort.te
 | ValidMemberEpoch | `check_valid_member_epoch` |
 | ValidStableGroupState | `check_valid_stable_group_state` |
 | GcSideMemberEpochIsMonotonic | `check_step` |
+| OwnedUntilItBegins | `check_kept`: of ours; what waits for its move stays in its owner's hands |
 | NoEpochForNothing | `check_untouched`: of ours; a new epoch is written and told only with news |
 | RenewalIsHandling | `check_renewal`: of ours; what `Shard.renew` does is what `handle` and `commit` would do |
 | SharedValuesStay | `check_shared`: of ours; equal values that are kept once never change in place |
@@ -31,7 +32,7 @@ from kohort.coordinator.consumer.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.standing import is_settled
 from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.consumer.target import target_in
+from kohort.coordinator.consumer.way import MovesBegun, MovesHeldBack, places_of, way_in, way_of
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import (
     NO_GRANTS,
@@ -44,7 +45,7 @@ from kohort.coordinator.model import (
     GroupsState,
 )
 from kohort.coordinator.offsets.invariants import check_offsets
-from kohort.coordinator.records import CurrentAssignmentSet, MemberState
+from kohort.coordinator.records import ConsumerMemberSubscribed, CurrentAssignmentSet, MemberState
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.sharing import check_sharing
 from kohort.coordinator.topics import TopicImage
@@ -102,11 +103,10 @@ def check_group(group: ConsumerGroup, image: TopicImage) -> None:
         check_valid_partition_epoch(group, member)
         check_valid_member_epoch(group, member)
     check_valid_stable_group_state(group)
+    _check_waiting(group)
     # Last, because whatever is wrong with a member's state or epoch makes this wrong as well.
     behind = {
-        member_id
-        for member_id, member in group.members.items()
-        if not is_settled(member, group.targets.get(member_id, NO_TARGET))
+        member_id for member_id, member in group.members.items() if not is_settled(member, way_of(group, member_id))
     }
     if behind != group.behind:
         raise _fail(group, "TypeOK", f"noted as behind are {group.behind}, and should be {behind}")
@@ -168,10 +168,33 @@ def check_untouched(groups: GroupsState, decision: Decision) -> None:
         member = group.members.get(record.member_id)
         if member is None or member.member_epoch <= 0 or record.member_epoch <= member.member_epoch:
             continue
-        target = target_in(decision.records, group, record.member_id)
+        target = way_in(decision.records, group, record.member_id)
         if record.assigned == member.assigned and member.state == MemberState.STABLE and is_settled(record, target):
             why = f"{member.member_id} is taken to epoch {record.member_epoch}, which is no news to it"
             raise _fail(group, "NoEpochForNothing", why)
+
+
+def check_kept(groups: GroupsState, decision: Decision) -> None:
+    """OwnedUntilItBegins, between `handle` and `commit`: nobody is asked for what waits for its move.
+
+    Who goes, is away or wants other topics leaves it behind.
+    """
+    subscribed = {record.member_id for record in decision.records if isinstance(record, ConsumerMemberSubscribed)}
+    if any(isinstance(record, MovesHeldBack | MovesBegun) for record in decision.records):
+        return
+    for record in decision.records:
+        group = groups.consumer.get(record.group_id)
+        if group is None or not group.waiting or not isinstance(record, CurrentAssignmentSet):
+            continue
+        member = group.members.get(record.member_id)
+        if member is None or record.member_epoch < 0 or member.member_epoch < 0 or member.member_id in subscribed:
+            continue
+        for topic_id, partition in group.waiting.keys() & places_of(member.assigned) - places_of(record.assigned):
+            facts = groups.image.by_id.get(topic_id)
+            is_kept = group.waiting[topic_id, partition].keeper == member.member_id
+            if is_kept and facts is not None and facts.name in topics_of(group, member):
+                why = f"{member.member_id} is asked for {facts.name}-{partition}, whose move has not begun"
+                raise _fail(group, "OwnedUntilItBegins", why)
 
 
 def epochs_of(groups: GroupsState, group_ids: Iterable[str] | None = None) -> dict[str, tuple[int, dict[str, int]]]:
@@ -260,6 +283,16 @@ def _check_balance(group: ConsumerGroup, image: TopicImage) -> None:
         raise _fail(group, "TypeOK", "the balance that is kept is not that of the target")
 
 
+def _check_waiting(group: ConsumerGroup) -> None:
+    """TypeOK of what waits for its move: one member has it and shall not have it."""
+    for (topic_id, partition), move in group.waiting.items():
+        keeper = group.members.get(move.keeper)
+        if keeper is None or partition not in keeper.assigned.get(topic_id, {}):
+            raise _fail(group, "TypeOK", f"partition {partition} waits with {move.keeper}, which does not have it")
+        if partition in group.targets.get(move.keeper, NO_TARGET).get(topic_id, ()):
+            raise _fail(group, "TypeOK", f"partition {partition} waits to leave {move.keeper}, which shall have it")
+
+
 def check_no_double_assignment(group: ConsumerGroup) -> None:
     """NoDoubleClientAssignment: no two members hold one partition, and `holders` says who does."""
     law = "NoDoubleClientAssignment"
@@ -327,9 +360,9 @@ def check_valid_member_epoch(group: ConsumerGroup, member: ConsumerMember) -> No
     law = "ValidMemberEpoch"
     if member.member_epoch > group.target_epoch:
         raise _fail(group, law, f"{member.member_id} is ahead of the target")
-    if not member.member_epoch == group.target_epoch == group.epoch:
+    if not member.member_epoch == group.target_epoch == group.epoch or _has_begun_since(group, member):
         return
-    target = group.targets.get(member.member_id, {})
+    target = way_of(group, member.member_id)
     for topic_id, partitions in member.assigned.items():
         if not partitions.keys() <= set(target.get(topic_id, ())):
             raise _fail(group, law, f"{member.member_id} is at the target epoch and may use what is not in its target")
@@ -344,6 +377,13 @@ def check_valid_stable_group_state(group: ConsumerGroup) -> None:
         if member.state == MemberState.UNREVOKED_PARTITIONS and not member.pending_revocation:
             raise _fail(group, law, f"{member.member_id} is UNREVOKED_PARTITIONS and has nothing to give up")
         is_settled = member.member_epoch == group.target_epoch == group.epoch and member.state == MemberState.STABLE
-        for topic_id, wanted in group.targets.get(member.member_id, {}).items() if is_settled else ():
+        if not is_settled or _has_begun_since(group, member):
+            continue
+        for topic_id, wanted in way_of(group, member.member_id).items():
             if member.assigned.get(topic_id, {}).keys() != set(wanted):
                 raise _fail(group, law, f"{member.member_id} is STABLE and does not have all of its target")
+
+
+def _has_begun_since(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Whether a move may have begun after the member had reached its target: then it is on its way at this epoch."""
+    return group.has_held_back and member.member_id in group.behind

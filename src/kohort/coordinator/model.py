@@ -8,7 +8,7 @@ Source: KIP-848 (the three epochs, member states), Apache Kafka's `__consumer_of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.commands import AnyHeartbeat
@@ -28,6 +28,9 @@ from kohort.ids import TopicId
 Grants = dict[TopicId, dict[int, int]]
 #: Partitions that a member shall hold: topic id -> ascending partitions.
 Target = dict[TopicId, tuple[int, ...]]
+
+#: Topic id and partition.
+Place = tuple[TopicId, int]
 
 #: What most members have yet to give up; shared, as no mapping of grants is ever changed in place.
 NO_GRANTS: Final[Grants] = {}
@@ -112,6 +115,13 @@ class ConsumerMember:
         self.session_key = TimerKey("session", group_id, member_id)
 
 
+class WaitingMove(NamedTuple):
+    """A move that has not begun: who keeps the partition for now, and who shall have it."""
+
+    keeper: str
+    taker: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignorFailure:
     """An assignor of the user's own does not do its work: `error` is its latest, `count` how often it failed in a row.
@@ -139,10 +149,13 @@ class ConsumerGroup:
         "epoch",
         "failure",
         "group_id",
+        "has_held_back",
         "holders",
         "instance_ids",
         "members",
         "metadata_hash",
+        "pace_gap_ms",
+        "paced_until_ms",
         "regex_subscribers",
         "regexes",
         "subscriptions",
@@ -150,6 +163,7 @@ class ConsumerGroup:
         "target_timestamp_ms",
         "targets",
         "topic_subscribers",
+        "waiting",
         "window_opened_ms",
     )
 
@@ -186,9 +200,18 @@ class ConsumerGroup:
         self.classic_protocols = NOBODY
         #: Derived: what the protocols of all classic members take in memory, roughly.
         self.classic_metadata_bytes = 0
-        #: Derived: ids of the members that have another step to take: their target is not what they have, or they are
+        #: Derived: ids of the members that have another step to take: they have not what they go to now, or they are
         #: away. Nobody else has to hear of a new epoch.
         self.behind: set[str] = set()
+        #: Moves that the pace holds back, in the order in which they begin; the keeper of each has it in `assigned`. A
+        #: restart forgets them, and finds them again.
+        self.waiting: dict[Place, WaitingMove] = {}
+        #: Whether moves may have waited, be it before a restart: whose move begins is behind at its target's epoch.
+        self.has_held_back = False
+        #: The time by which the pace allows as many moves as have begun, ms; a restart forgets it.
+        self.paced_until_ms = 0.0
+        #: The time between two moves that `paced_until_ms` was counted with, ms; 0 if none has begun at a pace.
+        self.pace_gap_ms = 0.0
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
         self.assignor_votes = NOBODY
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.

@@ -17,6 +17,9 @@ from kohort.errors import ConfigError
 MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 _INT32_MAX: Final = 2**31 - 1
+#: A pace of moves is no faster, and as many begin together at most.
+MOST_MOVES_PER_SECOND: Final = 10_000
+MOST_MOVES_AT_ONCE: Final = 10_000
 #: What is bounded by two further settings -> the least that its lower bound may be.
 _BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
 
@@ -42,6 +45,8 @@ class GroupSettings:
     timeout decide alone.
     `group_consumer_migration_policy`: one of `MIGRATION_POLICIES`.
     `incremental_from_partitions`: a group with as many has its balance kept, so that a join does not look at all of it.
+    `group_moves_per_second`: how many partitions of one KIP-848 group begin to move from member to member in a second,
+    0 sets no pace; `group_moves_burst`: how many of them begin together at most; `group_moves_paused`: none begins.
     `group_assignor_max_moves`, `group_assignor_imbalance`: see `kohort.assign.interface.Assignable`.
     """
 
@@ -72,6 +77,9 @@ class GroupSettings:
     group_disconnect_grace_ms: int = -1
     group_assignor_max_moves: int = UNLIMITED
     group_assignor_imbalance: int = 0
+    group_moves_per_second: float = 0.0
+    group_moves_burst: int = 1
+    group_moves_paused: bool = False
     incremental_from_partitions: int = 500
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
@@ -93,6 +101,15 @@ class GroupSettings:
         _within("group.disconnect.grace.ms", self.group_disconnect_grace_ms, -1)
         _within("group.assignor.max.moves", self.group_assignor_max_moves, UNLIMITED)
         _within("group.assignor.imbalance", self.group_assignor_imbalance, 0)
+        if not 0 <= self.group_moves_per_second <= MOST_MOVES_PER_SECOND:
+            raise ConfigError(
+                f"group.moves.per.second cannot be {self.group_moves_per_second}: "
+                f"0 to {MOST_MOVES_PER_SECOND} is expected"
+            )
+        if not 1 <= self.group_moves_burst <= MOST_MOVES_AT_ONCE:
+            raise ConfigError(
+                f"group.moves.burst cannot be {self.group_moves_burst}: 1 to {MOST_MOVES_AT_ONCE} is expected"
+            )
         _within("group.min.session.timeout.ms", self.group_min_session_timeout_ms, 100)
         _within("group.max.session.timeout.ms", self.group_max_session_timeout_ms, self.group_min_session_timeout_ms)
         _within("group.initial.rebalance.delay.ms", self.group_initial_rebalance_delay_ms, 0)
@@ -127,6 +144,11 @@ class GroupSettings:
     def assignor_choices(self) -> tuple[str, ...]:
         """What `group_assignor` may be."""
         return ("", *self.group_consumer_assignors)
+
+    @property
+    def has_paced_moves(self) -> bool:
+        """Whether moves wait for their turn."""
+        return self.group_moves_per_second > 0 or self.group_moves_paused
 
     @property
     def can_upgrade(self) -> bool:

@@ -22,8 +22,9 @@ from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.handover import build_loaded_times, shift_times
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat, find_settled
 from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
-from kohort.coordinator.consumer.moves import decide_describe_moves
+from kohort.coordinator.consumer.moves import MoveTimes, decide_describe_moves
 from kohort.coordinator.consumer.offload import decide_computed
+from kohort.coordinator.consumer.pace import hold_open
 from kohort.coordinator.consumer.switch import decide_submit
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.consumer.volatile import VOLATILE_RECORDS
@@ -75,6 +76,8 @@ class Shard:
         self.groups: Final = GroupsState()
         #: Every deadline; the shell may `shift` them all after it stood still.
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
+        #: How far partitions are that move.
+        self._move_times: Final = MoveTimes()
         #: What was decided to be computed beside this shard and nobody took yet.
         self._computations: Final[list[ComputeTarget]] = []
         #: For whom of those whose heartbeat is held there may be news.
@@ -182,6 +185,8 @@ class Shard:
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
         """Carry a decision out, once its records are appended; returns the answers to release when they are durable."""
         freed = find_freed(self.groups, decision.records) if self.groups.holds else ()
+        if decision.records:
+            self._move_times.note(self.groups, decision, now_ms=now_ms)
         for record in decision.records:
             self.apply(record)
         if decision.records:
@@ -274,9 +279,9 @@ class Shard:
             case asked.DescribeConsumerGroup():
                 return decide_describe(groups, command, settings)
             case asked.SubmitMoves():
-                return decide_submit(groups, command)
+                return decide_submit(groups, command, settings, now_ms=now_ms)
             case asked.DescribeMoves():
-                return decide_describe_moves(groups, command)
+                return decide_describe_moves(groups, command, self._move_times)
             case asked.DescribeClassicGroup():
                 return decide_describe_classic(groups, command)
             case asked.DeleteOffsets():
@@ -334,6 +339,7 @@ class Shard:
 
     def _arm_loaded(self, group: ConsumerGroup, now_ms: int) -> None:
         settings = self.settings_for(group.group_id)
+        group.has_held_back = True
         for member in group.members.values():
             session_ms = classicmembers.session_timeout_ms(member, settings)
             self.timers.arm(member.session_key, now_ms + session_ms)
@@ -345,6 +351,9 @@ class Shard:
         assign_ms = loaded_due_ms(group, settings, now_ms=now_ms)
         if assign_ms is not None:
             self.timers.arm(assignment_key(group.group_id), assign_ms)
+        if settings.has_paced_moves:
+            records, effects = hold_open(group, self.groups.image, now_ms=now_ms)
+            self.commit(Decision(tuple(records), tuple(effects)), now_ms=now_ms)
 
     def _apply_configs(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> None:
         if isinstance(record, facts.GroupConfigsSet):
@@ -363,6 +372,10 @@ def _refuse(command: asked.GroupCommand, refused: Refused) -> Decision:
 
 
 def _apply_image(groups: GroupsState, record: facts.TopicImageReplaced) -> None:
+    if not groups.image.version:
+        # What is there before the first picture of topics was read from the log, which does not say what waited.
+        for group in groups.consumer.values():
+            group.has_held_back = True
     groups.image = record.image
 
 

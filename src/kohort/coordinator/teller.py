@@ -13,7 +13,7 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
-from kohort.coordinator.consumer.standing import rest_epoch
+from kohort.coordinator.consumer.rest import rest_epoch
 from kohort.coordinator.consumer.volatile import ComputationNoted
 from kohort.coordinator.courses import Course
 from kohort.coordinator.embeddedcodec import read_assignment

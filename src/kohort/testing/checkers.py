@@ -23,6 +23,7 @@ from kohort.testing.laws.holds import HoldLaws
 from kohort.testing.laws.moves import MoveLaws
 from kohort.testing.laws.offsets import OffsetLaws
 from kohort.testing.laws.owners import OwnerLaws
+from kohort.testing.laws.pace import PaceLaws
 from kohort.testing.laws.sessions import SessionLaws
 from kohort.testing.laws.sharing import SharingLaws
 from kohort.testing.members.process import MemberProcess
@@ -54,6 +55,7 @@ class Checkers:
         self.offsets = OffsetLaws(home_of, label_of, members, is_clean=is_clean)
         self._owners = OwnerLaws(label_of, members, is_first_of_its_name)
         self.moves = MoveLaws()
+        self._pace = PaceLaws()
         self._sharing = SharingLaws()
         #: By number of the shard; a restart begins anew.
         self._hand_overs: dict[int, HandOvers] = {}
@@ -81,6 +83,7 @@ class Checkers:
         self._epochs = epochs_of(groups, self._touched)
         self._owners.before_step(groups, command, decision)
         self.moves.before_step(home.shard, command, decision)
+        self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
         self._sharing.before_step(groups, decision)
         self.offsets.before_step(groups, command, decision)
         self._holds_of(home).before_step(home.shard, decision, now_ms=self._now_ms() + home.clock_offset_ms)
@@ -137,6 +140,7 @@ class Checkers:
 
     def on_restart(self, home: Home) -> None:
         """What a crash left has to contain everything that was acknowledged."""
+        self._pace.on_restart()
         self._hand_overs.pop(home.index, None)
         self._generations.pop(home.index, None)
         self._holds.pop(home.index, None)

@@ -29,6 +29,7 @@ GROUP_CONFIGS: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("consumer.session.timeout.ms", (None, "4000", "9000")),
     ("consumer.heartbeat.interval.ms", (None, "500", "2000")),
     ("consumer.assignment.interval.ms", (None, "0", "1500")),
+    ("group.moves.per.second", (None, "0", "2", "20")),
 )
 USUAL_SYNC_MS = 5
 SLOW_SYNC_MS = 1_500
@@ -218,7 +219,7 @@ class Perturbations:
         world, random = self._world, self._random
         admin, group_id = world.administrator, random.choice(world.scenario.groups).group_id
         partitions = world.topics.partitions_of(TOPIC_NAMES)
-        match random.randint(0, 6):
+        match random.randint(0, 7):
             case 0 if partitions:
                 admin.delete_offsets(group_id, tuple(random.sample(partitions, min(2, len(partitions)))))
             case 1:
@@ -234,6 +235,11 @@ class Perturbations:
                 if process is not None:
                     member_id = "" if process.instance_id is not None else process.member_id
                     admin.remove_member(process.group_id, member_id=member_id, instance_id=process.instance_id)
+            case 6 if partitions:
+                process = self._pick()
+                if process is not None:
+                    places = random.sample(partitions, min(2, len(partitions)))
+                    admin.submit_moves(process.group_id, [(*place, process.member_id) for place in places])
             case _:
                 admin.describe(group_id)
 

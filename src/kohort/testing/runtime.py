@@ -21,7 +21,7 @@ from kohort.coordinator import recordcodec
 from kohort.coordinator.causes import Stimulus
 from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, ReplyBody
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
-from kohort.coordinator.invariants import check_renewal, check_untouched
+from kohort.coordinator.invariants import check_kept, check_renewal, check_untouched
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
@@ -197,6 +197,7 @@ class SimulatedRuntime(Runtime):
         if is_new and isinstance(stimulus, Command):
             check_renewal(home.shard, stimulus, decision, now_ms=now_ms)
         check_untouched(home.shard.groups, decision)
+        check_kept(home.shard.groups, decision)
         self._observer.before_step(home, stimulus if is_new and isinstance(stimulus, Command) else None, decision)
         for record in decision.records:
             self._story.tell("broker", "notes", record, group_id=record.group_id)

@@ -53,6 +53,9 @@ GROUP_CONFIGS: Final = (
     "group.assignor",
     "group.assignor.max.moves",
     "group.assignor.imbalance",
+    "group.moves.per.second",
+    "group.moves.burst",
+    "group.moves.paused",
     "group.initial.rebalance.delay.ms",
 )
 #: Options of the broker that Kafka's does not have.
@@ -67,6 +70,9 @@ BROKER_CONFIGS: Final = (
     "group.consumer.rebalance.heartbeat.interval.ms",
     "group.disconnect.grace.ms",
     "group.heartbeat.rate.max",
+    "group.moves.burst",
+    "group.moves.paused",
+    "group.moves.per.second",
     "group.push.clients",
     "group.push.enable",
     "group.push.join.hold.ms",

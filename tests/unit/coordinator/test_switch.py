@@ -31,9 +31,11 @@ def test_a_move_is_described_from_its_begin_to_its_end(group: GroupDialogue) -> 
     (taken,) = answers(submit(group, {0: "b"}))
     assert taken == ("t", 0, "t-0@1", ErrorCode.NONE, None)
 
-    assert describe(group) == [("t-0@1", "a", "b", "revoking")]
+    assert describe(group)[0] == ("t-0@1", "a", "b", "revoking")
     group.heartbeat("a", epoch=2)
-    assert describe(group) == [("t-0@1", "a", "b", "fenced")]
+    assert describe(group)[0] == ("t-0@1", "a", "b", "fenced")
+    group.settle()
+    assert describe(group)[0] == ("t-0@1", "a", "b", "granted")
 
 
 def test_a_switch_stays_when_the_process_dies(group: GroupDialogue) -> None:

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from kohort.coordinator.consumer.standing import is_settled
+from kohort.coordinator.consumer.standing import note_standing
 from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.consumer.waiting import follow_release, follow_target
 from kohort.coordinator.model import (
     NO_GRANTS,
     NO_NAMES,
@@ -103,7 +104,10 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
         _count_vote(group, member, -1)
         _forget_name(group, member)
         group.behind.discard(member.member_id)
-        _release(group, member)
+        held, member.assigned = member.assigned, NO_GRANTS
+        _release(group, member.member_id, held, member.pending_revocation)
+        if group.waiting:
+            follow_release(group, member, held)
 
 
 def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet) -> None:
@@ -133,8 +137,10 @@ def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> Non
     # The name that the member has already, rather than the record's copy of it.
     member_id = record.member_id if member is None else member.member_id
     group.targets[member_id] = groups.sharing.target(record.partitions)
+    if group.waiting:
+        follow_target(group, member_id, record.partitions)
     if member is not None:
-        _note_standing(group, member)
+        note_standing(group, member)
 
 
 def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgotten) -> None:
@@ -145,14 +151,15 @@ def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgo
         group.targets.pop(record.member_id, None)
         member = group.members.get(record.member_id)
         if member is not None:
-            _note_standing(group, member)
+            note_standing(group, member)
 
 
 def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentSet) -> None:
     """Type 8."""
     group = _group(groups, record.group_id)
     member = _member(group, record.member_id)
-    _release(group, member)
+    held = member.assigned
+    _release(group, member.member_id, held, member.pending_revocation)
     member.member_epoch = record.member_epoch
     member.previous_member_epoch = record.previous_member_epoch
     member.state = record.state
@@ -160,9 +167,11 @@ def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentS
     member.pending_revocation = groups.sharing.grants(record.pending_revocation or NO_GRANTS)
     if not record.pending_revocation:
         member.revoke_by = NO_GRANTS
-    _note_standing(group, member)
     _hold(group, member.member_id, member.assigned)
     _hold(group, member.member_id, member.pending_revocation)
+    if group.waiting:
+        follow_release(group, member, held)
+    note_standing(group, member)
 
 
 def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssignmentForgotten) -> None:
@@ -171,13 +180,16 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
     member = None if group is None else group.members.get(record.member_id)
     if group is None or member is None:
         return
-    _release(group, member)
+    held = member.assigned
+    _release(group, member.member_id, held, member.pending_revocation)
     member.member_epoch = 0
     member.previous_member_epoch = -1
     member.state = MemberState.STABLE
     member.assigned = NO_GRANTS
     member.pending_revocation = NO_GRANTS
-    _note_standing(group, member)
+    if group.waiting:
+        follow_release(group, member, held)
+    note_standing(group, member)
 
 
 def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> None:
@@ -216,7 +228,7 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
         if group.balance is not None:
             group.balance.add_member(member_id)
         _count_subscription(group, member, 1)
-        _note_standing(group, member)
+        note_standing(group, member)
     return member
 
 
@@ -234,23 +246,16 @@ def _hold(group: ConsumerGroup, member_id: str, grants: Grants) -> None:
             holders[partition] = member_id
 
 
-def _release(group: ConsumerGroup, member: ConsumerMember) -> None:
-    for grants in (member.assigned, member.pending_revocation):
+def _release(group: ConsumerGroup, member_id: str, *held: Grants) -> None:
+    for grants in held:
         for topic_id, partitions in grants.items():
             holders = group.holders.get(topic_id, {})
             for partition in partitions:
                 # While a log is read, somebody else's later grant may have come first.
-                if holders.get(partition) == member.member_id:
+                if holders.get(partition) == member_id:
                     del holders[partition]
             if not holders:
                 group.holders.pop(topic_id, None)
-
-
-def _note_standing(group: ConsumerGroup, member: ConsumerMember) -> None:
-    if is_settled(member, group.targets.get(member.member_id, NO_TARGET)):
-        group.behind.discard(member.member_id)
-    else:
-        group.behind.add(member.member_id)
 
 
 def _forget_name(group: ConsumerGroup, member: ConsumerMember) -> None:

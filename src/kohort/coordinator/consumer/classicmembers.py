@@ -39,6 +39,7 @@ from kohort.coordinator.consumer.heartbeat import decide_member
 from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment, is_same
 from kohort.coordinator.consumer.static import bearer_of, decide_release
 from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.consumer.way import way_of
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.embeddedcodec import (
     NO_GENERATION,
@@ -48,7 +49,7 @@ from kohort.coordinator.embeddedcodec import (
 )
 from kohort.coordinator.migration.downgrade import decide_succession, is_last_of_its_kind
 from kohort.coordinator.migration.upgrade import build_hosted_join_reply
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import (
     ClassicMemberFacts,
     CurrentAssignmentSet,
@@ -308,7 +309,7 @@ def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) 
     by_name = image.by_name
     goal = Goal(
         epoch=group.target_epoch,
-        target=group.targets.get(member.member_id, NO_TARGET),
+        target=way_of(group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in topics_of(group, member) if name in by_name),
         holders=group.holders,
         existing=image.by_id,

@@ -28,7 +28,7 @@ def state_of(group: ConsumerGroup) -> str:
         return "Empty"
     if group.epoch > group.target_epoch:
         return "Assigning"
-    return "Reconciling" if group.behind else "Stable"
+    return "Reconciling" if group.behind or group.waiting else "Stable"
 
 
 def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:

@@ -27,7 +27,8 @@ from kohort.coordinator.consumer.static import (
     successor_of,
 )
 from kohort.coordinator.consumer.subscription import topics_of, unite_topics
-from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in, target_in
+from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in
+from kohort.coordinator.consumer.way import way_in
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms
 from kohort.coordinator.migration.conversion import decide_convert_to_consumer
@@ -135,7 +136,7 @@ def _decide_full(draft: _Draft) -> Decision:
     by_name = draft.groups.image.by_name
     goal = Goal(
         epoch=target_epoch,
-        target=target_in(draft.records, group, member.member_id),
+        target=way_in(draft.records, group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in names if name in by_name),
         holders=group.holders,
         existing=draft.groups.image.by_id,

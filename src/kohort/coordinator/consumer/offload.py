@@ -21,6 +21,7 @@ from kohort.coordinator.commands import TargetComputed
 from kohort.coordinator.consumer.assignable import build_assignable, build_target
 from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange
+from kohort.coordinator.consumer.pace import hold_back
 from kohort.coordinator.consumer.steps import decide_next_step
 from kohort.coordinator.consumer.volatile import ComputationNoted
 from kohort.coordinator.consumer.window import assignment_key, window_close_ms
@@ -110,15 +111,16 @@ def decide_computed(groups: GroupsState, command: TargetComputed, settings: Grou
     noted = ComputationNoted(group_id=group.group_id, computing=None, failure=None)
     if order.is_step and not any(isinstance(record, MemberTargetSet) for record in targets):
         return Decision((noted,))
-    records = [*targets, _target_epoch(group, order.epoch, now_ms), noted]
+    held_back, paced = hold_back(group, groups.image, settings, targets, now_ms=now_ms)
+    records = [*targets, *held_back, _target_epoch(group, order.epoch, now_ms), noted]
     if order.is_step:
         raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=order.epoch, metadata_hash=group.metadata_hash)
         records.insert(0, raised)
     elif order.epoch < group.epoch:
         close_ms = window_close_ms(group, settings, now_ms=now_ms)
         due_ms = max(close_ms, now_ms + settings.group_consumer_assignment_interval_ms)
-        return Decision(tuple(records), (Arm(assignment_key(group.group_id), due_ms),))
-    return Decision(tuple(records), tuple(decide_next_step(group, settings, targets, now_ms=now_ms)))
+        return Decision(tuple(records), (*paced, Arm(assignment_key(group.group_id), due_ms)))
+    return Decision(tuple(records), (*paced, *decide_next_step(group, settings, targets, now_ms=now_ms)))
 
 
 def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:

@@ -37,7 +37,7 @@ def build_step_timer(group: ConsumerGroup, settings: GroupSettings, *, now_ms: i
 
 def is_ready_for_step(group: ConsumerGroup) -> bool:
     """Whether every member has what the target gives it."""
-    return not group.behind
+    return not group.behind and not group.waiting
 
 
 def can_step(group: ConsumerGroup) -> bool:

@@ -18,12 +18,14 @@ from typing import Final
 from kohort.coordinator.commands import AskedMove, MoveAnswer, SubmitMoves, SubmitMovesReply
 from kohort.coordinator.consumer.describe import find_group
 from kohort.coordinator.consumer.moves import move_id
+from kohort.coordinator.consumer.pace import hold_back
 from kohort.coordinator.consumer.static import is_away
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.decision import Decision, Disarm, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
@@ -34,7 +36,7 @@ MOST_MOVES: Final = 10_000
 Place = tuple[TopicId, int]
 
 
-def decide_submit(groups: GroupsState, command: SubmitMoves) -> Decision:
+def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Give partitions to the members that were named.
 
     Raises:
@@ -68,7 +70,9 @@ def decide_submit(groups: GroupsState, command: SubmitMoves) -> Decision:
     reply = Reply(command.request, SubmitMovesReply(results=tuple(answers)))
     if not taken or command.validate_only:
         return Decision(effects=(reply,))
-    return Decision(tuple(_build_switch(group, taken, owners)), (reply, Disarm(assignment_key(group.group_id))))
+    records = _build_switch(group, taken, owners)
+    held_back, paced = hold_back(group, groups.image, settings, records, now_ms=now_ms)
+    return Decision((*records[:-1], *held_back, records[-1]), (reply, Disarm(assignment_key(group.group_id)), *paced))
 
 
 def _check(

@@ -8,7 +8,7 @@ computed by a timer, not by whoever heartbeats next.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from hashlib import blake2b
 
 from kohort.assign.registry import built_in
@@ -17,14 +17,14 @@ from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, count_members, subscribed_names
 from kohort.coordinator.consumer.fewmoves import plan_few_moves
 from kohort.coordinator.consumer.offload import decide_computation, is_own
+from kohort.coordinator.consumer.pace import hold_back
 from kohort.coordinator.consumer.steps import build_step_timer, can_step, decide_next_step, is_ready_for_step
 from kohort.coordinator.consumer.window import assignment_key, decide_window, target_due_ms
 from kohort.coordinator.decision import Arm, Disarm, Effect
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup
+from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
-from kohort.ids import TopicId
 
 
 def hash_topics(image: TopicImage, names: Collection[str]) -> int:
@@ -146,19 +146,12 @@ def decide_target(
         assignable = build_assignable(group, image, settings, change)
         records = build_target(group, assignable, assignor.assign(assignable))
     more = decide_next_step(group, settings, records, now_ms=now_ms)
+    held_back, paced = hold_back(group, image, settings, records, change.gone, now_ms=now_ms)
+    records += held_back
     records.append(
         TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
     )
-    return records, more or [Disarm(assignment_key(group.group_id))]
-
-
-def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
-    """The member's target once `records` are applied."""
-    # The latest word counts: a group that is moved between protocols had a target before this decision's.
-    for record in reversed(tuple(records)):
-        if isinstance(record, MemberTargetSet) and record.member_id == member_id:
-            return record.partitions
-    return group.targets.get(member_id, NO_TARGET)
+    return records, [*paced, *(more or [Disarm(assignment_key(group.group_id))])]
 
 
 def target_epoch_in(records: Collection[Record], group: ConsumerGroup) -> int:

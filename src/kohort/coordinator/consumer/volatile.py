@@ -11,6 +11,8 @@ from typing import Final
 
 from kohort.coordinator.consumer.balance import TargetBalance
 from kohort.coordinator.consumer.handover import HandOverTimed, apply_hand_over_timed
+from kohort.coordinator.consumer.waiting import apply_begun, apply_held_back
+from kohort.coordinator.consumer.way import MovesBegun, MovesHeldBack
 from kohort.coordinator.decision import ComputeTarget
 from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
 from kohort.coordinator.records import Record, VolatileRecord
@@ -70,4 +72,6 @@ VOLATILE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     TargetBalanceKept: apply_balance_kept,
     ComputationNoted: apply_computation_noted,
     HandOverTimed: apply_hand_over_timed,
+    MovesHeldBack: apply_held_back,
+    MovesBegun: apply_begun,
 }

@@ -136,6 +136,14 @@ LAWS: Final[dict[str, Law]] = {
         "an epoch that gives a member nothing new and takes nothing is neither written nor told for it",
         "coordinator.invariants.check_untouched",
     ),
+    "MovesKeepThePace": Law(
+        "no more moves begin than the group's pace allows, and none while they are paused",
+        "testing.laws.pace.PaceLaws",
+    ),
+    "OwnedUntilItBegins": Law(
+        "what waits for its move stays in its owner's hands, unless that one leaves it behind",
+        "coordinator.invariants.check_kept",
+    ),
     "RenewalIsHandling": Law(
         "a heartbeat that says nothing new is answered the short way as it is the long way",
         "coordinator.invariants.check_renewal",

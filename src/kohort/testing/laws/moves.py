@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import Command, TargetComputed
+from kohort.coordinator.commands import Command, SubmitMoves, TargetComputed
 from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.subscription import topics_of
 from kohort.coordinator.decision import Decision
@@ -38,8 +38,8 @@ class MoveLaws:
     def before_step(self, shard: Shard, command: Command | None, decision: Decision) -> None:
         """Note the targets that the step replaces."""
         self._before = {}
-        if isinstance(command, TargetComputed):
-            # What an assignor of the user's own promises is its own affair.
+        if isinstance(command, TargetComputed | SubmitMoves):
+            # What an assignor of the user's own promises is its own affair, and so is what an administrator wants.
             return
         for record in decision.records:
             group = shard.groups.consumer.get(record.group_id)

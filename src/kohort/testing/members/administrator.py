@@ -47,6 +47,11 @@ class Administrator:
         """IncrementalAlterConfigs of a group."""
         self._ask(asked.AlterGroupConfigs(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, changes=changes))
 
+    def submit_moves(self, group_id: str, moves: list[tuple[str, int, str]]) -> None:
+        """Partitions for members: topic, partition and member id of each."""
+        wanted = tuple(asked.AskedMove(topic=topic, partition=each, to_member_id=to) for topic, each, to in moves)
+        self._ask(asked.SubmitMoves(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, moves=wanted))
+
     def reset_offset(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """OffsetCommit without a member, as tools do; only a group that nobody is in takes it."""
         wanted = asked.OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
@@ -62,7 +67,8 @@ class Administrator:
         )
 
     def describe(self, group_id: str) -> None:
-        """ConsumerGroupDescribe and DescribeGroups."""
+        """ConsumerGroupDescribe, DescribeGroups and what is on its way."""
+        self._ask(asked.DescribeMoves(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
         self._ask(asked.DescribeConsumerGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
         self._ask(asked.DescribeClassicGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
 

@@ -1,0 +1,34 @@
+"""Options of moves: how fast partitions go from one member of a KIP-848 group to another; Kafka has none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.config import Option, parse_bool, parse_float, parse_int
+from kohort.coordinator.settings import MOST_MOVES_AT_ONCE, MOST_MOVES_PER_SECOND
+
+MOVE_OPTIONS: Final = [
+    Option(
+        name="group.moves.per.second",
+        parse=parse_float,
+        default=0.0,
+        minimum=0,
+        maximum=MOST_MOVES_PER_SECOND,
+        doc="Most partitions that begin to move from one member of a KIP-848 group to another in a second; "
+        "0: all at once (not in Kafka).",
+    ),
+    Option(
+        name="group.moves.burst",
+        parse=parse_int,
+        default=1,
+        minimum=1,
+        maximum=MOST_MOVES_AT_ONCE,
+        doc="How many of them may begin together after a time without any (not in Kafka).",
+    ),
+    Option(
+        name="group.moves.paused",
+        parse=parse_bool,
+        default=False,
+        doc="Whether none of them begins; what nobody owns is given out all the same (not in Kafka).",
+    ),
+]
