@@ -208,7 +208,7 @@ class SubmitMovesReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeMoves(GroupCommand):
-    """The moves of a KIP-848 group that are open, and the last that were."""
+    """The moves of a KIP-848 group that are open, and the last that were asked for and have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +238,6 @@ class MoveStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeMovesReply:
-    """The open ones first, by topic and partition, then what ended, the latest first."""
+    """The open ones first, by topic and partition, then what was asked for and has ended, the latest first."""
 
     moves: tuple[MoveStatus, ...]

@@ -65,8 +65,11 @@ def test_an_owner_that_is_fenced_has_committed_nothing(moving: GroupDialogue) ->
 def test_what_is_submitted_says_who_wanted_it(group: GroupDialogue) -> None:
     group.stable(a=[0], b=[1])
     submit(group, {0: "b"})
-    group.settle()
-    assert [move.cause for move in statuses(group)] == ["administrator moved partitions", "assignment"]
+    group.heartbeat("c", epoch=0)
+    assert [(move.move_id, move.cause) for move in statuses(group)] == [
+        ("t-0@1", "administrator moved partitions"),
+        ("t-1@2", "assignment"),
+    ]
 
 
 def test_a_move_that_is_called_off_is_none(moving: GroupDialogue) -> None:
@@ -87,6 +90,8 @@ def test_a_restart_knows_what_moves_by_the_same_name_and_no_times(moving: GroupD
 
 def test_a_group_that_goes_is_forgotten_with_its_moves(group: GroupDialogue) -> None:
     group.stable(a=[0], b=[1])
+    submit(group, {0: "b"})
+    group.settle()
     assert len(statuses(group)) == 1
     for name in "ab":
         group.leave(name)
@@ -108,4 +113,4 @@ def test_what_has_ended_is_bounded_and_the_group_with_most_loses_its_oldest(monk
     assert 1 <= len(describe(group)) <= 8
     assert statuses(group)[0].granted_ms == group.now_ms - 1
     group.group_id = "small"
-    assert len(describe(group)) == 3
+    assert len(describe(group)) == 2

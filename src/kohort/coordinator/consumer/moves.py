@@ -4,8 +4,8 @@ A move has the name of its partition and of the epoch at which its old owner was
 partition ends once, and a restart finds the same name again.
 
 Laws: what is open follows from targets and assignments alone; times and what has ended do not outlive the process. What
-is kept of moves that have ended is bounded, and the group that has most of them loses its oldest first. Nothing is
-decided here.
+is kept of moves that were asked for and have ended is bounded, and the group that has most of them loses its oldest
+first. Nothing is decided here.
 Source: requirements H3 and H9.
 """
 
@@ -27,6 +27,7 @@ from kohort.coordinator.records import (
     CurrentAssignmentSet,
     MemberTargetSet,
     Record,
+    TopicImageReplaced,
 )
 
 #: On its way a move is here, in this order: it waits for the pace; its old owner is to hear of it; that one may not use
@@ -35,7 +36,7 @@ PHASES: Final = ("waiting", "revoking", "fenced", "committed", "granted")
 #: Why a move is made.
 BY_ASSIGNOR: Final = "assignment"
 BY_ADMINISTRATOR: Final = "administrator moved partitions"
-#: Moves that have ended and are remembered, of all groups of a shard; no group has more than half of them for long.
+#: Moves that were asked for and have ended, as they are remembered of all groups of a shard.
 MOST_ENDED: Final = 20_000
 
 
@@ -79,9 +80,9 @@ class MoveTimes:
     """Looks at every decision of a shard, and remembers how far moves are and which have ended."""
 
     def __init__(self, *, most_ended: int = MOST_ENDED) -> None:
-        #: group id -> place -> what was seen of the move that is open there; no empty inner mapping for long.
+        #: group id -> place -> what was seen of the move that is open there.
         self._open: Final[dict[str, dict[Place, _Known]]] = {}
-        #: group id -> what has ended, the latest last.
+        #: group id -> what was asked for and has ended, the latest last.
         self._ended: Final[dict[str, deque[MoveStatus]]] = {}
         self._ended_count = 0
         self._most_ended: Final = most_ended
@@ -103,11 +104,13 @@ class MoveTimes:
                 case ConsumerGroupForgotten():
                     self._open.pop(record.group_id, None)
                     self._ended_count -= len(self._ended.pop(record.group_id, ()))
+                case TopicImageReplaced():
+                    self._follow_topics(record)
                 case _:
                     pass
 
     def describe(self, groups: GroupsState, group: ConsumerGroup) -> Iterator[MoveStatus]:
-        """The open moves of a group by topic and partition, then those that have ended, the latest first."""
+        """The open moves of a group by topic and partition, then those asked for that have ended, the latest first."""
         known = self._open.get(group.group_id, {})
         names = {topic_id: facts.name for topic_id, facts in groups.image.by_id.items()}
         places = [(names[place[0]], place, move) for place, move in _find_open(group, known) if place[0] in names]
@@ -170,10 +173,16 @@ class MoveTimes:
             if move.to_member_id == record.member_id:
                 del known[place]
                 facts = groups.image.by_id.get(place[0])
-                if facts is not None:
+                # Whoever asked for a move looks for its end; of all others the journal tells.
+                if facts is not None and move.cause == BY_ADMINISTRATOR:
                     self._end(record.group_id, move.status(facts.name, place[1], "granted", granted_ms=now_ms))
         if not known:
             del self._open[record.group_id]
+
+    def _follow_topics(self, record: TopicImageReplaced) -> None:
+        for known in self._open.values():
+            for place in [place for place in known if place[0] not in record.image.by_id]:
+                del known[place]
 
     def _follow_end_of_member(self, record: Record, now_ms: int) -> None:
         assert isinstance(record, ConsumerMemberForgotten)
