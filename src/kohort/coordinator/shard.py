@@ -339,7 +339,6 @@ class Shard:
 
     def _arm_loaded(self, group: ConsumerGroup, now_ms: int) -> None:
         settings = self.settings_for(group.group_id)
-        group.has_held_back = True
         for member in group.members.values():
             session_ms = classicmembers.session_timeout_ms(member, settings)
             self.timers.arm(member.session_key, now_ms + session_ms)
@@ -372,10 +371,6 @@ def _refuse(command: asked.GroupCommand, refused: Refused) -> Decision:
 
 
 def _apply_image(groups: GroupsState, record: facts.TopicImageReplaced) -> None:
-    if not groups.image.version:
-        # What is there before the first picture of topics was read from the log, which does not say what waited.
-        for group in groups.consumer.values():
-            group.has_held_back = True
     groups.image = record.image
 
 

@@ -218,6 +218,8 @@ def _group(groups: GroupsState, group_id: str) -> ConsumerGroup:
         # An id is of one kind only; the tombstone of the other kind may be what compaction took away.
         groups.classic.pop(group_id, None)
         group = groups.consumer[group_id] = ConsumerGroup(group_id)
+        # Before the first picture of topics a log is read, which does not say what waited.
+        group.has_held_back = not groups.image.version
     return group
 
 
