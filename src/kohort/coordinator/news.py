@@ -17,6 +17,7 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.commands import AnyHeartbeat, Heartbeat
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
+from kohort.coordinator.consumer.way import MovesBegun, MovesHeldBack
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, Grants, GroupsState
 from kohort.ids import TopicId
 
@@ -44,7 +45,7 @@ _OF_MEMBER: Final = (
     classic.MemberRemoved,
 )
 #: With these the members that wait may want something else.
-_OF_TARGET: Final = (facts.MemberTargetSet, facts.TargetAssignmentEpochSet)
+_OF_TARGET: Final = (facts.MemberTargetSet, facts.TargetAssignmentEpochSet, MovesHeldBack, MovesBegun)
 
 
 def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tuple[str, Spot]]:
@@ -81,8 +82,8 @@ class News:
     def __init__(self) -> None:
         #: The member of a held heartbeat -> whether there is news for sure.
         self._places: Final[dict[Place, bool]] = {}
-        #: group id -> partition -> id of the member that is behind and shall have it; of groups with holds, since their
-        #: latest target.
+        #: group id -> partition -> id of the member that is behind, or waits for a move, and shall have it; of groups
+        #: with holds, since their latest target.
         self._wanted: Final[dict[str, dict[Spot, str]]] = {}
 
     def __bool__(self) -> bool:
@@ -114,6 +115,11 @@ class News:
                 self._add(group_id, (record.member_id,))
             elif isinstance(record, classic.StaticMemberReplaced):
                 self._add(group_id, (record.replaced_id,))
+            elif isinstance(record, MovesBegun) and group_id in groups.consumer:
+                # Who has it is asked for it; who shall have it hears when it is free.
+                holders = groups.consumer[group_id].holders
+                keepers = {holders.get(topic_id, {}).get(partition, "") for topic_id, partition in record.places}
+                self._add(group_id, sorted(keepers & held.keys()))
             self._note_wanted(groups, record)
             if held is not None and isinstance(record, facts.TargetAssignmentEpochSet):
                 self._add(group_id, [each for each, command in held.items() if _waits_for_target(command)])
@@ -140,7 +146,8 @@ class News:
         wanted = self._wanted.get(group.group_id)
         if wanted is None:
             wanted = self._wanted[group.group_id] = {}
-            for member_id in group.behind:
+            takers = {move.taker for move in group.waiting.values()}
+            for member_id in group.behind | takers:
                 wanted.update(_spots(group, member_id))
         return wanted
 

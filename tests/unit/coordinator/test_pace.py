@@ -7,6 +7,7 @@ import pytest
 from kohort.coordinator.decision import TimerKey
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
+from support.hold_dialogue import HoldDialogue
 from support.moves import describe, submit
 
 PACE = "group.moves.per.second"
@@ -215,3 +216,21 @@ def test_the_slowest_pace_is_one_move_in_a_thousand_seconds(paced: GroupDialogue
     paced.alter_configs({PACE: "1e-300"})
     paced.advance(ms=999_000)
     assert len(describe(paced)) <= 3
+
+
+def test_a_held_heartbeat_is_answered_when_the_move_of_its_member_begins() -> None:
+    group = HoldDialogue({"t": 4})
+    group.at_rest(a=[0, 1], b=[2, 3])
+    group.alter_configs({PACE: "2"})
+    held = group.beat("a"), group.beat("b")
+    submit(group, {0: "b", 1: "b"})
+
+    group.advance(0)
+
+    held[0].replies(epoch=2, assigned=[1])
+    assert held[1].is_parked
+    again = group.beat("a", owned=[1])
+    held[1].replies(epoch=3, assigned=[0, 2, 3])
+    assert again.is_parked
+    group.advance(500)
+    again.replies(epoch=3, assigned=[])
