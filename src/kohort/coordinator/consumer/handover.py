@@ -46,7 +46,7 @@ def decide_times(
     effects: list[Effect] = []
     if not pending and member.state == MemberState.UNREVOKED_PARTITIONS:
         effects.append(Disarm(key))
-    elif revoke_by != member.revoke_by:
+    elif revoke_by and revoke_by != member.revoke_by:
         effects.append(Arm(key, min(min(times.values()) for times in revoke_by.values())))
     untaken = untaken_after(member, command, now_ms=now_ms)
     # Classic members learn of what they were given and of nothing else in between.
