@@ -1,7 +1,8 @@
 """Many KIP-848 members as a stock client would play them, without a client's weight: one asyncio loop, raw frames.
 
 A member joins with epoch 0, takes what it is given, says at once what it owns when that has changed, and otherwise
-heartbeats when the interval that the broker announced is over.
+heartbeats when the interval that the broker announced is over. Members may call themselves by a stock client's name
+(KIP-511): then our broker holds their heartbeats while it has nothing to say.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from kohort.wire.codec import decoder
+from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -25,6 +28,8 @@ from kohort.wire.registry import ApiKey
 from load import frame
 
 VERSION = 1
+#: What calls itself so has its heartbeats held.
+HELD_CLIENT = "librdkafka"
 _decode = decoder(ConsumerGroupHeartbeatResponse, VERSION)
 
 
@@ -40,9 +45,13 @@ def many_files() -> Iterator[None]:
 
 
 class Connection(asyncio.Protocol):
-    """Answers in the order of the requests; each goes to who sent its request."""
+    """Answers in the order of the requests; each goes to who sent its request.
 
-    def __init__(self) -> None:
+    `software`: what its client calls itself, empty: nothing.
+    """
+
+    def __init__(self, software: str = "") -> None:
+        self._software = software
         #: Who takes the answers that are still to come, in their order.
         self.waiting: deque[Callable[[memoryview], None]] = deque()
         self._buffer = bytearray()
@@ -52,6 +61,13 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        if self._software:
+            self.introduce(self._software)
+
+    def introduce(self, software: str) -> None:
+        """Say what the client is."""
+        request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
+        self.send(frame(ApiKey.API_VERSIONS, 3, request), lambda _: None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost()
@@ -93,6 +109,8 @@ class Member:
         self.epoch = 0
         self.owned: set[tuple[bytes, int]] = set()
         self.revoked = 0
+        #: Answers in a row that said nothing new.
+        self.quiet = 0
         self.is_gone = False
 
     def join(self) -> None:
@@ -105,11 +123,16 @@ class Member:
             self._timer.cancel()
         self._send(epoch=-1, owned=None)
         self._load.members.remove(self)
+        self._load.owned_count -= len(self.owned)
 
     def pause(self) -> None:
         """Heartbeat no more by itself."""
         if self._timer is not None:
             self._timer.cancel()
+
+    def heartbeat(self) -> None:
+        """One that says nothing new."""
+        self._send(epoch=self.epoch, owned=None)
 
     def heartbeat_frame(self) -> bytes:
         """A heartbeat that says nothing new."""
@@ -129,6 +152,10 @@ class Member:
         )
         self.connection.send(frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, VERSION, request), self._take)
 
+    def _own(self, owned: set[tuple[bytes, int]]) -> None:
+        self._load.owned_count += len(owned) - len(self.owned)
+        self.owned = owned
+
     @staticmethod
     def _listed(owned: Iterable[tuple[bytes, int]]) -> list[Any]:
         from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
@@ -144,28 +171,28 @@ class Member:
         answer = _decode(body, 5)[0]
         if answer.error_code:
             self._load.errors[answer.error_code] = self._load.errors.get(answer.error_code, 0) + 1
-            self.owned, self.epoch = set(), 0
+            self._own(set())
+            self.epoch = 0
             self._timer = self._load.loop.call_later(0.1, self.join)
             return
+        self.quiet = self.quiet + 1 if answer.member_epoch == self.epoch and answer.assignment is None else 0
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             new = {(row.topic_id, number) for row in answer.assignment.topic_partitions for number in row.partitions}
             if new != self.owned:
                 self.revoked += len(self.owned - new)
-                self.owned = new
+                self._own(new)
                 self._load.on_change()
                 self._send(epoch=self.epoch, owned=new)
                 return
-        self._timer = self._load.loop.call_later(answer.heartbeat_interval_ms / 1000, self._heartbeat)
-
-    def _heartbeat(self) -> None:
-        self._send(epoch=self.epoch, owned=None)
+        self._timer = self._load.loop.call_later(answer.heartbeat_interval_ms / 1000, self.heartbeat)
 
 
 class GroupLoad:
     """Members of one group, all of which subscribe to the same topics, spread over connections."""
 
-    def __init__(self, port: int, topics: Sequence[str], partition_count: int) -> None:
+    def __init__(self, port: int, topics: Sequence[str], partition_count: int, *, software: str = "") -> None:
+        self._software = software
         self.loop = asyncio.get_running_loop()
         self.topics = topics
         self.group = f"bench-{uuid4().hex[:8]}"
@@ -175,24 +202,32 @@ class GroupLoad:
         self._partition_count = partition_count
         #: In the order in which they were opened.
         self.connections: list[Connection] = []
+        #: What all members own together.
+        self.owned_count = 0
         self._settled: asyncio.Future[None] | None = None
 
     async def connect(self, count: int) -> None:
         """Open `count` connections more."""
         for _ in range(count):
-            _, connection = await self.loop.create_connection(Connection, "127.0.0.1", self._port)
-            self.connections.append(connection)
+            await self._open()
 
-    async def connect_and_join(self, count: int) -> float:
-        """That many members at once, each as soon as its connection is there; seconds until all have their share."""
+    async def _open(self) -> Connection:
+        _, connection = await self.loop.create_connection(partial(Connection, self._software), "127.0.0.1", self._port)
+        self.connections.append(connection)
+        return connection
 
-        async def one() -> None:
-            _, connection = await self.loop.create_connection(Connection, "127.0.0.1", self._port)
-            self.connections.append(connection)
-            self._admit(connection)
+    async def connect_and_join(self, count: int, *, over_s: float = 0.0) -> float:
+        """That many members, each as soon as its connection is there; seconds until all have their share.
+
+        They come evenly over a time, or all at once.
+        """
+
+        async def one(number: int) -> None:
+            await asyncio.sleep(number / count * over_s)
+            self._admit(await self._open())
 
         began = time.perf_counter()
-        await asyncio.gather(*(one() for _ in range(count)))
+        await asyncio.gather(*(one(number) for number in range(count)))
         await self.settle(within_s=120)
         return time.perf_counter() - began
 
@@ -215,8 +250,8 @@ class GroupLoad:
         return time.perf_counter() - began
 
     async def rest(self) -> None:
-        """Until nobody waits for an answer and all are at the same epoch; then no member sends anything by itself."""
-        await self._until(lambda: len({member.epoch for member in self.members}) == 1 and not self._are_waiting())
+        """Until all were told nothing new and nobody waits for an answer; then no member sends anything by itself."""
+        await self._until(lambda: all(member.quiet for member in self.members) and not self._are_waiting())
         for member in self.members:
             member.pause()
 
@@ -244,7 +279,10 @@ class GroupLoad:
             self._settled.set_result(None)
 
     def _is_settled(self) -> bool:
+        # A look at each member with each change would cost a large group more than its broker.
+        if self.owned_count != self._partition_count:
+            return False
         loads = [len(member.owned) for member in self.members]
-        if sum(loads) != self._partition_count or max(loads) - min(loads) > 1:
+        if max(loads) - min(loads) > 1:
             return False
         return len(set().union(*(member.owned for member in self.members))) == self._partition_count

@@ -1,6 +1,6 @@
-"""Heartbeats of one large settled group, a connection for each member and one in flight on each.
+"""Heartbeats of one large settled group, a connection for each member and one in flight on each; none is held.
 
-Peer: Apache Kafka 4.3.
+Peer: Apache Kafka 4.3. And what it costs to hold them (`pushing`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import pushing
 from generator import Line
 from groupload import GroupLoad, many_files
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -24,6 +25,7 @@ from topics import create_topic
 #: Members, and what is reached for.
 GROUPS = ((50, ">= 1x"), (1_000, ">= 1x"))
 PARTITIONS_PER_MEMBER = 4
+NOT_HELD = {"group.push.enable": "false"}
 
 
 async def row_of(servers: Sequence[Any], members: int, reach: str, runs: int) -> Row:
@@ -52,7 +54,8 @@ async def row_of(servers: Sequence[Any], members: int, reach: str, runs: int) ->
         members = groups[server.port].members
         yield Prepared([Line(member.connection.descriptor, [member.heartbeat_frame()]) for member in members], place)
 
-    pressure = Pressure(what=f"{members:,} members", in_flight=1, reach=reach)
+    settings = "ours: group.push.enable=false"
+    pressure = Pressure(what=f"{members:,} members", in_flight=1, reach=reach, settings=settings)
     # No member is silent for longer than two warm-ups, half of what either broker allows.
     row = under_pressure(pressure, settled_members, servers, runs)
     for group in groups.values():
@@ -63,6 +66,7 @@ async def row_of(servers: Sequence[Any], members: int, reach: str, runs: int) ->
 def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
         stack.enter_context(many_files())
-        servers, left_out = start_both(stack)
+        servers, left_out = start_both(stack, ours=NOT_HELD)
         rows = [asyncio.run(row_of(servers, members, reach, runs)) for members, reach in GROUPS]
-    return [Table("heartbeats", "Heartbeats of a settled group", rows, left_out)]
+        held = Table("pushing", "Heartbeats that are held", pushing.rows(runs))
+    return [Table("heartbeats", "Heartbeats of a settled group", rows, left_out), held]

@@ -1,4 +1,5 @@
-"""One join into a large group at rest: processor time of the coordinator, without sockets and disk.
+"""One join into a large group at rest: processor time of the coordinator, without sockets and disk; and one into a
+small group of stock clients (`stockjoins`).
 
 A join is the new member's first heartbeat, its window, and the heartbeats of all whom it concerns until they have what
 they shall have. Records are encoded as they would be for the log. Peer: the same group without the balance that is
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import stockjoins
 from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
 from kohort.coordinator.decision import Decision
@@ -126,7 +128,7 @@ def measure(runs: int) -> list[Table]:
         rows += [
             _row(f"join and its assignment, {size}", [one for one, _ in measured], [other for _, other in measured])
         ]
-    return [Table("joins", "Joins into a group at rest", rows)]
+    return [Table("joins", "Joins into a group at rest", rows), *stockjoins.measure(runs)]
 
 
 def _row(what: str, ours: list[float], whole: list[float]) -> Row:

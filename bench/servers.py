@@ -123,6 +123,12 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def exact_cpu_s(pid: int) -> float:
+    """The same to the nanosecond, by the scheduler's count, of the threads that are there; seconds."""
+    ran = (path.read_text().split()[0] for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    return sum(map(int, ran)) / 1e9
+
+
 def resident_mb(pid: int) -> float:
     """Resident memory of a process, megabytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

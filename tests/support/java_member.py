@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,13 +20,21 @@ class JavaMember:
     """A context manager; leaving it closes the consumer, which with an instance id says that it comes back."""
 
     def __init__(
-        self, address: str, *, topic: str = "t", group_id: str = "g", instance_id: str | None = None, **config: str
+        self,
+        address: str,
+        *,
+        topic: str = "t",
+        group_id: str = "g",
+        instance_id: str | None = None,
+        on_line: Callable[[str], None] | None = None,
+        **config: str,
     ) -> None:
-        """`config`: of the consumer, with underscores for the dots."""
+        """`config`: of the consumer, with underscores for the dots; `on_line` is called with what it prints."""
         settings = [f"{key.replace('_', '.')}={value}" for key, value in config.items()]
         command = java_program(PROGRAM, address, group_id, instance_id or "-", topic, *settings, heap="128m")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._lines: queue.Queue[str] = queue.Queue()
+        self._on_line = on_line
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -79,3 +88,5 @@ class JavaMember:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.put(line.rstrip())
+            if self._on_line is not None:
+                self._on_line(line.rstrip())
