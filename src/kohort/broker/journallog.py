@@ -122,7 +122,7 @@ class JournalLog:
         self._timer = None
         if not self._write_some():
             self._timer = self._loop.call_later(GATHER_SECONDS * 10, self._write)
-        elif self._waiting:
+        elif self._waiting and self._timer is None:
             self._timer = self._loop.call_later(0, self._write)
 
     def _write_some(self) -> bool:

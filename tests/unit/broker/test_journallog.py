@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import dropwhile
+from typing import cast
 
 import pytest
 
@@ -20,6 +21,7 @@ from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.testing.clock import VirtualClock
+from kohort.testing.loop import SimulatedLoop
 
 DAY_MS = 86_400_000
 
@@ -173,6 +175,26 @@ def test_what_does_not_wait_any_more_is_counted(monkeypatch: pytest.MonkeyPatch)
     assert [event for event in disk.events() if event.startswith("e")] == ["e2", "e3", "e4"]
     (gap,) = [row for row in disk.rows() if row.entry.event == "journal_gap"]
     assert dict(gap.entry.details) == {"rows": "2"}, "the first row of this life, and e1"
+
+
+def test_more_rows_than_one_batch_of_which_some_were_lost_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand joins in a moment: that rows were lost is told while the others are written, and has its own time."""
+    monkeypatch.setattr(journallog, "WAITING_LIMIT", 3)
+    monkeypatch.setattr(journallog, "BATCH_ROWS", 2)
+    disk = Disk()
+
+    async def run() -> None:
+        journal, turns = Journal(limit=1_000), SimulatedLoop(disk.clock)
+        durability = Durability(asyncio.get_running_loop(), on_readable=lambda _: None, on_failure=lambda _: None)
+        loop = cast(asyncio.AbstractEventLoop, turns)
+        written = JournalLog(loop, disk.cluster, durability, disk.clock, journal, retention_ms=-1, retention_bytes=-1)
+        written.start()
+        disk.tell("e1", "e2", "e3", "e4")(journal, written)
+        disk.clock.run_until(disk.clock.now_ms() + 1_000)
+
+    asyncio.run(run())
+    told = [row.entry.event for row in disk.rows()]
+    assert told == ["e2", "e3", "e4", "journal_gap"]
 
 
 def test_rows_go_by_size_and_then_the_history_is_not_complete() -> None:
