@@ -28,8 +28,6 @@ from kohort.wire.registry import ApiKey
 from load import frame
 
 VERSION = 1
-#: What calls itself so has its heartbeats held.
-HELD_CLIENT = "librdkafka"
 _decode = decoder(ConsumerGroupHeartbeatResponse, VERSION)
 
 

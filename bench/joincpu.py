@@ -3,7 +3,7 @@
 The same period is measured without a join, so that it can be seen what the heartbeats of the members cost anyhow. Both
 brokers have their group at the same time; while one has a join, the other has a period without. Then a group of 10,000
 on our broker alone, a connection for each: how long it takes to settle, and what one join costs it, several of them in
-a period. The members call themselves as librdkafka does, whose heartbeats our broker holds. Peer: Apache Kafka 4.3 with
+a period. To our broker they call themselves as librdkafka does, whose heartbeats it holds. Peer: Apache Kafka 4.3 with
 the same members; it has no place for 10,000 of them beside the rest on one machine.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from groupload import HELD_CLIENT, GroupLoad, many_files
+from groupload import GroupLoad, many_files
 from load import RawConnection
 from report import APACHE_KAFKA, NO_PEER, Row, Table, compare
 from requests import settle_alone
-from servers import KohortServer, exact_cpu_s, start_both
+from servers import KohortServer, client_of, exact_cpu_s, start_both
 from topics import create_topic
 
 #: (members, partitions)
@@ -42,7 +42,7 @@ async def periods(servers: Sequence[Any], runs: int) -> list[Periods]:
     members, partitions = SIZE
     groups = []
     for server in servers:
-        group = GroupLoad(server.port, topics_of(SIZE), partitions, software=HELD_CLIENT)
+        group = GroupLoad(server.port, topics_of(SIZE), partitions, software=client_of(server))
         await group.connect(CONNECTIONS)
         for number in range(members):
             group.add(number % CONNECTIONS)
@@ -68,12 +68,12 @@ async def periods(servers: Sequence[Any], runs: int) -> list[Periods]:
 async def large(server: Any, runs: int) -> tuple[float, list[float]]:
     """Seconds until 10,000 have their shares; processor time of one join then, of each run, milliseconds."""
     members, partitions = LARGE
-    group = GroupLoad(server.port, topics_of(LARGE), partitions, software=HELD_CLIENT)
+    group = GroupLoad(server.port, topics_of(LARGE), partitions, software=client_of(server))
     await group.connect(members + JOINS * (1 + runs))
     for number in range(members):
         group.add(number)
     took = await group.settle(within_s=300)
-    await asyncio.sleep(2 * PERIOD_S)
+    await asyncio.sleep(PERIOD_S)
     costs = []
     for run in range(1 + runs):
         used = []

@@ -1,7 +1,7 @@
 """One large KIP-848 group, a connection per member: all join, also while they connect; one joins; one leaves.
 
-The members call themselves as librdkafka does, whose heartbeats our broker holds. Peer: Apache Kafka 4.3, each broker
-with its own defaults and the same members.
+To our broker the members call themselves as librdkafka does, whose heartbeats it holds. Peer: Apache Kafka 4.3, each
+broker with its own defaults and the same members.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 from contextlib import ExitStack
 from typing import Any
 
-from groupload import HELD_CLIENT, GroupLoad, many_files
+from groupload import GroupLoad, many_files
 from load import RawConnection
 from report import APACHE_KAFKA, Row, Table, compare, warmed
 from requests import settle_alone
-from servers import cpu_s, start_both
+from servers import client_of, cpu_s, start_both
 from topics import create_topic
 
 MEMBERS = 1_000
@@ -57,7 +57,7 @@ async def measure_joins(server: Any, found: Figures) -> GroupLoad:
 
 
 def group_on(server: Any) -> GroupLoad:
-    return GroupLoad(server.port, [TOPIC], PARTITIONS, software=HELD_CLIENT)
+    return GroupLoad(server.port, [TOPIC], PARTITIONS, software=client_of(server))
 
 
 async def warm(server: Any) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from groupload import HELD_CLIENT, GroupLoad
+from groupload import GroupLoad
 from load import RawConnection
 from report import NO_PEER, Row, compare, warmed
 from requests import settle_alone
-from servers import KohortServer, exact_cpu_s, resident_mb
+from servers import KohortServer, client_of, exact_cpu_s, resident_mb
 from topics import create_topic
 
 MEMBERS, PARTITIONS = 1_000, 4_000
@@ -39,7 +39,7 @@ async def settled_ms(servers: Sequence[Any], runs: int) -> list[list[float]]:
     """Processor time of each server for its settled group in `PERIOD_S`, in each run after one to warm up."""
     groups = []
     for server in servers:
-        group = GroupLoad(server.port, [TOPIC], PARTITIONS, software=HELD_CLIENT)
+        group = GroupLoad(server.port, [TOPIC], PARTITIONS, software=client_of(server))
         await group.connect(MEMBERS)
         for number in range(MEMBERS):
             group.add(number)
@@ -65,7 +65,7 @@ async def hold_bytes(server: Any) -> float:
     await group.settle(within_s=300)
     await group.rest()
     for connection in group.connections:
-        connection.introduce(HELD_CLIENT)
+        connection.introduce(client_of(server))
     before = resident_mb(server.process.pid)
     # The first is answered, with the interval for which the next one is held.
     for _ in range(2):

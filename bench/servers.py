@@ -117,6 +117,11 @@ def start_both(
     return [*servers, stack.enter_context(theirs)], []
 
 
+def client_of(server: Any) -> str:
+    """What members call themselves: by that name our broker holds their heartbeats; Apache Kafka holds none."""
+    return "librdkafka" if isinstance(server, KohortServer) else ""
+
+
 def cpu_s(pid: int) -> float:
     """User and system time of a process so far, seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
