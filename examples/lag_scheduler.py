@@ -26,7 +26,7 @@ if __name__ == "__main__":
             for partition, count in enumerate(RECORDS):
                 producer.send_many("orders", [b"order"] * count, partition=partition)
         here = {"bootstrap_servers": broker.bootstrap_servers, "group_id": GROUP, "auto_offset_reset": "earliest"}
-        here["enable_auto_commit"] = False
+        here |= {"enable_auto_commit": False, "heartbeat_interval_ms": 500}
         with kohort.Consumer("orders", **here) as early:
             while len(early.assignment()) < len(RECORDS):
                 early.poll(0.05)

@@ -57,6 +57,7 @@ def test_command_works(line: str, address: str) -> None:
     assert (
         "list" in line
         or "has it" in run.out
+        or "set group.moves." in run.out
         or "billing" in run.out
         or "consumer.session.timeout.ms" in run.out
         or "joined" in run.out

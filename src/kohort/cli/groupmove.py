@@ -1,8 +1,8 @@
-"""`kohort group move GROUP`: give partitions to members, and watch them go.
+"""`kohort group move GROUP`: give partitions to members, watch them go, and set the pace.
 
 Laws: everything is looked at before anything is changed. What is wrong with one of many moves keeps all of them from
 being made, and is said in one sentence.
-Source: requirement H9.
+Source: requirements H4 and H9.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from kohort import Admin
     from kohort.client.admin.results import GroupDescription, GroupMove, SubmittedMove
 
+#: Option -> the config of the group that it sets.
+CONFIGS: Final = {
+    "pace": "group.moves.per.second",
+    "burst": "group.moves.burst",
+    "paused": "group.moves.paused",
+}
 #: Refused moves that are told one by one; the rest is counted.
 _TOLD: Final = 5
 #: Moves that are shown of those that have ended.
@@ -34,10 +40,11 @@ def add_move(actions: Any) -> Any:
     """Add the action to those of `kohort group`; its parser."""
     move = actions.add_parser(
         "move",
-        help="give partitions to members, see what is on its way",
+        help="give partitions to members, see what is on its way, set the pace",
         description="Give each TOPIC-N to a member, or what a schedule says: the owner commits and acknowledges before "
         "the member gets it. It stays there until members or topics change and the group's assignor decides anew "
-        "(group.assignor=external leaves it there).",
+        "(group.assignor=external leaves it there). The pace is the group's and holds for all of its moves, the "
+        "assignor's too.",
         allow_abbrev=False,
     )
     move.add_argument("group", metavar="GROUP")
@@ -48,29 +55,43 @@ def add_move(actions: Any) -> Any:
     move.add_argument(
         "--schedule", metavar="FILE", help="CSV with the heading topic,partition,to, or such objects in JSON; -: stdin"
     )
-    move.add_argument("--list", action="store_true", help="what is on its way, and the ten that came last")
+    move.add_argument("--list", action="store_true", help="what is on its way, and the ten asked for that came last")
     move.add_argument("--wait", action="store_true", help="end when every member has what it was given")
     move.add_argument("--timeout", metavar="S", type=_seconds, help="with --wait: for so many seconds at most")
     move.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+    move.add_argument("--pace", metavar="N", help="moves that begin in a second; 0: all at once")
+    move.add_argument("--burst", metavar="N", help="moves that begin together after a while without any")
+    pause = move.add_mutually_exclusive_group()
+    pause.add_argument(
+        "--pause", dest="paused", action="store_const", const="true", help="begin no move until --resume"
+    )
+    pause.add_argument("--resume", dest="paused", action="store_const", const="false", help="go on after --pause")
     move.set_defaults(run=run_move)
     return move
 
 
 def run_move(options: argparse.Namespace) -> int:
-    """Look at everything, then submit moves and wait for them."""
+    """Look at everything, then set configs, submit moves and wait for them."""
     from kohort import Admin
 
     _check_together(options)
     asked = _asked_for(options)
+    configs = {CONFIGS[name]: value for name in CONFIGS if (value := getattr(options, name)) is not None}
     with Admin(bootstrap_servers=options.bootstrap) as admin:
         group = _described(admin, options.group)
         finder = MemberFinder(group)
         moves = {partition: finder.find(name) for partition, name in asked.items()}
+        # Also without a move: a broker that has none says so before anything is set.
+        admin.moves(options.group)
+        if configs:
+            admin.alter_group_configs(options.group, configs, validate_only=True)
         if moves:
             _check_taken(admin.submit_moves(options.group, moves, validate_only=True))
         if options.dry_run:
-            _show(options, group, [], planned=moves)
+            _show(options, group, configs, [], planned=moves)
             return 0
+        if configs:
+            admin.alter_group_configs(options.group, configs)
         taken = admin.submit_moves(options.group, moves) if moves else []
         _check_taken(taken, otherwise="; the others are on their way")
         if options.wait:
@@ -79,7 +100,7 @@ def run_move(options: argparse.Namespace) -> int:
         if options.list:
             _show_list(options, admin.moves(options.group))
         else:
-            _show(options, group, taken, planned=moves)
+            _show(options, group, configs, taken, planned=moves)
     return 0
 
 
@@ -139,8 +160,8 @@ def _check_together(options: argparse.Namespace) -> None:
         raise ConfigError("--wait waits for moves that are made: name partitions, or a schedule, and no --dry-run")
     if options.timeout is not None and not options.wait:
         raise ConfigError("--timeout is for --wait")
-    if not has_moves and not options.list:
-        raise ConfigError("nothing was asked for: name partitions and --to, a --schedule, or --list")
+    if not has_moves and not options.list and all(getattr(options, name) is None for name in CONFIGS):
+        raise ConfigError("nothing was asked for: name partitions and --to, a --schedule, --list or a --pace")
 
 
 def _asked_for(options: argparse.Namespace) -> Mapping[TopicPartition, str]:
@@ -173,6 +194,7 @@ def _check_taken(moves: Sequence[SubmittedMove], *, otherwise: str = "; nothing 
 def _show(
     options: argparse.Namespace,
     group: GroupDescription,
+    configs: Mapping[str, str],
     taken: Sequence[SubmittedMove],
     *,
     planned: Mapping[TopicPartition, str],
@@ -191,14 +213,18 @@ def _show(
             }
             for partition, to in planned.items()
         ]
-        print_json({"is_dry_run": options.dry_run, "is_confirmed": options.wait, "moves": rows})
+        done = {"is_dry_run": options.dry_run, "is_confirmed": options.wait, "configs": configs, "moves": rows}
+        print_json(done)
         return
-    outcome = "granted" if options.wait else "would move" if options.dry_run else "moves"
-    table = [
-        (partition, owners.get(partition), to, "has it" if owners.get(partition) == to else outcome)
-        for partition, to in planned.items()
-    ]
-    print_table(("PARTITION", "FROM", "TO", "STATE"), table, empty="no partition was named")
+    for name, value in configs.items():
+        print(f"{'would set' if options.dry_run else 'set'} {name}={value}")
+    if planned:
+        outcome = "granted" if options.wait else "would move" if options.dry_run else "moves"
+        table = [
+            (partition, owners.get(partition), to, "has it" if owners.get(partition) == to else outcome)
+            for partition, to in planned.items()
+        ]
+        print_table(("PARTITION", "FROM", "TO", "STATE"), table, empty="no partition was named")
 
 
 def _show_list(options: argparse.Namespace, moves: Sequence[GroupMove]) -> None:

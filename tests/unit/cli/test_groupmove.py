@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kohort import Admin
 from kohort.broker.embedded import Broker
 from kohort.cli.main import main
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -75,6 +76,13 @@ def move(broker: Broker, members: BeatingMembers, capsys: pytest.CaptureFixture[
         return Ended(code, shown.out.splitlines(), shown.err.splitlines())
 
     return run
+
+
+@pytest.fixture
+def own_configs(broker: Broker, members: BeatingMembers) -> Iterator[Callable[[], list[str]]]:
+    """What the group is set to by itself."""
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        yield lambda: [row.name for row in admin.describe_group_configs(members.group_id) if row.is_own]
 
 
 def data(ended: Ended) -> Any:
@@ -142,39 +150,71 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(move: Move, members:
     assert on_their_way(move) == []
 
 
+def test_the_pace_is_set_and_holds_for_what_is_asked_for_with_it(
+    move: Move, members: BeatingMembers, topic: str
+) -> None:
+    """Requirement H4: a paused group begins no move; its owner keeps the partition until it goes on."""
+    given = members.partitions("a")
+    words = [f"{topic}-{number}" for number in given]
+    ended = move("--pause", "--pace", "2.5", "--burst", "3", *words, "--to", "b")
+    told = ["set group.moves.per.second=2.5", "set group.moves.burst=3", "set group.moves.paused=true"]
+    assert (ended.code, ended.out[:3], len(ended.out)) == (0, told, 3 + 1 + len(given))
+    members.settle()
+    assert members.partitions("a") == given
+    assert [row["phase"] for row in on_their_way(move)] == ["waiting"] * len(given)
+    assert move("--resume").out == ["set group.moves.paused=false"]
+    assert data(move("--pace", "0", "--dry-run", "--json")) == {
+        "is_dry_run": True,
+        "is_confirmed": False,
+        "configs": {"group.moves.per.second": "0"},
+        "moves": [],
+    }
+    members.settle()
+    assert members.partitions("a") == []
+
+
 @pytest.mark.parametrize(
-    ("words", "code", "saying"),
+    ("words", "refused"),
     [
-        ("@-0 --to nobody", 2, "has no member nobody; it has worker-3, a, b"),
-        ("@-0 --to worker-4", 2, "has no member worker-4; did you mean worker-3?"),
-        ("@-0 --to raw", 2, "are called raw; name one by its id: a, b, c"),
-        ("@-6 --to b", 1, "1 of 1 moves cannot be made: UNKNOWN_TOPIC_OR_PARTITION: there is no partition @-6"),
-        ("@-0 @-7 none-1 --to b", 1, "2 of 3 moves cannot be made: "),
-        ("@-0 --to", 2, "expected one argument"),
-        ("@-0", 2, "to whom is @-0 to go? name a member with --to"),
-        ("--to b", 2, "which partitions is b to get? name them as TOPIC-N"),
-        ("@ --to b", 2, "is no partition: TOPIC-N is expected"),
-        ("@-99999999999 --to b", 2, "is no partition: TOPIC-N is expected"),
-        ("", 2, "nothing was asked for: name partitions and --to, "),
-        ("--schedule x --to b", 2, "a schedule names its partitions and members: leave TOPIC-N and --to out"),
-        ("--schedule x @-0", 2, "a schedule names its partitions and members"),
-        ("--schedule /no/such/file", 1, "No such file or directory: '/no/such/file'"),
-        ("--list --wait", 2, "--wait waits for moves that are made"),
-        ("@-0 --to b --dry-run --wait", 2, "--wait waits for moves that are made"),
-        ("--list --timeout 3", 2, "--timeout is for --wait"),
-        ("@-0 --to b --wait --timeout never", 2, "'never' is no number of seconds from 0"),
-        ("@-0 --to b --wait --timeout -1", 2, "--timeout"),
+        ("@-0 --to nobody", (2, "has no member nobody; it has worker-3, a, b")),
+        ("@-0 --to worker-4", (2, "has no member worker-4; did you mean worker-3?")),
+        ("@-0 --to raw", (2, "are called raw; name one by its id: a, b, c")),
+        ("@-6 --to b", (1, "1 of 1 moves cannot be made: UNKNOWN_TOPIC_OR_PARTITION: there is no partition @-6")),
+        ("@-0 @-7 none-1 --to b", (1, "2 of 3 moves cannot be made: ")),
+        ("@-0 --to", (2, "expected one argument")),
+        ("@-0", (2, "to whom is @-0 to go? name a member with --to")),
+        ("--to b", (2, "which partitions is b to get? name them as TOPIC-N")),
+        ("@ --to b", (2, "is no partition: TOPIC-N is expected")),
+        ("@-99999999999 --to b", (2, "is no partition: TOPIC-N is expected")),
+        ("", (2, "nothing was asked for: name partitions and --to, ")),
+        ("--schedule x --to b", (2, "a schedule names its partitions and members: leave TOPIC-N and --to out")),
+        ("--schedule x @-0", (2, "a schedule names its partitions and members")),
+        ("--schedule /no/such/file", (1, "No such file or directory: '/no/such/file'")),
+        ("--pace fast", (1, "INVALID_CONFIG")),
+        ("--pace -1", (1, "INVALID_CONFIG")),
+        ("--pace 1e9", (1, "INVALID_CONFIG")),
+        ("--burst 0", (1, "INVALID_CONFIG")),
+        ("--pace 1 @-6 --to b", (1, "nothing was changed")),
+        ("--pace fast @-0 --to b", (1, "INVALID_CONFIG")),
+        ("--pause --resume", (2, "not allowed with argument")),
+        ("--list --wait", (2, "--wait waits for moves that are made")),
+        ("@-0 --to b --dry-run --wait", (2, "--wait waits for moves that are made")),
+        ("--list --timeout 3", (2, "--timeout is for --wait")),
+        ("@-0 --to b --wait --timeout never", (2, "'never' is no number of seconds from 0")),
+        ("@-0 --to b --wait --timeout -1", (2, "--timeout")),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_changes_nothing(
-    move: Move, topic: str, words: str, code: int, saying: str
+    move: Move, own_configs: Callable[[], list[str]], topic: str, words: str, refused: tuple[int, str]
 ) -> None:
     """The topic is @."""
+    code, saying = refused
     ended = move(*words.replace("@", topic).split())
     (said,) = ended.err
     assert (ended.code, ended.out) == (code, [])
     assert saying.replace("@", topic) in said
     assert on_their_way(move) == []
+    assert own_configs() == []
 
 
 def test_groups_without_moves_are_refused(move: Move, client: RawClient, topic: str) -> None:

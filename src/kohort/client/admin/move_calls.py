@@ -85,9 +85,10 @@ class MoveCalls(GroupCalls):
                 return shapes.submitted_moves(asked, response)
 
     def moves(self, group: str) -> list[GroupMove]:
-        """The partitions on their way, by topic and partition, and behind them those that came last, the latest first.
+        """The partitions on their way, by topic and partition, also those that the assignor moves.
 
-        Also those that the assignor moves. No more than 10,000 are told; a restart forgets what has come.
+        Behind them are those that were asked for and have come, the latest first, as far as the coordinator remembers
+        them: not beyond a restart. No more than 10,000 are told.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND (also of a classic group).
