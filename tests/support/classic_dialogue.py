@@ -84,6 +84,7 @@ class ClassicDialogue(ConsumerDialogue):
         self.synced(partitions)
         if partitions:
             self.acknowledge(ASSIGNED, *partitions)
+        self.beaten()
         assert self.state is MemberState.STABLE
 
     def shares(self, request: SyncGroupRequest) -> dict[str, tuple[int, ...]]:

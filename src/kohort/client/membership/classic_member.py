@@ -317,7 +317,7 @@ class ClassicMember(Member):
             self._on_join_error(code, endpoint, now_ms)
             return
         self._heard_ms = now_ms
-        self._due_ms = now_ms + self._settings.heartbeat_interval_ms
+        self._due_ms = now_ms  # A heartbeat that is held is how a member hears of the next rebalance.
         try:
             assigned = decode_assignment(response.assignment).partitions
         except ProtocolError as error:

@@ -35,6 +35,7 @@ def classic() -> ClassicDialogue:
     """The same in the classic protocol."""
     member = ClassicDialogue()
     member.at_rest(0)
+    member.beaten()
     member.advance(3_000)
     assert len(member.find(HeartbeatRequest)) == 1
     return member
@@ -321,6 +322,7 @@ def test_classic_member_joins_again_though_a_heartbeat_is_under_way(classic: Cla
 def test_cooperative_member_joins_again_though_a_heartbeat_is_under_way() -> None:
     member = ClassicDialogue(partition_assignment_strategy="cooperative-sticky")
     member.at_rest(0)
+    member.beaten()
     member.advance(3_000)
     assert len(member.find(HeartbeatRequest)) == 1
 
@@ -348,9 +350,9 @@ def test_classic_interval_counts_from_the_request(classic: ClassicDialogue) -> N
     classic.advance(1_000)
     classic.beaten()
 
-    classic.advance(1_950)
+    classic.advance(1_900)
     assert classic.find(HeartbeatRequest) == []
-    classic.advance(50)
+    classic.advance(100)
     assert len(classic.find(HeartbeatRequest)) == 1
 
 
@@ -365,3 +367,13 @@ def test_classic_hold_that_was_cut_is_followed_at_once(classic: ClassicDialogue)
     commit(classic)
     classic.beaten()
     assert len(classic.find(HeartbeatRequest)) == 1
+
+
+def test_classic_member_is_within_reach_from_its_first_moment() -> None:
+    """The first heartbeat follows the share, so that a broker may hold it."""
+    member = ClassicDialogue()
+    member.subscribe()
+    member.require_member_id()
+    member.joined()
+    member.synced([0])
+    assert len(member.find(HeartbeatRequest)) == 1
