@@ -64,6 +64,17 @@ def test_nobody_is_told_for_nothing(group: HoldDialogue) -> None:
     assert held.is_parked
 
 
+def test_who_joins_and_gets_nothing_comes_soon_to_be_held() -> None:
+    """It has nothing to acknowledge: nothing else brings the heartbeat by which it can be told of a share."""
+    group = HoldDialogue({"t": 1})
+    group.at_rest(a=[0])
+    group.beat("b", epoch=0).replies(epoch=2, assigned=[], interval=500)
+    held = group.beat("b")
+    group.leave("a")
+    group.tell_news()
+    held.replies(epoch=3, assigned=[0], interval=5_000)
+
+
 def test_who_was_given_something_is_not_held_before_it_says_what_it_owns(group: HoldDialogue) -> None:
     """Its acknowledgement may wait behind its own heartbeat; a client that never says so waits for one interval."""
     group.at_rest(a=[0, 1], b=[2, 3])

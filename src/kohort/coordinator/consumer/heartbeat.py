@@ -164,7 +164,7 @@ def _decide_full(draft: _Draft) -> Decision:
     reply = ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
         member_epoch=after.member_epoch,
-        heartbeat_interval_ms=_interval_ms(draft, group, after.state, is_complete=is_complete),
+        heartbeat_interval_ms=_interval_ms(draft, group, after, is_complete=is_complete),
         assignment=_as_partitions(assigned) if is_told else None,
         is_complete=is_complete,
     )
@@ -172,12 +172,17 @@ def _decide_full(draft: _Draft) -> Decision:
     return Decision(tuple(draft.records), (Reply(command.request, reply), session, *draft.effects))
 
 
-def _interval_ms(draft: _Draft, group: ConsumerGroup, state: MemberState, *, is_complete: bool) -> int:
-    """When the member shall come again; `state` is where it is once this heartbeat has been answered."""
+def _interval_ms(
+    draft: _Draft, group: ConsumerGroup, after: ConsumerMember | CurrentAssignmentSet, *, is_complete: bool
+) -> int:
+    """When the member shall come again; `after` is where it stands once this heartbeat has been answered."""
     settings, command = draft.settings, draft.command
     proposed_ms, is_pushed = command.proposed_heartbeat_interval_ms, command.hold_ms >= 0
-    # Who gives up acknowledges by itself, and that heartbeat may be held for as long as this one says.
-    if is_complete or (is_pushed and state == MemberState.UNREVOKED_PARTITIONS):
+    # Who gives up acknowledges by itself, and that heartbeat may be held for as long as this one says. Who joins and
+    # gets nothing has nothing to acknowledge: it comes soon, to be held.
+    has_word = after.assigned or not (command.tells_all or command.member_epoch == JOIN_EPOCH)
+    is_pending = is_pushed and not (has_word or after.pending_revocation)
+    if (is_complete and not is_pending) or (is_pushed and after.state == MemberState.UNREVOKED_PARTITIONS):
         return settled_interval_ms(settings, len(group.members), proposed_ms, since_cut_ms=command.since_cut_ms)
     return pending_interval_ms(settings, group, proposed_ms, is_pushed=is_pushed)
 
