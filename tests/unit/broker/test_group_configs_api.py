@@ -97,6 +97,9 @@ def test_all_configs_of_a_group_are_described(client: RawClient, version: int) -
         "group.assignor": ("", 5),
         "group.assignor.max.moves": ("-1", 5),
         "group.assignor.imbalance": ("0", 5),
+        "group.moves.per.second": ("0.0", 5),
+        "group.moves.burst": ("1", 5),
+        "group.moves.paused": ("false", 5),
         "group.initial.rebalance.delay.ms": ("0", 5),
     }
 
