@@ -164,7 +164,7 @@ _GROUPS: Final = [
         "group.assignor",
         _GROUP_DEFAULTS.group_assignor,
         "The assignor of every KIP-848 group that has no group.assignor of its own, whatever members name: one of "
-        "group.consumer.assignors; empty: what most members name.",
+        "group.consumer.assignors; empty: what most members name (not in Kafka).",
     ),
     _text(
         "group.consumer.migration.policy",
