@@ -44,7 +44,7 @@ LOOK_EVERY_MS = 500
 SOFTWARE = ("librdkafka", "librdkafka", "apache-kafka-java", "")
 MEMBERS_PER_WIRE = 4
 #: What was under way when the world was healed has arrived by then, and may still have fenced somebody.
-AFTERMATH_MS = 6_000
+AFTERMATH_MS = 8_000
 #: After the last member died, every deadline has passed within this time.
 SILENCE_WITHIN_MS = 900_000
 

@@ -140,6 +140,26 @@ def test_a_list_that_is_older_than_a_grant_does_not_release_it(taking: GroupDial
     taking.heartbeat("b", epoch=4).replies(epoch=4, assigned=[2, 3, 5, 6, 7])
 
 
+def test_what_was_given_by_an_answer_that_was_lost_is_not_released_by_a_list_without_it() -> None:
+    """Seed 573: the next answer gives it again, and asks for something else that has to be given up first."""
+    group = GroupDialogue({"t": 4})
+    group.stable(a=[0, 1], b=[2, 3])
+    group.set_topics({"t": 5})
+    group.fire_due()
+    group.heartbeat("a", epoch=2).replies(epoch=3, assigned=[0, 1, 4])
+    submit(group, {1: "b"})
+    group.heartbeat("a", epoch=2, owned=[0, 1]).replies(epoch=3, assigned=[0, 4])
+    submit(group, {4: "b"})
+
+    group.heartbeat("a", epoch=3, owned=[0, 1])
+    group.heartbeat("a", epoch=3, owned=[0])
+    group.heartbeat("b", epoch=2).replies(epoch=5, assigned=[1, 2, 3])
+
+    group.heartbeat("a", epoch=3, owned=[0, 4]).replies(epoch=3, assigned=[0])
+    group.heartbeat("a", epoch=3, owned=[0])
+    group.heartbeat("b", epoch=5).replies(epoch=5, assigned=[1, 2, 3, 4])
+
+
 def test_a_client_that_never_says_that_it_took_something_is_asked_for_it_in_the_end(taking: GroupDialogue) -> None:
     taking.heartbeat("a", epoch=3, owned=[0, 1])
     taking.advance(ms=9_999)

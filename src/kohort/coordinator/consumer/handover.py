@@ -7,7 +7,7 @@ Source: KIP-848 (rebalance timeout); requirement H3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
@@ -51,8 +51,9 @@ def decide_times(
     untaken = untaken_after(member, command, now_ms=now_ms)
     # Classic members learn of what they were given and of nothing else in between.
     if step is not None and pending and command.classic is None:
+        has = _shown_to_have(member, command, now_ms=now_ms)
         awaited = {
-            topic_id: {*untaken.get(topic_id, ()), *(grants.keys() - member.assigned.get(topic_id, {}).keys())}
+            topic_id: {*untaken.get(topic_id, ()), *(grants.keys() - has.get(topic_id, ()))}
             for topic_id, grants in step.assigned.items()
         }
         untaken = _timed(awaited, untaken, due_ms)
@@ -74,6 +75,24 @@ def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, no
         if waited:
             left[topic_id] = waited
     return left
+
+
+def _shown_to_have(
+    member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int
+) -> Mapping[TopicId, Collection[int]]:
+    """What the member owns by its own word, or by all that is known if its heartbeat has no list.
+
+    It may never have had the answer that gave it the rest; then it takes that only once it has given up what this
+    answer asks for.
+    """
+    if command.topic_partitions is not None:
+        return command.topic_partitions
+    if member.list_awaited_ms <= now_ms:
+        return member.assigned
+    return {
+        topic_id: [partition for partition, granted in grants.items() if granted != member.member_epoch]
+        for topic_id, grants in member.assigned.items()
+    }
 
 
 def build_loaded_times(member: ConsumerMember, group_id: str, due_ms: int) -> HandOverTimed:
