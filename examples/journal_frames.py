@@ -19,10 +19,8 @@ def run(address, group):
     moves = pd.json_normalize(rows.details[rows.event == "partitions_moved"].tolist())
     print(moves[["partitions", "trigger"]].to_string(index=False), flush=True)
     spark = kohort.spark.session()
-    records = (
-        spark.read.format("kohort").option("subscribe", "__group_journal").option("kafka.bootstrap.servers", address)
-    )
-    journal = pipelines.parse_journal(records.load())
+    where = {"subscribe": "__group_journal", "kafka.bootstrap.servers": address}
+    journal = pipelines.parse_journal(spark.read.format("kohort").options(**where).load())
     pipelines.rebalances(journal).orderBy("began").select("group_id", "why", "moved").show()
 
 

@@ -26,15 +26,24 @@ def in_callback(producer: kohort.Producer, call: Callable[[], object]) -> object
     """What a call ends in that is made in a callback, as its value or its error."""
     ended: Future[object] = Future()
     may_run = threading.Event()
+    here = threading.get_ident()
+    came_late: list[object] = []
 
-    def run(_: Future[Any]) -> None:
+    def run(stored: Future[Any]) -> None:
+        if threading.get_ident() == here:
+            # It was stored before it was asked to call: then whoever asks is called, and no callback runs.
+            came_late.append(stored)
+            return
         may_run.wait(WAIT_S)
         try:
             ended.set_result(call())
         except Exception as error:
             ended.set_exception(error)
 
-    producer.send("called", value=b"first").add_done_callback(run)
+    sent = 0
+    while sent == len(came_late):
+        producer.send("called", value=b"first").add_done_callback(run)
+        sent += 1
     may_run.set()
     return ended.result(WAIT_S)
 
