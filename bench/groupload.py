@@ -1,8 +1,8 @@
 """Many KIP-848 members as a stock client would play them, without a client's weight: one asyncio loop, raw frames.
 
 A member joins with epoch 0, takes what it is given, says at once what it owns when that has changed, and otherwise
-heartbeats when the interval that the broker announced is over. Members may call themselves by a stock client's name
-(KIP-511): then our broker holds their heartbeats while it has nothing to say.
+heartbeats when the interval that the broker announced is over, counted from the heartbeat before. Members may call
+themselves by a stock client's name (KIP-511): then our broker holds their heartbeats while it has nothing to say.
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ class Member:
         self._load = load
         self.connection = connection
         self._timer: asyncio.TimerHandle | None = None
+        #: When the last heartbeat was sent, in the loop's time.
+        self._sent_s = 0.0
         self.member_id = str(uuid4())
         self.epoch = 0
         self.owned: set[tuple[bytes, int]] = set()
@@ -148,6 +150,7 @@ class Member:
             subscribed_topic_names=list(self._load.topics) if is_full else None,
             topic_partitions=None if owned is None else self._listed(owned),
         )
+        self._sent_s = self._load.loop.time()
         self.connection.send(frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, VERSION, request), self._take)
 
     def _own(self, owned: set[tuple[bytes, int]]) -> None:
@@ -183,7 +186,7 @@ class Member:
                 self._load.on_change()
                 self._send(epoch=self.epoch, owned=new)
                 return
-        self._timer = self._load.loop.call_later(answer.heartbeat_interval_ms / 1000, self.heartbeat)
+        self._timer = self._load.loop.call_at(self._sent_s + answer.heartbeat_interval_ms / 1000, self.heartbeat)
 
 
 class GroupLoad:
