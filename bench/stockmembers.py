@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ class Member(Protocol):
     def close(self) -> None: ...
 
 
-class _Polling:
+class _Polling(ABC):
     """A consumer of this process, on a thread of its own."""
 
     def __init__(self) -> None:
@@ -47,8 +48,9 @@ class _Polling:
     def owned(self) -> set[int]:
         return set(self.changes[-1][1]) if self.changes else set()
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """Join, and poll until it is closed."""
 
 
 class ConfluentMember(_Polling):

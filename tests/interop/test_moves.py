@@ -10,34 +10,13 @@ import kohort
 from kohort.client.admin.results import SubmittedMove
 from kohort.testing import Cluster
 from support.confluent_member import Member, settle
+from support.our_member import OurMember
 from support.waiting import until
 
 pytestmark = pytest.mark.interop
 
 PARTITIONS = 4
 QUICK = {"group.consumer.heartbeat.interval.ms": 200}
-
-
-class OurMember:
-    """A consumer of kohort's own in group "g", by the names that `settle` asks for."""
-
-    def __init__(self, address: str) -> None:
-        self.consumer = kohort.Consumer(
-            "t", bootstrap_servers=address, group_id="g", auto_offset_reset="earliest", client_id="ours"
-        )
-
-    def __enter__(self) -> OurMember:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.consumer.close()
-
-    @property
-    def owned(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
-
-    def poll(self) -> None:
-        self.consumer.poll(0.02)
 
 
 def member_id(admin: kohort.Admin, client_id: str) -> str:
@@ -58,7 +37,7 @@ def test_a_stock_member_gives_up_what_an_operator_gives_to_ours() -> None:
     with kohort.Broker(config=QUICK) as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.create_topic("t", PARTITIONS)
         with (
-            OurMember(broker.bootstrap_servers) as ours,
+            OurMember(broker.bootstrap_servers, client_id="ours") as ours,
             Member(broker, "consumer", **{"client.id": "theirs"}) as theirs,
         ):
             settle(ours, theirs, owned=[2, 2])
@@ -75,7 +54,7 @@ def test_moves_are_asked_of_whoever_coordinates_the_group() -> None:
     """Three brokers: the group's coordinator moves while a partition is on its way, and knows it from the log."""
     with Cluster(3) as cluster, kohort.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topic("t", PARTITIONS)
-        with OurMember(cluster.bootstrap_servers) as ours:
+        with OurMember(cluster.bootstrap_servers, client_id="ours") as ours:
             settle(ours, owned=[PARTITIONS])
             to = member_id(admin, "ours")
             for broker in cluster.brokers:

@@ -17,6 +17,7 @@ import pytest
 import kohort
 from support.assignor_package import AssignorPackage, is_gone, wait_until_gone
 from support.confluent_member import Member, settle
+from support.our_member import OurMember
 from support.restarts import MortalBroker
 from support.waiting import until
 
@@ -48,29 +49,6 @@ def start(package: AssignorPackage) -> Iterator[Callable[..., kohort.Broker]]:
         yield start
 
 
-class OurMember:
-    """A consumer of kohort's own in group "g", by the names that `settle` asks for."""
-
-    def __init__(self, address: str, assignor: str, group_id: str = "g") -> None:
-        self.consumer = kohort.Consumer(
-            bootstrap_servers=address, group_id=group_id, group_remote_assignor=assignor, auto_offset_reset="earliest"
-        )
-        self.consumer.subscribe(["t"])
-
-    def __enter__(self) -> OurMember:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.consumer.close()
-
-    @property
-    def owned(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
-
-    def poll(self) -> None:
-        self.consumer.poll(0.05)
-
-
 def events(broker: kohort.Broker, group_id: str = "g") -> list[tuple[str, dict[str, str]]]:
     """The group's history: what happened, and its details."""
     with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -89,7 +67,10 @@ def test_members_of_both_clients_get_what_it_says(start: Callable[..., kohort.Br
     """Kafka's `group.remote.assignor`: most votes win; kohort's own assignors would share evenly."""
     broker = start()
     vote = {"group.remote.assignor": "first"}
-    with OurMember(broker.bootstrap_servers, "first") as ours, Member(broker, "consumer", **vote) as theirs:
+    with (
+        OurMember(broker.bootstrap_servers, group_remote_assignor="first") as ours,
+        Member(broker, "consumer", **vote) as theirs,
+    ):
         settle(ours, theirs, owned=[0, PARTITIONS])
     ((_, asked), *_) = [row for row in events(broker) if row[0] == "assignor_asked"]
     assert asked["assignor"] == "first" and asked["partitions"] == str(PARTITIONS)
@@ -102,7 +83,7 @@ def test_group_keeps_its_target_while_the_assignor_fails_and_goes_on_when_it_wor
     """Log and history name the assignor and what is wrong with it; nobody loses what it has."""
     caplog.set_level(logging.INFO, logger="kohort.broker")
     broker = start()
-    with OurMember(broker.bootstrap_servers, "moody") as ours:
+    with OurMember(broker.bootstrap_servers, group_remote_assignor="moody") as ours:
         poll_until(lambda: len(ours.owned) == PARTITIONS, ours, what="the first member has everything")
         package.is_in(mood)
         with Member(broker, "consumer", **{"group.remote.assignor": "moody"}) as theirs:
@@ -121,13 +102,13 @@ def test_broker_serves_everybody_else_while_an_assignor_takes_a_minute(
     """And stops when it is told to, with the assignor's process: who waited for that one would outlast the test."""
     broker = start(group_consumer_assignor_timeout_ms=600_000)
     package.is_in("asleep")
-    with OurMember(broker.bootstrap_servers, "moody") as waits:
+    with OurMember(broker.bootstrap_servers, group_remote_assignor="moody") as waits:
         poll_until(lambda: package.process_id is not None, waits, what="the assignor is asked")
         with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send("t", value=b"v", partition=0).result(30)
-        with OurMember(broker.bootstrap_servers, "uniform", "another") as other:
+        with OurMember(broker.bootstrap_servers, "another", group_remote_assignor="uniform") as other:
             poll_until(lambda: len(other.owned) == PARTITIONS, other, what="another group has its target")
-        with OurMember(broker.bootstrap_servers, "first", "third") as third:
+        with OurMember(broker.bootstrap_servers, "third", group_remote_assignor="first") as third:
             poll_until(lambda: len(third.owned) == PARTITIONS, third, what="another assignor does not wait for it")
         assert not waits.owned and not failures(broker)
     process_id = package.process_id
@@ -141,7 +122,7 @@ def test_group_is_told_that_its_assignor_took_too_long(
 ) -> None:
     broker = start(group_consumer_assignor_timeout_ms=300)
     package.is_in("asleep")
-    with OurMember(broker.bootstrap_servers, "moody") as member:
+    with OurMember(broker.bootstrap_servers, group_remote_assignor="moody") as member:
         poll_until(lambda: bool(failures(broker)), member, what="the assignor fails")
         assert failures(broker)[0] == "it took longer than 300 ms"
         package.is_in("good")
@@ -157,7 +138,7 @@ def test_broker_killed_in_the_middle_leaves_no_process_and_begins_anew(
         with kohort.Admin(bootstrap_servers=broker.address) as admin:
             admin.create_topic("t", PARTITIONS)
         package.is_in("busy")
-        with OurMember(broker.address, "moody") as member:
+        with OurMember(broker.address, group_remote_assignor="moody") as member:
             poll_until(lambda: package.process_id is not None, member, what="the assignor is asked")
             process_id = package.process_id
             assert process_id is not None
@@ -174,7 +155,7 @@ def test_assignor_runs_in_the_broker_itself_if_it_shall(
     """`group.consumer.assignor.offload.enable=false`, as in Kafka; what it raises and breaks hurts no group."""
     broker = start(group_consumer_assignor_offload_enable=False)
     package.is_in("raises")
-    with OurMember(broker.bootstrap_servers, "moody") as member:
+    with OurMember(broker.bootstrap_servers, group_remote_assignor="moody") as member:
         poll_until(lambda: failures(broker)[:1] == ["ValueError: no idea"], member, what="it fails")
         package.is_in("scribbles")
         poll_until(lambda: len(member.owned) == PARTITIONS, member, what="it works")
@@ -186,6 +167,6 @@ def test_name_that_the_broker_does_not_offer_is_refused(start: Callable[..., koh
     broker = start()
     with (
         pytest.raises(kohort.errors.KohortError, match=r"UNSUPPORTED_ASSIGNOR.*uniform, first, moody"),
-        OurMember(broker.bootstrap_servers, "disguised") as member,
+        OurMember(broker.bootstrap_servers, group_remote_assignor="disguised") as member,
     ):
         poll_until(lambda: False, member, what="the member is refused")

@@ -10,9 +10,9 @@ Source: Apache Kafka 4.3's group configs (KIP-848, KIP-1263); G8, H2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from kohort.config import Option, as_text, parse_bool, parse_float, parse_int, parse_str
 from kohort.coordinator.commands import (
@@ -98,10 +98,18 @@ def _of_consumers(name: str, doc: str) -> GroupConfig:
     )
 
 
-def _of_ours(name: str, doc: str, *, low: int = 0) -> GroupConfig:
+def _of_ours(
+    name: str,
+    doc: str,
+    *,
+    parse: Callable[[object], Any] = parse_int,
+    low: int = 0,
+    high: int = _INT32_MAX,
+    choices: str = "",
+) -> GroupConfig:
     """A config that Kafka does not have; the broker's option has the same name."""
-    option = Option(name=name, parse=parse_int, default=None, doc=doc)
-    return GroupConfig(option=option, setting=name.replace(".", "_"), low=low)
+    option = Option(name=name, parse=parse, default=None, doc=doc)
+    return GroupConfig(option=option, setting=name.replace(".", "_"), low=low, high=high, choices=choices or ())
 
 
 _ALL: Final = (
@@ -123,15 +131,11 @@ _ALL: Final = (
         "its session decides.",
         low=-1,
     ),
-    GroupConfig(
-        option=Option(
-            name="group.assignor",
-            parse=parse_str,
-            default=None,
-            doc="The assignor of the group, whatever its members name: one of the broker's group.consumer.assignors; "
-            "empty: what most of them name.",
-        ),
-        setting="group_assignor",
+    _of_ours(
+        "group.assignor",
+        "The assignor of the group, whatever its members name: one of the broker's group.consumer.assignors; "
+        "empty: what most of them name.",
+        parse=parse_str,
         choices="assignor_choices",
     ),
     _of_ours(
@@ -140,35 +144,22 @@ _ALL: Final = (
         low=-1,
     ),
     _of_ours("group.assignor.imbalance", "By how many partitions beyond one members may differ before any is moved."),
-    GroupConfig(
-        option=Option(
-            name="group.moves.per.second",
-            parse=parse_float,
-            default=None,
-            doc="Most partitions that begin to move from member to member in a second; 0: all at once.",
-        ),
-        setting="group_moves_per_second",
+    _of_ours(
+        "group.moves.per.second",
+        "Most partitions that begin to move from member to member in a second; 0: all at once.",
+        parse=parse_float,
         high=MOST_MOVES_PER_SECOND,
     ),
-    GroupConfig(
-        option=Option(
-            name="group.moves.burst",
-            parse=parse_int,
-            default=None,
-            doc="How many of them may begin together after a time without any.",
-        ),
-        setting="group_moves_burst",
+    _of_ours(
+        "group.moves.burst",
+        "How many of them may begin together after a time without any.",
         low=1,
         high=MOST_MOVES_AT_ONCE,
     ),
-    GroupConfig(
-        option=Option(
-            name="group.moves.paused",
-            parse=parse_bool,
-            default=None,
-            doc="Whether none of them begins; what nobody owns is given out all the same.",
-        ),
-        setting="group_moves_paused",
+    _of_ours(
+        "group.moves.paused",
+        "Whether none of them begins; what nobody owns is given out all the same.",
+        parse=parse_bool,
     ),
     _of_ours("group.initial.rebalance.delay.ms", "How long the group, empty and classic, waits for more members."),
 )
