@@ -4,17 +4,28 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
-.PHONY: demo test test-all matrix same-as-spark soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
+.PHONY: demo test checks collected test-all matrix held-clients same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
 
+SECURED := tests/interop/test_secured_cluster.py
+ADMINISTERED := tests/interop/test_admin_apache_cluster.py
+TESTS_OF_ALL := $(foreach test,$(CLUSTER) $(SECURED) $(ADMINISTERED),--ignore $(test)) tests
+
 test: setup  ## everything that must hold, under 15 minutes
+	@$(MAKE) --no-print-directory -j 2 checks collected
+	$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TESTS_OF_ALL)  # long files first; half of the time tests wait
+
+checks: setup  ## what holds without running anything: lint, format, types, who imports whom
 	$(PY) -m ruff check src tests bench examples tools
 	$(PY) -m ruff format --check src tests bench examples tools
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
-	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(foreach test,$(CLUSTER),--ignore $(test)) tests  # long files first; half of the time tests wait
+
+# The byte code of the tests is made once, beside the checks, and not by each worker for itself.
+collected: setup
+	@$(PY) -m pytest --collect-only -qq $(TESTS_OF_ALL) >.venv/collected.log || { tail -n 60 .venv/collected.log; exit 1; }
 
 test-all: test  ## the tests on Python 3.11, 3.12 and 3.13, as far as they are installed; TESTS=tests/unit for a part
 	@tools/test_all.sh $(TESTS)
@@ -27,8 +38,18 @@ soak: setup  ## 10,000 seeds of the simulation, 5,000 of the queries' world, 1,0
 matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to every kind of member; half an hour
 	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile -k "go_on or share" tests/interop/test_client_*.py
 
+held-clients: setup  ## every client in every protocol while its heartbeats are held, stopped, killed and committing; half an hour, needs Maven
+	HELD_CLIENTS=whole $(PY) -m pytest -s -n 0 tests/interop/test_held_clients.py
+	PYTHONPATH=tests $(PY) -m support.java_cost  # three minutes
+
 same-as-spark: setup  ## every option of the Spark source beside Spark's own; two minutes, needs Maven
 	SAME_AS_SPARK=whole $(PY) -m pytest tests/spark/test_same_as_spark.py
+
+secured: setup  ## three brokers of Apache Kafka behind TLS and logins, every way in, brokers restarted; five minutes
+	$(PY) -m pytest -v -n 0 $(SECURED)
+
+administered: setup  ## three brokers of Apache Kafka administered by commands, and while one is away; a minute
+	$(PY) -m pytest -v -n 0 $(ADMINISTERED)
 
 cluster: setup  ## Spark on a standalone cluster, an executor killed, both brokers; Spark Connect; a pipeline; ten minutes
 	$(PY) -m pip install -q --disable-pip-version-check 'pyspark[connect,pipelines]'

@@ -11,7 +11,6 @@ import asyncio
 import resource
 import struct
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +27,8 @@ from kohort.wire.registry import ApiKey
 from load import frame
 
 VERSION = 1
+#: Where its number stands in a request.
+_NUMBER_AT = 8
 _decode = decoder(ConsumerGroupHeartbeatResponse, VERSION)
 
 
@@ -43,15 +44,16 @@ def many_files() -> Iterator[None]:
 
 
 class Connection(asyncio.Protocol):
-    """Answers in the order of the requests; each goes to who sent its request.
+    """Each answer goes to who sent its request, in whatever order they come, as librdkafka has it.
 
     `software`: what its client calls itself, empty: nothing.
     """
 
     def __init__(self, software: str = "") -> None:
         self._software = software
-        #: Who takes the answers that are still to come, in their order.
-        self.waiting: deque[Callable[[memoryview], None]] = deque()
+        #: Number of a request -> who takes its answer, which is still to come.
+        self.waiting: dict[int, Callable[[memoryview], None]] = {}
+        self._last_number = 0
         self._buffer = bytearray()
         self.transport: asyncio.Transport | None = None
         self.lost: Callable[[], None] = lambda: None
@@ -72,8 +74,9 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes, then: Callable[[memoryview], None]) -> None:
         assert self.transport is not None
-        self.waiting.append(then)
-        self.transport.write(data)
+        self._last_number += 1
+        self.waiting[self._last_number] = then
+        self.transport.write(data[:_NUMBER_AT] + self._last_number.to_bytes(4) + data[_NUMBER_AT + 4 :])
 
     @property
     def descriptor(self) -> int:
@@ -91,7 +94,7 @@ class Connection(asyncio.Protocol):
                 break
             answer = memoryview(bytes(self._buffer[position + 4 : position + size]))
             position += size
-            self.waiting.popleft()(answer)
+            self.waiting.pop(int.from_bytes(answer[:4]))(answer)
         if position:
             del self._buffer[:position]
 

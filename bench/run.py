@@ -23,6 +23,7 @@ BENCHES = (
     "produce",
     "fetch",
     "consume",
+    "secured",
     "send",
     "eventloop",
     "neighbours",
@@ -35,6 +36,7 @@ BENCHES = (
     "joincpu",
     "restart",
     "assign",
+    "groups",
 )
 RUNS = 3
 

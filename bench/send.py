@@ -11,10 +11,11 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from statistics import quantiles
+from typing import Any
 
 import eventloop
 from load import RawConnection
@@ -28,17 +29,19 @@ SIZES = (("100 B", 100, 200_000, (">= 0.6x", ">= 2.5x")), ("1 KB", 1024, 100_000
 #: Records of which it is measured how long they take, one every so many seconds; and those before them.
 PACED_RECORDS, WARM_RECORDS, PACE_S = 1_000, 200, 0.002
 PATIENCE_S = 30
+#: By Kafka's dotted names, which both clients take.
+Options = Mapping[str, Any]
 
 
-def send_with_kohort(bootstrap: str, size: int, records: int) -> float:
-    """Records per second from the first send to the last result."""
+def rate_of_kohort(options: Options, topic: str, records: int, size: int) -> float:
+    """Records per second from the first `send` to the last result."""
     import kohort
 
     value = b"x" * size
-    with kohort.Producer(bootstrap_servers=bootstrap) as producer:
-        producer.send("send", value).result(PATIENCE_S)
+    with kohort.Producer(options) as producer:
+        producer.send(topic, value).result(PATIENCE_S)
         began = time.perf_counter()
-        results = [producer.send("send", value) for _ in range(records)]
+        results = [producer.send(topic, value) for _ in range(records)]
         producer.flush(PATIENCE_S)
         failures = [result for result in results if result.exception() is not None]
         took = time.perf_counter() - began
@@ -46,12 +49,12 @@ def send_with_kohort(bootstrap: str, size: int, records: int) -> float:
     return records / took
 
 
-def send_with_confluent(bootstrap: str, size: int, records: int) -> float:
-    """The same by confluent-kafka."""
+def rate_of_confluent(options: Options, topic: str, records: int, size: int) -> float:
+    """The same by `produce(on_delivery=...)` and `poll` of confluent-kafka."""
     from confluent_kafka import Producer
 
     value = b"x" * size
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer(dict(options))
     delivered = 0
 
     def on_delivery(error: object, _: object) -> None:
@@ -59,13 +62,13 @@ def send_with_confluent(bootstrap: str, size: int, records: int) -> float:
         assert error is None, error
         delivered += 1
 
-    producer.produce("send", value, on_delivery=on_delivery)
+    producer.produce(topic, value, on_delivery=on_delivery)
     producer.flush(PATIENCE_S)
     began = time.perf_counter()
     for _ in range(records):
         while time.perf_counter() < began + 2 * PATIENCE_S:
             try:
-                producer.produce("send", value, on_delivery=on_delivery)
+                producer.produce(topic, value, on_delivery=on_delivery)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -74,6 +77,16 @@ def send_with_confluent(bootstrap: str, size: int, records: int) -> float:
     took = time.perf_counter() - began
     assert delivered == records + 1, delivered
     return records / took
+
+
+def send_with_kohort(bootstrap: str, size: int, records: int) -> float:
+    """Over a plain connection."""
+    return rate_of_kohort({"bootstrap.servers": bootstrap}, "send", records, size)
+
+
+def send_with_confluent(bootstrap: str, size: int, records: int) -> float:
+    """The same by confluent-kafka."""
+    return rate_of_confluent({"bootstrap.servers": bootstrap}, "send", records, size)
 
 
 def send_keys_with_kohort(bootstrap: str, size: int, records: int, *, with_keys: bool) -> float:

@@ -8,7 +8,7 @@ from typing import get_args
 
 from kohort.coordinator import parking, recorddecode, records
 from kohort.coordinator.classic import volatile as classic_volatile
-from kohort.coordinator.consumer import volatile as consumer_volatile
+from kohort.coordinator.consumer.targets import volatile as consumer_volatile
 from kohort.coordinator.decision import Effect, TimerKind
 from kohort.coordinator.records import VolatileRecord
 

@@ -20,6 +20,7 @@ from kohort.coordinator.consumer.regex import MAX_REGEX
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
+from support.doc_links import is_there, links_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "groups.md"
@@ -45,8 +46,9 @@ def test_events_of_the_history_are_those_that_are_told() -> None:
     (heading,) = [line for line in TEXT.splitlines() if line.startswith("| event |")]
     rows = TEXT.partition(heading)[2].split("\n\n", 1)[0].splitlines()[2:]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
-    tellers = ("coordinator/chronicle.py", "coordinator/teller.py", "broker/journallog.py")
-    told = "".join((ROOT / "src" / "kohort" / name).read_text() for name in tellers)
+    kohort = ROOT / "src" / "kohort"
+    tellers = [*(kohort / "coordinator" / "events").glob("*.py"), kohort / "broker" / "journallog.py"]
+    told = "".join(path.read_text() for path in tellers)
     assert named
     assert [name for name in named if f'"{name}"' not in told] == []
 
@@ -81,10 +83,6 @@ def test_the_table_of_policies_is_whole() -> None:
     assert sorted(re.findall(r"^\| `(\w+)`", rows, re.MULTILINE)) == sorted(MIGRATION_POLICIES)
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)]+)\)", TEXT))))
+@pytest.mark.parametrize("target", links_of(DOCUMENT))
 def test_links_lead_somewhere(target: str) -> None:
-    path, _, anchor = target.partition("#")
-    linked = DOCUMENT if not path else DOCUMENT.parent / path
-    assert linked.is_file()
-    headings = [line.lstrip("# ").lower() for line in linked.read_text().splitlines() if line.startswith("#")]
-    assert not anchor or anchor in [re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings]
+    assert is_there(DOCUMENT, target)

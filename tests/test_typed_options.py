@@ -12,7 +12,7 @@ import pytest
 
 from kohort.client import typed_options
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import OptionSet
+from kohort.config import OptionSet, as_keyword
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,6 +30,7 @@ kohort.Producer({"linger.ms": 5}, acks="all", value_serializer=str.encode)
 kohort.Admin(bootstrap_servers="h:1", client_id="me")
 kohort.aio.Consumer("orders", group_id="billing")
 kohort.aio.Producer(linger_ms=5)
+kohort.aio.Admin(bootstrap_servers="h:1", client_id="me")
 kohort.Consumer(grup_id="billing")  # grup_id
 kohort.Consumer(auto_offset_reset="earlest")  # auto_offset_reset
 kohort.Consumer(max_poll_records="many")  # max_poll_records
@@ -38,6 +39,12 @@ kohort.Producer(group_id="billing")  # group_id
 kohort.Producer(compression_type="zip")  # compression_type
 kohort.Admin(acks="all")  # acks
 kohort.aio.Consumer(enable_auto_commit="no")  # enable_auto_commit
+kohort.aio.Admin(acks="all")  # acks
+
+
+async def describe(admin: kohort.aio.Admin) -> str:
+    (await admin.describe_group("billing")).members[0].assignments  # assignments
+    return (await admin.describe_group("billing")).state
 """
 
 
@@ -65,7 +72,8 @@ def test_types_of_spark_are_those_of_its_tables() -> None:
     ids=lambda value: getattr(value, "what", ""),
 )
 def test_every_option_is_there_and_none_is_needed(options: OptionSet, typed: type) -> None:
-    assert typed.__optional_keys__ == {option.keyword for option in options}  # type: ignore[attr-defined]
+    names = {as_keyword(name) for option in options for name in (option.name, *option.also)}
+    assert typed.__optional_keys__ == names  # type: ignore[attr-defined]
     assert not typed.__required_keys__  # type: ignore[attr-defined]
 
 

@@ -10,10 +10,17 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from kohort.client.option_kinds import parse_function
-from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, parse_servers
+from kohort.client.option_kinds import parse_function, parse_servers
+from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.client.producer.core.partitioner import parse_partitioner
-from kohort.config import Option, parse_bool, parse_int, parse_list, parse_str
+from kohort.client.securityoptions import (
+    parse_context,
+    parse_identification,
+    parse_mechanism,
+    parse_provider,
+    parse_upper,
+)
+from kohort.config import Option, as_keyword, parse_bool, parse_int, parse_list, parse_str
 from kohort.spark import option_table, sinkoptions
 
 HEAD = '''\
@@ -25,6 +32,7 @@ Made by `python tools/typed_options.py > src/kohort/client/typed_options.py` fro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ssl import SSLContext
 from typing import Any, Literal, TypedDict
 '''
 
@@ -64,6 +72,11 @@ TYPES = {
     parse_servers: "str | Sequence[str]",
     parse_function: "Callable[[Any], Any]",
     parse_partitioner: "str | Callable[[str, bytes | None, int], int]",
+    parse_identification: "str | bool",
+    parse_context: "SSLContext",
+    parse_provider: "Callable[[], Any] | object",
+    parse_mechanism: "str",
+    parse_upper: "str",
 }
 
 
@@ -86,6 +99,9 @@ def rows(options: Iterable[Option]) -> Iterator[str]:
         yield f"    {option.keyword}: {type_of(option)}"
         lines = textwrap.wrap(option.doc.replace('"', "'"), 108)
         yield f'    """{lines[0]}' + "".join(f"\n    {line}" for line in lines[1:]) + '"""'
+        for name in option.also:
+            yield f"    {as_keyword(name)}: {type_of(option)}"
+            yield f'    """The same as {option.keyword}."""'
 
 
 def document() -> str:

@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
     from kohort.client.admin.admin import Admin
+    from kohort.client.admin.newtopic import NewTopic
+    from kohort.client.admin.results.access import Acl, AclFilter
+    from kohort.client.admin.results.quotas import ClientQuota
+    from kohort.client.admin.results.users import ScramCredential
     from kohort.client.consumer.consumer import Consumer
     from kohort.client.metrics import to_prometheus
     from kohort.client.producer.producer import Producer
@@ -37,12 +41,17 @@ __all__ = [
     "Consumer",
     "Producer",
     "Admin",
+    "Acl",
+    "AclFilter",
+    "ClientQuota",
     "ConsumerRecord",
     "GroupMetadata",
+    "NewTopic",
     "OffsetAndMetadata",
     "OffsetRange",
     "Rebalance",
     "RecordMetadata",
+    "ScramCredential",
     "SentMany",
     "TopicPartition",
     "errors",
@@ -53,13 +62,18 @@ _HOMES = {
     "Broker": "kohort.broker.embedded",
     "Consumer": "kohort.client.consumer.consumer",
     "Producer": "kohort.client.producer.producer",
+    "Acl": "kohort.client.admin.results.access",
+    "AclFilter": "kohort.client.admin.results.access",
     "Admin": "kohort.client.admin.admin",
+    "ClientQuota": "kohort.client.admin.results.quotas",
     "ConsumerRecord": "kohort.client.records",
     "GroupMetadata": "kohort.client.records",
+    "NewTopic": "kohort.client.admin.newtopic",
     "OffsetAndMetadata": "kohort.client.records",
     "OffsetRange": "kohort.client.records",
     "Rebalance": "kohort.client.records",
     "RecordMetadata": "kohort.client.records",
+    "ScramCredential": "kohort.client.admin.results.users",
     "SentMany": "kohort.client.records",
     "TopicPartition": "kohort.ids",
     "to_prometheus": "kohort.client.metrics",

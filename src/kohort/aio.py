@@ -1,4 +1,4 @@
-"""kohort on an event loop: the consumer and the producer for asyncio.
+"""kohort on an event loop: the consumer, the producer and the admin client for asyncio.
 
 >>> import asyncio, kohort, kohort.aio
 >>> async def main(address):
@@ -15,12 +15,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.client.aio.admin.admin import Admin
     from kohort.client.aio.consumer import Consumer
     from kohort.client.aio.producer import Producer
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer"]
 
-_HOMES = {"Consumer": "kohort.client.aio.consumer", "Producer": "kohort.client.aio.producer"}
+_HOMES = {
+    "Admin": "kohort.client.aio.admin.admin",
+    "Consumer": "kohort.client.aio.consumer",
+    "Producer": "kohort.client.aio.producer",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -95,6 +95,7 @@ class Option:
     """One setting: `name` as Kafka writes it, `parse` from text or Python, inclusive limits, one sentence of doc.
 
     `choices`: of a list, what each entry may be. `idle`: `None` where the option is acted on, as nearly all are.
+    `also`: what other clients call it, taken as well. `is_secret`: no text that is made for people has its value.
     """
 
     name: str
@@ -105,6 +106,8 @@ class Option:
     maximum: float | None = None
     choices: tuple[Any, ...] = ()
     idle: Idle | None = None
+    also: tuple[str, ...] = ()
+    is_secret: bool = False
 
     @property
     def keyword(self) -> str:
@@ -118,7 +121,8 @@ class Option:
         try:
             value = self.parse(raw)
         except ValueError as why:
-            raise ConfigError(f"{self.name} cannot be {raw!r}: {why}") from None
+            shown = "what it is" if self.is_secret else repr(raw)
+            raise ConfigError(f"{self.name} cannot be {shown}: {why}") from None
         if self.minimum is not None and value < self.minimum:
             raise ConfigError(f"{self.name} cannot be {value}: at least {self.minimum} is expected")
         if self.maximum is not None and value > self.maximum:
@@ -198,7 +202,11 @@ class OptionSet:
         """`unserved`: what is known elsewhere; asked for only when a name is unknown."""
         self.what: Final = what
         self._by_name: Final = {option.name: option for option in options}
+        #: By keyword, and by what others call it.
         self._by_keyword: Final = {option.keyword: option for option in self._by_name.values()}
+        for option in self._by_name.values():
+            for name in option.also:
+                self._by_keyword[name] = self._by_keyword[as_keyword(name)] = option
         self._unserved: Final = unserved
 
     def __iter__(self) -> Iterator[Option]:
@@ -229,7 +237,8 @@ class OptionSet:
 
     def _reason(self, unserved: Unserved, name: str) -> str:
         if unserved.verdict is Verdict.CALLED:
-            return f"{unserved.verdict.value} {unserved.why if '.' in name else as_keyword(unserved.why)} here"
+            unit = ", in bytes" if name.endswith("kbytes") else ""
+            return f"{unserved.verdict.value} {unserved.why if '.' in name else as_keyword(unserved.why)} here{unit}"
         return f"{unserved.verdict.value}: {unserved.why}"
 
     def gather(self, config: object, keywords: Mapping[str, object]) -> dict[str, object]:
@@ -248,12 +257,21 @@ class OptionSet:
             )
         given: dict[str, object] = {}
         spelling: dict[str, str] = {}
+        unknown: list[UnknownOptionError] = []
         for name, value in (*config.items(), *keywords.items()):
-            option = self.option(name).name
+            try:
+                option = self.option(name).name
+            except UnknownOptionError as why:
+                unknown.append(why)
+                continue
             if option in given:
                 both = name if spelling[option] == name else f"{spelling[option]} and {name}"
                 raise ConfigError(f"{option} is given twice ({both}): leave one of the two out")
             given[option], spelling[option] = value, name
+        if unknown:
+            # Who brings the options of another client is told everything at once.
+            unknown[0].others = tuple(map(str, unknown[1:]))
+            raise unknown[0]
         return given
 
     def parse(self, given: Mapping[str, object]) -> dict[str, Any]:

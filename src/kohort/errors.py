@@ -9,79 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kohort.errorcodes import ErrorCode as ErrorCode  # noqa: PLC0414  # handed on: callers know it from here
+from kohort.errorbase import AuthorizationError as AuthorizationError  # noqa: PLC0414
+from kohort.errorbase import BrokerError as BrokerError  # noqa: PLC0414
+from kohort.errorbase import ForeignProtocolError as ForeignProtocolError  # noqa: PLC0414
+from kohort.errorbase import InvariantViolation as InvariantViolation  # noqa: PLC0414
+from kohort.errorbase import KohortError as KohortError  # noqa: PLC0414
+from kohort.errorbase import LocalProtocolError as LocalProtocolError  # noqa: PLC0414
+from kohort.errorbase import PartlyDoneError as PartlyDoneError  # noqa: PLC0414
+from kohort.errorbase import ProtocolError as ProtocolError  # noqa: PLC0414
+from kohort.errorbase import Refused as Refused  # noqa: PLC0414
+from kohort.errorbase import RemoteProtocolError as RemoteProtocolError  # noqa: PLC0414
+from kohort.errorcodes import ErrorCode as ErrorCode  # noqa: PLC0414  # handed on: callers know all these from here
 from kohort.ids import TopicPartition
 
-
-class Refused(Exception):
-    """A protocol outcome: raised inside `decide`, turned into a reply at one place; nothing was changed.
-
-    Args:
-        code: what the reply carries.
-        message: the reply's error message; `None` leaves it to the code.
-    """
-
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message or self.code.name
-
-
-class InvariantViolation(AssertionError):
-    """A bug of ours: a law of a core did not hold. Never caught; carries the story that led here."""
-
-    def __init__(self, law: str, story: Sequence[object] = ()) -> None:
-        super().__init__(law)
-        self.law = law
-        self.story = tuple(story)
-
-    def __str__(self) -> str:
-        return "\n".join([self.law, *(f"  {row}" for row in self.story)])
-
-
-class KohortError(Exception):
-    """Base of every exception that a caller of kohort may see."""
-
-    #: The same call may succeed later without a change.
-    retriable: bool = False
-    #: The object that raised it cannot be used any more.
-    fatal: bool = False
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Rebuilt from what it holds: what a constructor asks for is not always kept, and its message is made anew.
-        return _rebuild, (type(self), self.args), self.__dict__ or None
-
-
-def _rebuild(kind: type[KohortError], args: tuple[object, ...]) -> KohortError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    return error
-
-
-class ProtocolError(KohortError):
-    """Bytes that do not follow the protocol."""
-
-
-class RemoteProtocolError(ProtocolError):
-    """The peer sent bytes that do not decode; its connection is not usable any more."""
-
-
-class ForeignProtocolError(RemoteProtocolError):
-    """The peer speaks another protocol; `protocol` is its name, HTTP or TLS."""
-
-    def __init__(self, protocol: str) -> None:
-        super().__init__(protocol)
-        self.protocol = protocol
-
-    def __str__(self) -> str:
-        return f"it looks like {self.protocol}"
-
-
-class LocalProtocolError(ProtocolError):
-    """Our own side tried to send what the protocol cannot carry."""
+for _known in (
+    AuthorizationError,
+    BrokerError,
+    Refused,
+    InvariantViolation,
+    KohortError,
+    PartlyDoneError,
+    ProtocolError,
+    RemoteProtocolError,
+    LocalProtocolError,
+):
+    # Tracebacks name the place from which they are caught.
+    _known.__module__ = __name__
+ForeignProtocolError.__module__ = __name__
 
 
 class CorruptRecordError(ProtocolError):
@@ -110,30 +64,29 @@ class CorruptRecordError(ProtocolError):
         self.next_offset = next_offset
 
 
-class BrokerError(KohortError):
-    """A broker answered with an error code.
+class GroupNotEmptyError(BrokerError):
+    """A group has members, so what was asked for would be undone by them; nothing is changed.
 
     Args:
-        code: the protocol's code.
-        message: the broker's own words, `None` if it sent none.
-        during: what was asked, e.g. "committing offsets of group orders".
+        group: its id.
+        members: what its members call themselves, at most some of them; empty if they have left meanwhile.
     """
 
-    def __init__(self, code: ErrorCode, message: str | None = None, *, during: str = "") -> None:
-        super().__init__(code, message, during)
-        self.code = code
-        self.message = message
-        self.during = during
-        self.retriable = code.retriable
+    def __init__(self, group: str, members: Sequence[str], *, during: str = "") -> None:
+        super().__init__(ErrorCode.NON_EMPTY_GROUP, None, during=during)
+        self.args = (group, members)
+        self.group = group
+        self.members = tuple(members)
 
     def __str__(self) -> str:
-        where = f" while {self.during}" if self.during else ""
-        said = f": {self.message}" if self.message else ""
-        return f"{self.code.name}{where}{said}"
+        shown = ", ".join(self.members[:5]) + (", ..." if len(self.members) > 5 else "")
+        who = f"{len(self.members)} member{'s' * (len(self.members) != 1)} ({shown})" if self.members else "members"
+        gone = f"kohort group remove-members {self.group} takes out static ones that are gone"
+        return f"group {self.group} has {who}: stop them first; {gone}"
 
 
 class UnsupportedFeatureError(BrokerError):
-    """The broker has nothing of the kind, with the code UNSUPPORTED_VERSION: what was asked for is kohort's own."""
+    """The broker cannot do what was asked, with the code UNSUPPORTED_VERSION; the message says what that broker is."""
 
 
 class ConfigError(KohortError, ValueError):
@@ -141,22 +94,34 @@ class ConfigError(KohortError, ValueError):
 
 
 class UnknownOptionError(ConfigError):
-    """An option that does not exist; says `why`, or names the nearest one that does."""
+    """An option that does not exist; says `why`, or names the nearest one that does.
 
-    def __init__(self, name: str, known: Iterable[str], *, what: str = "option", why: str | None = None) -> None:
+    Args:
+        others: what is to be said of further ones that were given with it, a sentence for each.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        known: Iterable[str],
+        *,
+        what: str = "option",
+        why: str | None = None,
+        others: Iterable[str] = (),
+    ) -> None:
         from difflib import get_close_matches
 
         self.name = name
+        self.others = tuple(others)
         self.nearest = next(iter(get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
         self.what = what
         self.why = why
         super().__init__(name)
 
     def __str__(self) -> str:
-        if self.why:
-            return f"{self.what} {self.name} {self.why}"
         hint = f"; did you mean {self.nearest}?" if self.nearest else ""
-        return f"unknown {self.what} {self.name}{hint}"
+        said = f"{self.what} {self.name} {self.why}" if self.why else f"unknown {self.what} {self.name}{hint}"
+        return "; ".join([said, *self.others])
 
 
 class BrokersUnreachableError(KohortError):
@@ -186,7 +151,23 @@ class BrokersUnreachableError(KohortError):
 class NotKafkaError(BrokersUnreachableError):
     """Every bootstrap address accepts connections, but none of them answers as a Kafka broker does."""
 
-    advice = "check that bootstrap_servers names a port of Kafka without TLS"
+    advice = "check that bootstrap_servers names a port of Kafka, and security_protocol what is spoken there"
+
+
+class AuthenticationError(BrokersUnreachableError):
+    """Brokers are there, but do not let this client in, or it does not believe that they are who they say.
+
+    Nothing changes by waiting: every call ends with it at once until the login, the certificates or the broker are
+    another one.
+    """
+
+    retriable = False
+    advice = "check security_protocol and the options of ssl and sasl"
+
+    @property
+    def finding(self) -> str:
+        """What is the case, without the advice."""
+        return f"not authenticated: {_listed(self.attempts)}"
 
 
 class AdvertisedAddressError(BrokersUnreachableError):

@@ -31,6 +31,8 @@ class TimerTable(Generic[Key]):
     >>> timers.arm("rebalance", 50)
     >>> timers.next_deadline()
     50
+    >>> timers.due(49), timers.due(120)
+    (None, 'rebalance')
     >>> timers.pop_due(120)
     'rebalance'
     >>> timers.pop_due(120)
@@ -103,6 +105,11 @@ class TimerTable(Generic[Key]):
         """The earliest deadline, `None` if nothing is armed."""
         place = self._settle()
         return None if place is None else self._deadlines[place]
+
+    def due(self, now_ms: int) -> Key | None:
+        """The key that `pop_due` would return."""
+        place = self._settle()
+        return None if place is None or self._deadlines[place] > now_ms else self._keys[place]
 
     def pop_due(self, now_ms: int) -> Key | None:
         """Disarm and return the key whose deadline is the earliest one at or before `now_ms`."""

@@ -20,7 +20,7 @@ from kohort.records.batch import build_batch
 from kohort.wire.codec import decode
 from kohort.wire.embedded import encode_subscription
 from kohort.wire.messages.header import ResponseHeader
-from kohort.wire.registry import VERSIONS, ApiKey, request_class, response_class, response_header_version
+from kohort.wire.registry import SERVED, ApiKey, request_class, response_class, response_header_version
 from kohort.wire.schema import Array, Kind, Message, Scalar, fields_of, schema_of
 from support.raw_client import RawClient, request_frame
 
@@ -143,7 +143,7 @@ def picture(address: str) -> list[object]:
 def test_any_request_is_answered_or_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int) -> None:
     """Requests of all APIs in random order, so that they meet what earlier ones have made; then a restart."""
     chance = random.Random(seed)
-    keys = list(VERSIONS)
+    keys = list(SERVED)
     with caplog.at_level(logging.ERROR, logger="kohort"), kohort.Broker(data_dir=tmp_path, config=CONFIG) as broker:
         with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topic("work", 3)
@@ -151,7 +151,7 @@ def test_any_request_is_answered_or_refused(tmp_path: Path, caplog: pytest.LogCa
         generator = Generator(seed, topic_ids)
         for _ in range(REQUESTS):
             key = chance.choice(keys)
-            version = chance.randint(*VERSIONS[key])
+            version = chance.randint(*SERVED[key])
             message = generator.message(request_class(key), version)
             with RawClient(broker.bootstrap_servers) as client:
                 ask(client, key, version, message)

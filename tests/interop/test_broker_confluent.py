@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
 from kohort.broker.embedded import Broker
-from support.confluent_member import Member, settle
+from support.confluent_member import Lines, Member, settle
 from support.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -308,3 +308,27 @@ def test_topics_and_configs_are_administered(broker: Broker, admin: AdminClient)
     assert [(node.host, node.port) for node in cluster.nodes] == [("127.0.0.1", broker.port)]
     admin.delete_topics(["t"])["t"].result(20)
     assert "t" not in admin.list_topics(timeout=10).topics
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_commits_are_answered_before_the_heartbeat_that_is_held(protocol: str) -> None:
+    """Its client finds requests by their numbers, and is told of the next rebalance by that very heartbeat."""
+    lines = Lines()
+    session = {"session.timeout.ms": 45_000} if protocol == "classic" else {}
+    config = {"debug": "protocol", "logger": lines.logger, **session}
+    with Broker() as broker:
+        create(AdminClient({"bootstrap.servers": broker.bootstrap_servers}))
+        with Member(broker, protocol, **config) as first:
+            settle(first)
+            until(
+                lambda: lines.count("Received OffsetFetch") > 0, step=first.poll, what="it asks for what is committed"
+            )
+            until(lambda: lines.count("HeartbeatReq") > lines.count("HeartbeatRes"), step=first.poll, what="a held one")
+            beats = lines.count("HeartbeatRes")
+            for offset in range(5):
+                first.consumer.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=False)
+            assert lines.count("HeartbeatRes") == beats
+
+            with Member(broker, protocol, **session) as second:
+                settle(first, second)
+            assert lines.count("timed out") == 0

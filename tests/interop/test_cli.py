@@ -124,13 +124,13 @@ def test_up_starts_from_a_file_of_apache_kafka_and_says_what_it_passed_over(tmp_
     file = tmp_path / "server.properties"
     file.write_text(
         "process.roles=broker,controller\nlisteners=PLAINTEXT://127.0.0.1:0,CONTROLLER://:9093\n"
-        f"controller.listener.names=CONTROLLER\nnum.io.threads=8\nlog.retention.hours=168\nlog.dirs={tmp_path}/data\n"
+        f"controller.listener.names=CONTROLLER\nnum.io.threads=8\nquota.window.num=8\nlog.dirs={tmp_path}/data\n"
     )
     with started_kohort("up", "--config-file", str(file)) as broker:
         broker.wait_for_lines(1, start="ready 127.0.0.1:")
         assert broker.end() == 0
     assert broker.complaints == [
-        f"kohort: {file}: not acted on yet: log.retention.hours; "
+        f"kohort: {file}: not acted on yet: quota.window.num; "
         "not needed here: process.roles, controller.listener.names, num.io.threads"
     ]
     file.write_text("num.partition=3\n\nssl.keystore.location=/keys\n")
@@ -166,8 +166,8 @@ def test_up_creates_topics_with_the_partitions_of_its_config() -> None:
 
 def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
     broker = ("--bootstrap", address)
-    create = run_kohort("topic", "create", "orders", "--partitions", "3", "--config", "retention.ms=1000", *broker)
-    assert said(create) == ["created orders with 3 partitions; not acted on yet: retention.ms"]
+    create = run_kohort("topic", "create", "orders", "--partitions", "3", "--config", "compression.type=gzip", *broker)
+    assert said(create) == ["created orders with 3 partitions; not acted on yet: compression.type"]
     header, row = said(run_kohort("topic", "list", *broker))
     assert start_of(header) == ["TOPIC", "PARTITIONS", "ID"]
     assert start_of(row)[:2] == ["orders", "3"]
@@ -175,11 +175,11 @@ def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
     assert internal == ["TOPIC", "__consumer_offsets", "orders"]
 
     title, header, *rows = said(run_kohort("topic", "describe", "orders", *broker))
-    assert title.startswith("orders  id ") and title.endswith("  retention.ms=1000 (not acted on yet)")
+    assert title.startswith("orders  id ") and title.endswith("  compression.type=gzip (not acted on yet)")
     assert [start_of(line) for line in rows] == [[str(number), "1", "0", "0", "0", "0"] for number in range(3)]
     (described,) = data(run_kohort("topic", "describe", "orders", "--json", *broker))
-    assert described["configs"] == {"retention.ms": "1000"}
-    assert described["idle"] == {"retention.ms": "not acted on yet"}
+    assert described["configs"] == {"compression.type": "gzip"}
+    assert described["idle"] == {"compression.type": "not acted on yet"}
     assert [row["partition"] for row in described["partitions"]] == [0, 1, 2]
 
     again = run_kohort("topic", "create", "orders", *broker)
@@ -191,10 +191,10 @@ def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
 
 def test_configs_that_change_nothing_are_said_and_those_that_cannot_be_refused(address: str) -> None:
     broker = ("--bootstrap", address)
-    configs = ("retention.ms=1000", "min.insync.replicas=2", "cleanup.policy=compact", "flush.messages=7")
+    configs = ("compression.type=gzip", "min.insync.replicas=2", "cleanup.policy=compact", "flush.messages=7")
     words = [word for config in configs for word in ("--config", config)]
     assert said(run_kohort("topic", "create", "idle", *words, *broker)) == [
-        "created idle with 1 partition; not acted on yet: cleanup.policy, retention.ms; "
+        "created idle with 1 partition; not acted on yet: cleanup.policy, compression.type; "
         "without effect here: min.insync.replicas"
     ]
     refused = run_kohort("topic", "create", "typo", "--config", "cleanup.policy=compakt", *broker)
@@ -208,7 +208,7 @@ def test_configs_that_change_nothing_are_said_and_those_that_cannot_be_refused(a
 
 def test_topic_commands_speak_json(address: str) -> None:
     created = data(run_kohort("topic", "create", "json", "--json", "--bootstrap", address))
-    assert created == {"topic": "json", "partitions": 1, "created": True, "idle": {}}
+    assert created == {"topic": "json", "partitions": 1, "replication_factor": 1, "created": True, "idle": {}}
     deleted = data(run_kohort("topic", "delete", "json", "--json", "--bootstrap", address))
     assert deleted == {"deleted": ["json"]}
 

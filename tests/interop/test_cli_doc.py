@@ -28,13 +28,14 @@ set -eo pipefail
 
 
 @pytest.mark.interop
-def test_every_block_prints_what_the_text_says() -> None:
+def test_every_block_prints_what_the_text_says(tmp_path: Path) -> None:
     with kohort.Broker() as broker:
         for code, shown in BLOCKS:
             done = subprocess.run(
                 ["bash", "-c", SHELL + code],
                 capture_output=True,
                 text=True,
+                cwd=tmp_path,
                 timeout=TIMEOUT_SECONDS * 3,
                 check=False,
                 env=environment({"KOHORT_BOOTSTRAP": broker.bootstrap_servers}),

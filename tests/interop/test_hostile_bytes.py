@@ -34,7 +34,7 @@ from kohort.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kohort.wire.registry import VERSIONS, ApiKey
+from kohort.wire.registry import SERVED, ApiKey
 from support.raw_client import RawClient, frame, request_frame
 from support.waiting import until
 
@@ -197,7 +197,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(attacker: R
     assert (content[:4], end) == (b"\x00\x00\x00\x07", len(content))
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     (row,) = [row for row in answer.api_keys if row.api_key == ApiKey.API_VERSIONS]
-    assert row.max_version == VERSIONS[ApiKey.API_VERSIONS][1]
+    assert row.max_version == SERVED[ApiKey.API_VERSIONS][1]
     answer_again = attacker.ask(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3)
     assert isinstance(answer_again, ApiVersionsResponse)
     assert answer_again.error_code == 0
@@ -216,7 +216,7 @@ def test_random_bytes(broker: kohort.Broker, bystanders: Bystanders, seed: int) 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_bodies_of_every_api(broker: kohort.Broker, bystanders: Bystanders, seed: int) -> None:
     """A frame that is right as a frame reaches the decoder, and perhaps the handler, of its API."""
-    for key, (lowest, highest) in VERSIONS.items():
+    for key, (lowest, highest) in SERVED.items():
         with RawClient(broker.bootstrap_servers) as client:
             version = lowest + seed % (highest - lowest + 1)
             body = random_bytes(seed * 1000 + key, 50 + 10 * seed)

@@ -14,7 +14,7 @@ from kohort.cli.main import main
 from kohort.client.admin import history
 from kohort.errors import BrokerError
 from kohort.ids import JOURNAL_TOPIC
-from kohort.journal.explaining import explain
+from kohort.journal.why.explaining import explain
 from kohort.testing import Cluster
 from support.waiting import until
 

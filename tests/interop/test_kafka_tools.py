@@ -119,11 +119,18 @@ def groups(broker: kohort.Broker) -> Iterator[Groups]:
     groups.stop()
 
 
-def test_group_command_shows_groups_of_both_protocols(tool: Tool, groups: Groups) -> None:
+def test_group_command_shows_groups_of_both_protocols(broker: kohort.Broker, tool: Tool, groups: Groups) -> None:
     listed = table(tool(GROUPS, "--list", "--state"))
     assert listed == [{"GROUP": "classic", "STATE": "Stable"}, {"GROUP": "modern", "STATE": "Stable"}]
 
     rows = table(tool(GROUPS, "--describe", "--all-groups"))
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        for group, ours in admin.groups_offsets(["classic", "modern"]).items():
+            assert isinstance(ours, list)
+            told = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID")
+            assert [[row[name] for name in told] for row in rows if row["GROUP"] == group] == [
+                [*map(str, (row.partition, row.committed, row.end_offset, row.lag, row.member_id))] for row in ours
+            ]
     shown = [[row[name] for name in ("GROUP", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")] for row in rows]
     assert sorted(shown) == [
         *(["classic", str(number), "6", "10", "4"] for number in range(PARTITIONS)),

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import kohort
-from kohort.client.admin.results import SubmittedMove
+from kohort.client.admin.results.moves import SubmittedMove
 from kohort.testing import Cluster
 from support.confluent_member import Member, settle
 from support.our_member import OurMember

@@ -46,7 +46,7 @@ def as_text(option: Option) -> str:
         (BROKER_OPTIONS, "kafka.server.KafkaConfig", private.BROKER_CONFIGS),
         (CONSUMER_OPTIONS, "org.apache.kafka.clients.consumer.ConsumerConfig", private.CONSUMER_CONFIGS),
         (PRODUCER_OPTIONS, "org.apache.kafka.clients.producer.ProducerConfig", private.PRODUCER_CONFIGS),
-        (ADMIN_OPTIONS, "org.apache.kafka.clients.admin.AdminClientConfig", ()),
+        (ADMIN_OPTIONS, "org.apache.kafka.clients.admin.AdminClientConfig", private.CLIENT_CONFIGS),
     ],
     ids=["broker", "consumer", "producer", "admin"],
 )

@@ -35,3 +35,28 @@ def test_moves_begin_one_by_one_and_nobody_stops_for_another_s() -> None:
             begun = {row.move_id: row.begun_ms for row in admin.moves("g")}
             times = sorted(begun[move.move_id] or 0 for move in submitted)
             assert all(later - earlier >= 1_000 / PER_SECOND - 1 for earlier, later in pairwise(times))
+
+
+def test_a_newcomer_gets_its_share_bit_by_bit_and_the_others_keep_the_rest() -> None:
+    """Requirement H4, the thread's example at twice its pace: three stock members, twelve partitions."""
+    config = {**CONFIG, "group.moves.per.second": 2}
+    with kohort.Broker(config=config) as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("t", 12)
+        with Member(broker, "consumer") as one, Member(broker, "consumer") as two:
+            settle(one, two, owned=[6, 6], total=12)
+            before = one.owned, two.owned
+            taken = len(one.revoked), len(two.revoked)
+            begun: dict[str, int] = {}
+
+            def step() -> None:
+                for member in (one, two, three):
+                    member.poll()
+                    begun.update({row.move_id: row.begun_ms for row in admin.moves("g") if row.begun_ms is not None})
+
+            with Member(broker, "consumer") as three:
+                until(lambda: len(three.owned) == 4, what="the share of the third", step=step)
+            lost = set(one.revoked[taken[0] :]), set(two.revoked[taken[1] :])
+            assert lost[0] <= before[0] and lost[1] <= before[1]
+            assert [len(each) for each in lost] == [2, 2], "nobody stops for what it keeps"
+            assert len(begun) >= 2
+            assert all(later - earlier >= 499 for earlier, later in pairwise(sorted(begun.values())))

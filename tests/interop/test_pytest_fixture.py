@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import confluent_kafka
 import pytest
 
 import kohort
-from kohort.testing import Cluster
+from kohort.testing import Cluster, pytest_plugin
+
+
+def test_pytest_finds_them_where_kohort_is_installed() -> None:
+    """A user names no plugin; our own runs do, which keeps pytest from rewriting all of kohort."""
+    assert [found.load() for found in entry_points(group="pytest11", name="kohort")] == [pytest_plugin]
 
 
 def test_every_test_has_a_broker_of_its_own(kohort_broker: kohort.Broker) -> None:

@@ -7,20 +7,13 @@ Source: requirement G1; KIP-848 and KIP-345 (what is durable); the classic proto
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
 
-import confluent_kafka
-import kafka
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka.abc import ConsumerRebalanceListener as AioListener
 
 import kohort
 from kohort.broker.grouplog import GroupLogLoader
@@ -29,12 +22,10 @@ from kohort.coordinator.shard import Shard
 from kohort.ids import OFFSETS_TOPIC
 from kohort.storage.store import Store
 from support.java_member import JavaMember
-from support.kafka_python_client import subscribe
-from support.restarts import DEADLINE_SECONDS, MortalBroker, wait_until
+from support.polled_members import AioMember, ConfluentMember, KafkaPythonMember, OurMember, PolledMember
+from support.restarts import MortalBroker, wait_until
 
 pytestmark = pytest.mark.interop
-
-T = TypeVar("T")
 
 TOPIC = "load"
 PARTITIONS = 4
@@ -45,228 +36,32 @@ CONFIG = {
 }
 
 
-class Member(Protocol):
-    """One member of a group; `called` has each callback."""
-
-    called: list[str]
-    values: list[bytes]
-
-    def poll(self) -> None:
-        """Read for a moment."""
-        ...
-
-    def owned(self) -> set[int]:
-        """Partitions that it has."""
-        ...
-
-    def commit(self) -> None:
-        """Commit what was read."""
-        ...
-
-    def close(self) -> None:
-        """Leave."""
-        ...
-
-
-class OurMember:
-    """kohort.Consumer."""
-
-    def __init__(self, address: str, group: str, **options: Any) -> None:
-        self.called: list[str] = []
-        self.values: list[bytes] = []
-        self._consumer = kohort.Consumer(
-            bootstrap_servers=address,
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            reconnect_backoff_max_ms=200,
-            **options,
-        )
-        self._consumer.subscribe(
-            [TOPIC],
-            on_assigned=lambda *_: self.called.append("assigned"),
-            on_revoked=lambda *_: self.called.append("revoked"),
-            on_lost=lambda *_: self.called.append("lost"),
-        )
-
-    def poll(self) -> None:
-        self.values += [record.value or b"" for record in self._consumer.poll(0.05)]
-
-    def owned(self) -> set[int]:
-        return {each.partition for each in self._consumer.assignment()}
-
-    def commit(self) -> None:
-        self._consumer.commit(timeout=20.0)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-class ConfluentMember:
-    """librdkafka."""
-
-    def __init__(self, address: str, group: str, **config: Any) -> None:
-        self.called: list[str] = []
-        self.values: list[bytes] = []
-        self._consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": address,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-                "fetch.wait.max.ms": 100,
-                "log_level": 0,
-                **config,
-            }
-        )
-        self._consumer.subscribe(
-            [TOPIC],
-            on_assign=lambda *_: self.called.append("assigned"),
-            on_revoke=lambda *_: self.called.append("revoked"),
-            on_lost=lambda *_: self.called.append("lost"),
-        )
-
-    def poll(self) -> None:
-        for message in self._consumer.consume(100, 0.05):
-            if message.error() is None:
-                self.values.append(message.value() or b"")
-
-    def owned(self) -> set[int]:
-        return {each.partition for each in self._consumer.assignment()}
-
-    def commit(self) -> None:
-        self._consumer.commit(asynchronous=False)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-class KafkaPythonMember:
-    """kafka-python, classic."""
-
-    def __init__(self, address: str, group: str, **config: Any) -> None:
-        self.called: list[str] = []
-        self.values: list[bytes] = []
-        self._consumer = kafka.KafkaConsumer(
-            bootstrap_servers=address,
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            reconnect_backoff_ms=20,
-            reconnect_backoff_max_ms=200,
-            heartbeat_interval_ms=200,
-            session_timeout_ms=60_000,
-            **config,
-        )
-        called = self.called
-
-        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
-            def on_partitions_revoked(self, revoked: object) -> None:
-                called.append("revoked")
-
-            def on_partitions_assigned(self, assigned: object) -> None:
-                called.append("assigned")
-
-        subscribe(self._consumer, TOPIC, listener=Listener())
-
-    def poll(self) -> None:
-        for records in self._consumer.poll(timeout_ms=50).values():
-            self.values += [record.value for record in records]
-
-    def owned(self) -> set[int]:
-        return {each.partition for each in self._consumer.assignment()}
-
-    def commit(self) -> None:
-        self._consumer.commit()
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-class AioMember:
-    """aiokafka, classic, on a thread of its own.
-
-    Its loop has to turn while nobody polls: a member that joins would wait for another one that is silent.
-    """
-
-    def __init__(self, address: str, group: str, **config: Any) -> None:
-        self.called: list[str] = []
-        self.values: list[bytes] = []
-        self._runner = asyncio.Runner()
-        self._loop = self._runner.get_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True)
-        self._thread.start()
-        called = self.called
-
-        class Listener(AioListener):  # type: ignore[misc]
-            async def on_partitions_revoked(self, revoked: object) -> None:
-                called.append("revoked")
-
-            async def on_partitions_assigned(self, assigned: object) -> None:
-                called.append("assigned")
-
-        async def start() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=address,
-                group_id=group,
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                heartbeat_interval_ms=200,
-                session_timeout_ms=60_000,
-                retry_backoff_ms=50,
-                **config,
-            )
-            consumer.subscribe([TOPIC], listener=Listener())
-            await consumer.start()
-            return consumer
-
-        self._consumer = self._run(start())
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_SECONDS)
-
-    def poll(self) -> None:
-        for records in self._run(self._consumer.getmany(timeout_ms=50)).values():
-            self.values += [record.value for record in records]
-
-    def owned(self) -> set[int]:
-        return {each.partition for each in self._consumer.assignment()}
-
-    def commit(self) -> None:
-        self._run(self._consumer.commit())
-
-    def close(self) -> None:
-        try:
-            self._run(self._consumer.stop())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(DEADLINE_SECONDS)
-            self._runner.close()
-
-
 #: Sessions outlast any restart, on a busy machine too.
-CLASSIC = {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 200}
-CLIENTS: dict[str, Callable[[str, str, int], Member]] = {
-    "kohort, consumer": lambda address, group, _: OurMember(address, group),
-    "kohort, classic": lambda address, group, _: OurMember(
-        address, group, group_protocol="classic", heartbeat_interval_ms=200
+CLASSIC = {"session_timeout_ms": 60_000, "heartbeat_interval_ms": 200}
+PROMPT = {"reconnect_backoff_max_ms": 200}
+LIBRDKAFKA = {**PROMPT, "reconnect_backoff_ms": 20, "fetch_wait_max_ms": 100, "log_level": 0}
+#: Client -> class and options; a static one gets a name.
+CLIENTS: dict[str, tuple[Callable[..., PolledMember], dict[str, object]]] = {
+    "kohort, consumer": (OurMember, PROMPT),
+    "kohort, classic": (OurMember, {**PROMPT, "group_protocol": "classic", "heartbeat_interval_ms": 200}),
+    "librdkafka, consumer": (ConfluentMember, {**LIBRDKAFKA, "group_protocol": "consumer"}),
+    "librdkafka, consumer, static": (ConfluentMember, {**LIBRDKAFKA, "group_protocol": "consumer"}),
+    "librdkafka, classic": (ConfluentMember, {**LIBRDKAFKA, **CLASSIC}),
+    "librdkafka, cooperative": (
+        ConfluentMember,
+        {**LIBRDKAFKA, **CLASSIC, "partition_assignment_strategy": "cooperative-sticky"},
     ),
-    "librdkafka, consumer": lambda address, group, _: ConfluentMember(address, group, **{"group.protocol": "consumer"}),
-    "librdkafka, consumer, static": lambda address, group, number: ConfluentMember(
-        address, group, **{"group.protocol": "consumer", "group.instance.id": f"static-{number}"}
-    ),
-    "librdkafka, classic": lambda address, group, _: ConfluentMember(address, group, **CLASSIC),
-    "librdkafka, cooperative": lambda address, group, _: ConfluentMember(
-        address, group, **CLASSIC, **{"partition.assignment.strategy": "cooperative-sticky"}
-    ),
-    "librdkafka, classic, static": lambda address, group, number: ConfluentMember(
-        address, group, **CLASSIC, **{"group.instance.id": f"static-{number}"}
-    ),
-    "kafka-python": lambda address, group, _: KafkaPythonMember(address, group),
-    "aiokafka": lambda address, group, _: AioMember(address, group),
+    "librdkafka, classic, static": (ConfluentMember, {**LIBRDKAFKA, **CLASSIC}),
+    "kafka-python": (KafkaPythonMember, {**PROMPT, **CLASSIC, "reconnect_backoff_ms": 20}),
+    "aiokafka": (AioMember, {**CLASSIC, "retry_backoff_ms": 50}),
 }
+
+
+def member_of(client: str, address: str, number: int) -> PolledMember:
+    """One of a client's pair, in the group that is called like it."""
+    make, options = CLIENTS[client]
+    name = {"group_instance_id": f"static-{number}"} if client.endswith("static") else {}
+    return make(address, client, TOPIC, **options, **name)
 
 
 def stored(data_dir: Path) -> dict[str, object]:
@@ -311,7 +106,7 @@ class Pair:
 
     def __init__(self, address: str, client: str, stack: ExitStack) -> None:
         self.client = client
-        self.members = [CLIENTS[client](address, client, number) for number in range(2)]
+        self.members = [member_of(client, address, number) for number in range(2)]
         for member in self.members:
             stack.callback(member.close)
         wait_until(lambda: [len(owned) for owned in self.poll()] == [2, 2], f"{client}: they share the partitions")
@@ -331,7 +126,7 @@ class Pair:
 
         wait_until(have_read, f"{self.client}: they read on")
         for member in self.members:
-            member.commit()
+            member.commit(member.done)
 
     def called(self) -> list[list[str]]:
         """The callbacks of both."""

@@ -14,6 +14,7 @@ from kohort.errors import ErrorCode
 from support.assignables import group_of
 from support.coordinator_dialogue import GroupDialogue
 from support.good_client import Client, check_owners
+from support.moves import statuses, submit
 
 
 def _change(random: Random, dialogue: GroupDialogue, clients: list[Client], alive: list[Client]) -> None:
@@ -251,6 +252,59 @@ def test_rebalance_is_arithmetic_over_arrays() -> None:
     assert list(loads_of(after, 3)) == [2, 2, 2]
     assert count_moves(before.owner, after) == 2
     assert [old == new for old, new in zip(before.owner, after, strict=True)].count(False) == 2
+
+
+def test_load_creeps_to_a_newcomer_one_partition_a_second() -> None:
+    """Robert Withers, 18 July 2014: rebalance one partition per second so as to creep load to a new consumer; for the
+    others it looks like the lag of single partitions."""
+    group = GroupDialogue({"t": 12}, group_moves_per_second=1.0)
+    _settled(group, "a", "b", "c")
+    for _ in range(12):
+        group.advance(ms=1_000)
+        group.settle()
+    before = group.holders()
+    group.heartbeat("d", epoch=0)
+    seen = []
+    for _ in range(4):
+        group.advance(ms=1)
+        group.settle()
+        after = group.holders()
+        seen.append((len(after["d"]), sum(len(before[name] - after[name]) for name in "abc")))
+        group.advance(ms=999)
+    assert seen == [(1, 1), (2, 2), (3, 3), (3, 3)]
+
+
+def test_switch_is_complete_when_the_loser_has_committed_and_the_new_consumer_has_it() -> None:
+    """Robert Withers, 21 July 2014: a SwitchPartition awaits the commit of the consumer that loses the partition, and
+    its local work, before its completion is confirmed; then the new consumer is informed. The heartbeat stays."""
+    group = GroupDialogue({"t": 2})
+    group.stable(a=[0], b=[1])
+    submit(group, {0: "b"})
+    group.heartbeat("a", epoch=2).replies(epoch=2, assigned=[])
+    group.advance(ms=10_000)
+    assert [move.phase for move in statuses(group)] == ["fenced"]
+    group.heartbeat("b", epoch=2).replies(epoch=3)
+    assert group.commit({0: 9}, member_id="a", epoch=2).errors() == (ErrorCode.NONE,)
+    group.heartbeat("a", epoch=2, owned=[])
+    assert [move.phase for move in statuses(group)] == ["committed"]
+    group.heartbeat("b", epoch=3).replies(epoch=3, assigned=[0, 1])
+    assert [move.phase for move in statuses(group)] == ["granted"]
+
+
+def test_a_scheduler_beside_the_group_moves_what_nothing_else_moves() -> None:
+    """Robert Withers, 21 July 2014: the rebalancer is a scheduler outside that issues SwitchPartition commands."""
+    group = GroupDialogue({"t": 4}, group_assignor="external")
+    _settled(group, "a", "b")
+    owned = group.holders()
+    assert sorted(map(len, owned.values())) == [0, 4], "who comes later waits for the scheduler"
+    (idle,) = (name for name, found in owned.items() if not found)
+    submit(group, dict.fromkeys(range(2), idle))
+    group.settle()
+    _settled(group, "c")
+    assert {name: len(found) for name, found in group.holders().items()} == {**dict.fromkeys("ab", 2), "c": 0}
+    group.leave(idle)
+    group.settle()
+    assert len(group.holders()["c"]) == 2, "what nobody owns is given out"
 
 
 def test_partition_is_open_to_one_consumer_at_a_time_and_its_offset_goes_with_it() -> None:

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from kohort.broker import push
 from kohort.broker.holds import Holds
 from kohort.broker.memberconnections import MemberKey
 from kohort.broker.push import Pushing, Terms
 from kohort.broker.replies import Buffer, ReplyQueue, SlotState
-from kohort.coordinator import parking
+from kohort.coordinator import parking, shard
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.consumer.heartbeat import build_settled_reply
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.news import News
 from kohort.testing import World
+from kohort.testing.scenario import GroupPlan, Kind
 from support.planted_bugs import HELD, always, law_that_finds, without_timers
 
 
@@ -63,11 +66,22 @@ def test_held_heartbeat_that_is_answered_as_when_it_came(monkeypatch: pytest.Mon
     assert law_that_finds(scenario=HELD) == "AnswerIsOfNow"
 
 
-def test_session_that_an_answer_prolongs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["consumer", "eager", "cooperative"])
+def test_session_that_an_answer_prolongs(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is stopped for good would be a member for as long again as its heartbeat was held."""
     monkeypatch.setattr(parking, "_without_life", lambda effects: effects)
+    scenario = replace(HELD, groups=(GroupPlan(group_id="blue", kind=kind, member_count=4),))
 
-    assert law_that_finds(scenario=HELD) == "SessionsCountFromArrival"
+    assert law_that_finds(scenario=scenario) == "SessionsCountFromArrival"
+
+
+def test_hold_that_ends_with_another_interval_than_its_member_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(command: ConsumerGroupHeartbeat, *found: Any) -> ConsumerGroupHeartbeatReply:
+        return replace(build_settled_reply(command, *found), heartbeat_interval_ms=1)
+
+    monkeypatch.setattr(shard, "build_settled_reply", build)
+
+    assert law_that_finds(scenario=HELD) == "EndIsAnswering"
 
 
 def test_news_of_one_that_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +106,13 @@ def test_answer_that_overtakes_others(monkeypatch: pytest.MonkeyPatch) -> None:
         return [part for slot in ready for part in slot.parts]
 
     monkeypatch.setattr(ReplyQueue, "take", take_any)
+
+    assert law_that_finds(scenario=HELD) == "AnswersInOrder"
+
+
+def test_answer_that_overtakes_those_to_a_client_that_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java's takes the first answer for that to its oldest request."""
+    monkeypatch.setattr(push, "_MATCHING", ("",))
 
     assert law_that_finds(scenario=HELD) == "AnswersInOrder"
 

@@ -49,7 +49,7 @@ class Ends:
     def on_gone(self, connection: Connection) -> None:
         self.told.append("gone")
 
-    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
+    def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
         self.replies.append(body)
 
     def on_broken(self, connection: Connection) -> None:

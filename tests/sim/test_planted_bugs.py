@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from kohort.assign.external import External
 from kohort.assign.interface import Assignable
 from kohort.assign.registry import built_in
+from kohort.assign.uniform import Uniform
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator import shard
@@ -22,9 +24,12 @@ from kohort.coordinator.classic import rebalance, sync
 from kohort.coordinator.classic.rebalance import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import GroupCommand, JoinGroupReply, ReplyBody, SyncGroupReply
-from kohort.coordinator.consumer import assignable, heartbeat, offload, pace, reconcile, static, target
-from kohort.coordinator.consumer.way import target_in
+from kohort.coordinator.consumer import heartbeat, static
+from kohort.coordinator.consumer.reconciliation import pace, reconcile
+from kohort.coordinator.consumer.reconciliation.way import target_in
+from kohort.coordinator.consumer.targets import assignable, offload, target
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.events import reporter, triggers
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets import commit
 from kohort.coordinator.records import MemberState, Record
@@ -33,10 +38,11 @@ from kohort.ids import TopicId, TopicPartition
 from kohort.testing import SimulatedBroker, World
 from kohort.testing.members import classic as classic_members
 from kohort.testing.runtime import SimulatedDisk, SimulatedRuntime
-from kohort.testing.scenario import GroupPlan, Scenario
+from kohort.testing.scenario import GroupPlan, Scenario, build_settings
 from support.planted_bugs import (
     BEHIND,
     LATE,
+    LEFT_ALONE,
     OWN,
     PACED,
     SLOW,
@@ -107,6 +113,13 @@ def test_target_that_forgets_who_had_what(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(target, "built_in", Forgetful)
 
     assert law_that_finds(scenario=VISITED) == "MovesOnlyForBalance"
+
+
+def test_external_that_shares_out_what_somebody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever joins is given its share, as by any other assignor: the scheduler's decisions are undone."""
+    monkeypatch.setattr(External, "assign", lambda _, group: Uniform().assign(group))
+
+    assert law_that_finds(scenario=LEFT_ALONE) == "ExternalMovesNothing"
 
 
 def test_rebalance_that_stops_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,7 +550,7 @@ def test_commit_that_nobody_can_fetch() -> None:
     def hide(_: GroupCommand, body: ReplyBody) -> ReplyBody:
         if not isinstance(body, asked.FetchOffsetsReply):
             return body
-        return asked.FetchOffsetsReply(offsets=tuple(replace(found, offset=-1) for found in body.offsets))
+        return asked.FetchOffsetsReply(offsets=tuple(found._replace(offset=-1) for found in body.offsets))
 
     assert law_that_finds(broker_class=answering(hide)) == "AcknowledgedCommitSurvives"
 
@@ -549,7 +562,7 @@ def test_fetch_that_skips_records() -> None:
         if not isinstance(body, asked.FetchOffsetsReply):
             return body
         return asked.FetchOffsetsReply(
-            offsets=tuple(replace(each, offset=each.offset + 1_000) for each in body.offsets)
+            offsets=tuple(each._replace(offset=each.offset + 1_000) for each in body.offsets)
         )
 
     assert law_that_finds(broker_class=answering(go_ahead)) == "NothingIsSkipped"
@@ -621,3 +634,35 @@ def test_value_of_several_that_is_changed_for_one() -> None:
             return replies
 
     assert law_that_finds(build_shard=InPlace) == "SharedValuesStay"
+
+
+# What is told.
+
+
+def test_removal_that_is_told_as_a_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An administrator's word taken for the member's own."""
+    monkeypatch.setattr(triggers, "is_removal", always(False))
+
+    assert law_that_finds() == "ToldCauseIsTrue"
+
+
+def test_lost_connection_that_is_told_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triggers, "LOST", triggers.TIMERS["session"])
+    monkeypatch.setattr(reporter, "LOST", triggers.TIMERS["session"])
+    settings = replace(build_settings(), group_disconnect_grace_ms=1_000)
+    scenario = Scenario(groups=SLOW.groups, topics={"t": 4}, weights={"kill": 1, "join": 2}, settings=settings)
+
+    assert law_that_finds(scenario=scenario) == "ToldCauseIsTrue"
+
+
+def test_change_of_mind_that_is_told_as_a_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_heartbeat = triggers._of_heartbeat
+
+    def tell_join(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) -> str:
+        told = of_heartbeat(groups, command)
+        return "member joined" if told == "subscription changed" else told
+
+    monkeypatch.setattr(triggers, "_of_heartbeat", tell_join)
+
+    scenario = Scenario(groups=SLOW.groups[:1], topics={"t": 3, "u": 2}, weights={"subscribe": 1})
+    assert law_that_finds(scenario=scenario) == "ToldCauseIsTrue"

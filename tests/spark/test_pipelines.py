@@ -13,7 +13,7 @@ import pytest
 
 import kohort
 from kohort import pipelines
-from kohort.client.admin.results import HistoryEvent
+from kohort.client.admin.results.groups import HistoryEvent
 from kohort.pipelines.fact import COLUMNS
 from kohort.pipelines.following import Follower
 from support.journal_rows import Followed, GroupRows

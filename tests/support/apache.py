@@ -91,17 +91,19 @@ def class_archive() -> Path:
     return CACHE / f"classes-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.jsa"
 
 
-def java_command(main_class: str, *arguments: str, heap: str = "256m", classes: Path | None = None) -> list[str]:
+def java_command(
+    main_class: str, *arguments: str, heap: str = "256m", classes: Path | None = None, log_level: str = "error"
+) -> list[str]:
     """What runs one of Kafka's classes, or of those in `classes`; skips the calling test where there are no jars."""
     path = f"{kafka_libs()}{os.sep}*"
     # Java goes without an archive that it cannot use.
     shared = [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if (archive := class_archive()).exists() else []
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    quiet = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}"
     path = path if classes is None else f"{path}{os.pathsep}{classes}"
     return ["java", f"-Xmx{heap}", *shared, quiet, "-cp", path, main_class, *arguments]
 
 
-def java_program(source: Path, *arguments: str, heap: str = "256m") -> list[str]:
+def java_program(source: Path, *arguments: str, heap: str = "256m", log_level: str = "error") -> list[str]:
     """What runs a program of ours against Kafka's jars; skips the calling test where it cannot be compiled."""
     libs = kafka_libs()
     if shutil.which("javac") is None:
@@ -113,7 +115,7 @@ def java_program(source: Path, *arguments: str, heap: str = "256m") -> list[str]
                 made = Path(directory, "classes")
                 subprocess.run(["javac", "-cp", f"{libs}{os.sep}*", "-d", str(made), str(source)], check=True)
                 os.rename(made, classes)
-    return java_command(source.stem, *arguments, heap=heap, classes=classes)
+    return java_command(source.stem, *arguments, heap=heap, classes=classes, log_level=log_level)
 
 
 def _fetch(libs: Path, timeout_seconds: float) -> None:

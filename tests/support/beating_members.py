@@ -32,6 +32,10 @@ class BeatingMembers:
         partitions = [TopicPartitions(topic_id=topic, partitions=held) for topic, held in self.owned[name].items()]
         return self._beat(name, self._epochs[name], topic_partitions=partitions)
 
+    def go_on(self, client: RawClient) -> None:
+        """On another connection."""
+        self._client = client
+
     def settle(self) -> None:
         """Beat until nobody is told anything new any more."""
         news = ["the first round"]

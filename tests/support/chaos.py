@@ -42,6 +42,7 @@ class Chaos:
             group_disconnect_grace_ms=self.random.choice([-1, 0, 300]),
             group_assignor_max_moves=self.random.choice([-1, -1, 1]),
             group_moves_per_second=self.random.choice([0.0, 0.0, 4.0]),
+            group_moves_order="lag",
             group_consumer_assignors=self.random.choice([("uniform", "range"), ("own", "sticky"), ("range", "own")]),
             own_assignors=("own",),
             incremental_from_partitions=self.random.choice([1, 500]),

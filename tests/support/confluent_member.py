@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 from confluent_kafka import Consumer, TopicPartition
@@ -21,6 +22,18 @@ class Polled(Protocol):
     def poll(self) -> object:
         """Let it do a little."""
         ...
+
+
+class Lines:
+    """What librdkafka writes of its requests and answers."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.logger = logging.Logger("librdkafka")
+        self.logger.addFilter(lambda record: self.texts.append(record.getMessage()))
+
+    def count(self, text: str) -> int:
+        return sum(text in each for each in self.texts)
 
 
 class Member:

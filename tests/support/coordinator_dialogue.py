@@ -12,14 +12,13 @@ from typing import Any
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
-from kohort.coordinator.causes import Stimulus
-from kohort.coordinator.chronicle import Chronicle
-from kohort.coordinator.decision import ComputeTarget, Decision, Reply
+from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply
+from kohort.coordinator.events.reporter import Reporter
+from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.invariants import (
     check_assignment_is_due,
     check_groups,
     check_kept,
-    check_renewal,
     check_step,
     check_untouched,
     epochs_of,
@@ -34,6 +33,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry
+from kohort.testing.laws.shortcuts import check_end_of_hold, check_renewal
 
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]
@@ -122,9 +122,12 @@ class GroupDialogue:
         self.shard = Shard(self.settings)
         #: What assignors beside the coordinator were asked and did not answer yet.
         self.computations: list[ComputeTarget] = []
+        #: What the logs have, and the partitions of each time when that was asked for.
+        self.extents: dict[tuple[TopicId, int], asked.LogExtent] = {}
+        self.measured: list[tuple[tuple[TopicId, int], ...]] = []
         #: What the journal would say, oldest first.
         self.told: list[Entry] = []
-        self.chronicle = Chronicle(self.settings)
+        self.reporter = Reporter(self.settings)
         self.journal = Journal(limit=100_000)
         self._seen: list[Record] = []
         #: A shard that reads its log has no deadlines yet.
@@ -369,6 +372,12 @@ class GroupDialogue:
             self.fire_due()
         self.now_ms = until_ms
 
+    def stand_still(self, ms: int) -> None:
+        """The broker does nothing for so long, and gives the time back."""
+        self.now_ms += ms
+        self.shard.shift(ms)
+        self.reporter.shift(ms)
+
     def fire_due(self) -> None:
         """Act on the deadlines that have passed."""
         while self.fire_one():
@@ -376,6 +385,7 @@ class GroupDialogue:
 
     def fire_one(self) -> bool:
         """Act on the earliest deadline that has passed; whether there was one that means something."""
+        check_end_of_hold(self.shard, now_ms=self.now_ms)
         decision = self.shard.expire(self.now_ms)
         if decision is not None:
             assert decision.due is not None, "a deadline led to it"
@@ -385,7 +395,7 @@ class GroupDialogue:
     def restart(self, *, topics_first: bool = False) -> None:
         """The process dies and comes back: what was parked is gone, the log is read again."""
         self.shard = self.fold()
-        self.chronicle = Chronicle(self.settings)
+        self.reporter = Reporter(self.settings)
         self.computations.clear()
         self._is_loaded = False
         if topics_first:
@@ -522,18 +532,34 @@ class GroupDialogue:
         if not self.has_transactions:
             self.log.extend(recordcodec.encode(record) for record in durable)
         self._seen.extend(decision.records)
-        self.told += self.chronicle.write(
-            self.journal, self.shard.groups, stimulus, decision, now_ms=self.now_ms, next_cause=self.cause
+        self.told += self.reporter.report(
+            self.journal,
+            self.shard.groups,
+            stimulus,
+            decision,
+            timers=self.shard.timers,
+            now_ms=self.now_ms,
+            next_cause=self.cause,
         )
         for reply in self.shard.commit(decision, now_ms=self.now_ms):
             self._deliver(reply)
-        self.computations += self.shard.take_computations()
+        errands = self.shard.take_errands()
+        self.computations += [errand for errand in errands if isinstance(errand, ComputeTarget)]
         check_groups(self.shard.groups)
         if self._is_loaded:
             check_assignment_is_due(self.shard.groups, self.shard.timers, self.shard.groups.consumer)
         check_step(before, self.shard.groups)
         if durable:
             assert self.fold().state_digest() == self.shard.state_digest(), "the log does not give the living state"
+        for errand in errands:
+            if isinstance(errand, MeasureLogs):
+                self._measure(errand)
+
+    def _measure(self, errand: MeasureLogs) -> None:
+        self.measured.append(errand.places)
+        extents = {place: self.extents[place] for place in errand.places if place in self.extents}
+        command = asked.LogsMeasured(cause=self.cause(), group_id=errand.group_id, extents=extents)
+        self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 
     def _deliver(self, reply: Reply) -> None:
         answer = self._answers.get(reply.request)

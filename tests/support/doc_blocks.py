@@ -26,10 +26,10 @@ def heading_of(document: Path, code: str) -> str:
     return found[-1]
 
 
-def run_block(script: str) -> str:
-    """What a script prints; it has to end well, without a warning."""
+def run_block(script: str, *, warnings: str = "error") -> str:
+    """What a script prints; it has to end well, without a warning unless they are handled otherwise (Python's -W)."""
     with subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-W", "error", "-c", script],
+        [sys.executable, "-X", "faulthandler", "-W", warnings, "-c", script],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

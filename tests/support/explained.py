@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kohort.client.admin.results import HistoryEvent
-from kohort.journal.explaining import explain
-from kohort.journal.explanation import GroupExplanation, GroupRebalance
+from kohort.client.admin.results.groups import HistoryEvent
 from kohort.journal.rows import Row
+from kohort.journal.why.explaining import explain
+from kohort.journal.why.explanation import GroupExplanation, GroupRebalance
 from support.coordinator_dialogue import GroupDialogue
 
 

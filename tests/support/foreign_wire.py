@@ -32,6 +32,7 @@ with warnings.catch_warnings():
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
+    import kafka.protocol.sasl
     from kafka.protocol.schemas.fields.codecs.types import BitField
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -71,6 +72,8 @@ class Kio:
         "error_code": lambda code: code % 100,
         "topic_config_error_code": lambda code: code % 100,
         "log_append_time_ms": lambda ms: ms % (1 << 45) if ms >= 0 else -1,
+        "transaction_start_time_ms": lambda ms: abs(ms) % (1 << 45),
+        "session_lifetime_ms": lambda ms: ms % (1 << 40),
         "retention_time_ms": lambda ms: ms % (1 << 40) if ms >= 0 else -1,
     }
 
@@ -203,7 +206,13 @@ def _kio_scalar(kafka_type: str, value: Any) -> Any:
 
 @cache
 def _kafka_python_class(cls: type[Message]) -> Any:
-    rooms = (kafka.protocol.consumer, kafka.protocol.producer, kafka.protocol.metadata, kafka.protocol.admin)
+    rooms = (
+        kafka.protocol.consumer,
+        kafka.protocol.producer,
+        kafka.protocol.metadata,
+        kafka.protocol.admin,
+        kafka.protocol.sasl,
+    )
     return next((getattr(room, cls.__name__) for room in rooms if hasattr(room, cls.__name__)), None)
 
 

@@ -225,9 +225,20 @@ class ConfluentMember(ThreadMember):
                     self._ledger.note_processed(
                         self.name, [(record.topic(), record.partition(), record.offset()) for record in records]
                     )
-                    consumer.commit(asynchronous=False)
+                    self._commit(consumer)
         finally:
             consumer.close()
+
+    @staticmethod
+    def _commit(consumer: Any) -> None:
+        """A commit that loses a race with a rebalance is lost; what it was about is read again."""
+        import confluent_kafka
+
+        try:
+            consumer.commit(asynchronous=False)
+        except confluent_kafka.KafkaException as why:
+            if why.args[0].name() not in ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"):
+                raise
 
 
 class ProcessMember:

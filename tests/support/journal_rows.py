@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kohort.client.admin.results import HistoryEvent
+from kohort.client.admin.results.groups import HistoryEvent
 from kohort.pipelines.fact import Fact, Kind
 from kohort.pipelines.following import Follower
 from kohort.pipelines.replaying import Replay

@@ -86,7 +86,7 @@ def declared_layout(cls: type[Message], version: int) -> tuple[FieldOnWire, ...]
         found.append(
             FieldOnWire(
                 name=each.name,
-                kind=kind_name(each.kind),
+                kind=_kind(kind_name(each.kind)),
                 nullable=each.is_nullable(version),
                 tag=each.tag if each.is_tagged(version) else None,
                 default=_comparable(each.make_default()),
@@ -94,6 +94,11 @@ def declared_layout(cls: type[Message], version: int) -> tuple[FieldOnWire, ...]
             )
         )
     return _sorted(tuple(found))
+
+
+def _kind(name: str) -> str:
+    """Kafka gives structs of a request and its response the same name at times, which one module of ours cannot."""
+    return name.removesuffix("Response")
 
 
 def _sorted(fields: tuple[FieldOnWire, ...]) -> tuple[FieldOnWire, ...]:
@@ -109,7 +114,7 @@ def _expected(field: dict[str, Any], version: int, structs: dict[str, list[dict[
     parts = field.get("fields") or structs.get(field["type"].removeprefix("[]"), [])
     return FieldOnWire(
         name=snake_case(field["name"]),
-        kind=field["type"],
+        kind=_kind(field["type"]),
         nullable=version in versions_of(field.get("nullableVersions", "none")),
         tag=field["tag"] if version in versions_of(field.get("taggedVersions", "none")) else None,
         default=_expected_default(field),
@@ -128,7 +133,7 @@ def _expected_default(field: dict[str, Any]) -> object:
         return str(default) == "true"
     if kind in ("int8", "int16", "uint16", "int32", "uint32", "int64"):
         return int(str(default or 0), 0)
-    return {"string": default or "", "bytes": b"", "uuid": bytes(16)}.get(kind, "a struct of defaults")
+    return {"string": default or "", "float64": 0.0, "bytes": b"", "uuid": bytes(16)}.get(kind, "a struct of defaults")
 
 
 def _comparable(default: object) -> object:

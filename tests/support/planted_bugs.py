@@ -10,7 +10,7 @@ import pytest
 
 from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import GroupCommand, ReplyBody
-from kohort.coordinator.decision import Arm, Decision
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.records import Record
 from kohort.coordinator.shard import Shard
 from kohort.errors import InvariantViolation
@@ -74,6 +74,13 @@ HELD = Scenario(
     members=MemberSettings(commit_interval_ms=5_000),
     shared_share=0.5,
     open_requests=4,
+)
+#: Nobody but an administrator moves anything.
+LEFT_ALONE = Scenario(
+    groups=tuple(GroupPlan(group_id=group_id, kind="consumer", member_count=2) for group_id in ("blue", "red")),
+    topics={"t": 6, "u": 3},
+    weights={"join": 3, "leave": 1, "subscribe": 1, "grow_topic": 1, "administrate": 2},
+    settings=build_settings(assignors=("external",)),
 )
 #: Moves begin one by one.
 PACED = Scenario(
@@ -140,6 +147,10 @@ class Tampered(Shard):
 
     def renew(self, command: Any, *, now_ms: int) -> int | None:
         """Nothing goes the short way, past what is changed."""
+        return None
+
+    def find_ended(self, now_ms: int) -> tuple[TimerKey, Reply] | None:
+        """Nor does the end of a hold."""
         return None
 
     def handle(self, command: Any, *, now_ms: int) -> Decision:

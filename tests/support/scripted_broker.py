@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Self
+from typing import Final, Self
 
 from kohort.client.actions import Endpoint
 from kohort.wire.codec import decode, encode
@@ -27,6 +28,8 @@ from kohort.wire.schema import Message
 #: What a handler returns: a response, raw bytes in place of a frame, or `None` for silence.
 Answer = Message | bytes | None
 Handler = Callable[[ApiKey, int, Message], Answer]
+#: The longest request; what other protocols send reads as more, and ends the connection.
+_LONGEST_BYTES: Final = 100 * 1024 * 1024
 
 
 class ScriptedBroker:
@@ -37,6 +40,7 @@ class ScriptedBroker:
         versions: what ApiVersions announces.
         newest_api_versions: an ApiVersions request above it is refused as old brokers refuse it.
         port: where it listens; 0 takes a free one.
+        tls: what is spoken around it; `None`: nothing.
     """
 
     def __init__(
@@ -46,10 +50,13 @@ class ScriptedBroker:
         versions: Mapping[AnyApiKey, tuple[int, int]] | None = None,
         newest_api_versions: int = 4,
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._handler = handler
         self._versions = VERSIONS if versions is None else versions
         self._newest = newest_api_versions
+        #: What is spoken around the next connections.
+        self.tls = tls
         self._listener = socket.create_server(("127.0.0.1", port))
         self._sockets: list[socket.socket] = []
         #: (number of the connection, API, version, request), in the order of arrival.
@@ -101,10 +108,17 @@ class ScriptedBroker:
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         try:
+            if self.tls is not None:
+                connection = self.tls.wrap_socket(connection, server_side=True)
+                self._sockets[number - 1] = connection
             stream = connection.makefile("rb")
             with stream:
                 while size := stream.read(4):
-                    frame = stream.read(struct.unpack(">i", size)[0])
+                    (length,) = struct.unpack(">i", size)
+                    if not 0 <= length <= _LONGEST_BYTES:
+                        connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    frame = stream.read(length)
                     answer = self._answer(frame, number)
                     if answer is not None:
                         connection.sendall(answer)

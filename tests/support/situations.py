@@ -220,7 +220,7 @@ def assignor_changes() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 4, because b joined, c joined: b took t:2 from a, c took t:3 from a; it took 80 ms; "
-    "a took 10 ms to hear that it has to give up t:2-3"
+    "a took 10 ms to hear that it has to give up t:2-3, out of reach until its next heartbeat"
 )
 def two_join_in_one_window() -> MixedDialogue:
     group = settled("a", group_consumer_assignment_window_ms=50)
@@ -264,7 +264,7 @@ def next_of_limited_moves() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because a limit on moves was lifted: b took t:2-3 from a; it took 10 ms; "
-    "a took 10 ms to hear that it has to give up t:2-3"
+    "a took 10 ms to hear that it has to give up t:2-3, out of reach until its next heartbeat"
 )
 def limit_is_lifted() -> MixedDialogue:
     group = settled("a", "b", group_assignor_imbalance=100)
@@ -276,7 +276,7 @@ def limit_is_lifted() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because an administrator moved partitions: a took t:3 from b; it took 600 ms; "
-    "b took 600 ms to hear that it has to give up t:3"
+    "b took 600 ms to hear that it has to give up t:3, out of reach until its next heartbeat"
 )
 def administrator_moves_a_partition() -> MixedDialogue:
     group = settled("a", "b")
@@ -375,7 +375,7 @@ def now_a_member_has_to_give_up() -> MixedDialogue:
     return group
 
 
-@says("a has had 2.0 s to hear that it has to give up t:2-3")
+@says("a has had 2.0 s to hear that it has to give up t:2-3, out of reach until its next heartbeat")
 def now_nobody_has_heard_of_it() -> MixedDialogue:
     group = settled("a")
     group.heartbeat("b", epoch=0, client_id="b")
@@ -385,7 +385,7 @@ def now_nobody_has_heard_of_it() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.1 s; "
-    "a took 3.0 s to hear that it has to give up t:2-3 (meanwhile: 2 commits)"
+    "a took 3.0 s to hear that it has to give up t:2-3, out of reach until its next heartbeat (meanwhile: 2 commits)"
 )
 def giver_commits_and_hears_late() -> MixedDialogue:
     group = settled("a")
@@ -412,6 +412,76 @@ def giver_works_on_before_it_gives_up() -> MixedDialogue:
         group.heartbeat("a", epoch=1, client_id="a")
         if at:
             group.commit({2: at}, member_id="a", epoch=1)
+    group.settle()
+    return group
+
+
+@says("a has had 40 ms to hear that it has to give up t:2-3, though its heartbeat was held")
+def now_a_held_heartbeat_is_not_answered_yet() -> MixedDialogue:
+    group = settled("a")
+    group.heartbeat("a", epoch=1, client_id="a", owned=[0, 1, 2, 3])
+    group.heartbeat("a", epoch=1, client_id="a", hold_ms=4_000)
+    group.advance(700)
+    group.heartbeat("b", epoch=0, client_id="b")
+    group.advance(40)
+    return group
+
+
+def paced(**settings: float) -> MixedDialogue:
+    """A member has come that shall have two partitions of another, and moves wait for their turn."""
+    group = settled("a", **settings)
+    group.heartbeat("b", epoch=0, client_id="b")
+    group.settle()
+    return group
+
+
+@says(
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 2.0 s; "
+    "the pace of 0.5 per second took 2.0 s to let t:2-3 begin to move"
+)
+def moves_begin_one_after_the_other() -> MixedDialogue:
+    group = paced(group_moves_per_second=0.5)
+    group.advance(2_000)
+    group.settle()
+    return group
+
+
+@says("the pace of 0.5 per second has had 1.5 s to let t:3 begin to move")
+def now_a_move_waits_for_its_turn() -> MixedDialogue:
+    group = paced(group_moves_per_second=0.5)
+    group.advance(1_500)
+    return group
+
+
+@says("the pause of moves has had 90 s to let t:2-3 begin to move")
+def now_moves_are_paused() -> MixedDialogue:
+    group = paced(group_moves_paused=True)
+    for _ in range(90):
+        group.advance(1_000)
+        group.settle()
+    return group
+
+
+@says("the pause of moves has had 2.0 s to let t:1 begin to move")
+def now_moves_are_paused_since_the_rebalance_before() -> MixedDialogue:
+    group = settled("a", topics={"t": 2}, group_moves_paused=True)
+    for member in ("b", "c"):
+        group.heartbeat(member, epoch=0, client_id=member)
+        group.settle()
+        group.advance(2_000)
+    return group
+
+
+@says(
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.0 s; "
+    "the pause of moves took 3.0 s to let t:2-3 begin to move"
+)
+def pause_of_moves_is_lifted() -> MixedDialogue:
+    group = paced(group_moves_paused=True)
+    group.advance(3_000)
+    group.alter_configs({"group.moves.paused": "false"})
+    group.settle()
+    group.advance(1)
     group.settle()
     return group
 

@@ -44,7 +44,7 @@ def static_member_does_not_come_back() -> MixedDialogue:
 @says(
     "the rebalance to epoch 3, because one came back under the same name: a took t:1 from one, one took "
     "u:0-1, which nobody had; "
-    "it took 10 ms; one took 10 ms to hear that it has to give up t:1"
+    "it took 10 ms; one took 10 ms to hear that it has to give up t:1, out of reach until its next heartbeat"
 )
 def static_member_subscribes_anew_when_it_comes_back() -> MixedDialogue:
     group = settled("a", topics={"t": 2, "u": 2})

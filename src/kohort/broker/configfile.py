@@ -81,7 +81,7 @@ def _parse_properties(text: str, path: str) -> ConfigFile:
             continue
         name, separator, value = _split_property(line)
         if not separator:
-            raise ConfigError(f"configuration file {path}, line {number}: NAME=VALUE is expected, not {line!r}")
+            raise ConfigError(f"configuration file {path}, line {number}: NAME=VALUE is expected")
         file.values[name] = value
         file.lines[name] = begins
     return file

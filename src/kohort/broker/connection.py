@@ -27,7 +27,7 @@ from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
 from kohort.broker.replies import Buffer, ReplyQueue
 from kohort.broker.request import Request
 from kohort.errors import ForeignProtocolError, RemoteProtocolError
-from kohort.wire.foreign import impossible_length
+from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 
 if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
@@ -45,11 +45,6 @@ WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
 WRITE_LOW_BYTES: Final = 512 * 1024
 #: Shortest request header: API key, version, correlation id, length of the client id.
 MIN_FRAME_BYTES: Final = 10
-#: What a browser shows, and curl prints, that has been pointed at the broker.
-HTTP_ANSWER: Final = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    b"This is a Kafka broker, not a web server: connect with a Kafka client.\n"
-)
 
 _SIZE: Final = Struct(">i")
 _SIZE_AND_KEY: Final = Struct(">ih")
@@ -202,8 +197,10 @@ class Connection(asyncio.BufferedProtocol):
     def take_turn(self) -> None:
         """Go on with what is ready to be written or was read and not handled; called once per scheduled turn."""
         self._has_turn = False
-        if self._transport is not None:
+        if self._input.have or not self._is_reading:
             self._pump()
+        else:
+            self._write_ready()
 
     def _pump(self) -> None:
         """Handle buffered requests as far as the limits allow, then write what is ready."""
@@ -211,6 +208,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_handling = True
         try:
+            if self._repeat is not None and self._is_reading and self._take_repeat(self._repeat):
+                return
             is_blocked = self._handle_buffered()
         except (RemoteProtocolError, UnicodeDecodeError, struct_error) as why:
             self._refuse(str(why))
@@ -232,13 +231,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_buffered(self) -> bool:
         """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
-        if self._repeat is not None and self._answer_repeat(self._repeat):
-            return False
         received = self._input
         position, have, view = 0, received.have, received.view
-        is_blocked = False
-        needed = 0
-        turns_left = REQUESTS_PER_TURN
+        is_blocked, needed, turns_left = False, 0, REQUESTS_PER_TURN
         while have - position >= 4:
             size = _SIZE.unpack_from(view, position)[0]
             if not MIN_FRAME_BYTES <= size <= self._limit:
@@ -273,17 +268,22 @@ class Connection(asyncio.BufferedProtocol):
             return is_blocked
         return not self._make_room(needed)
 
-    def _answer_repeat(self, repeat: Repeat) -> bool:
-        """Answer what has come if that is `repeat` and nothing else; `False` if it has to be read."""
+    def _take_repeat(self, repeat: Repeat) -> bool:
+        """Carry out what has come if that is `repeat` and nothing else; `False` if it has to be read."""
         received = self._input
-        if received.have != repeat.size or len(self._replies) or self._is_write_paused or self._is_finishing:
+        if received.have != repeat.size or self._is_write_paused or self._is_finishing:
             return False
-        answer = repeat.answer(received.view)
-        if answer is None:
+        done = repeat.carry_out(self, received.view, self._replies)
+        if done is None:
             return False
         received.have = 0
         received.shrink(keep_bytes=KEPT_BYTES)
-        self._out += answer
+        if isinstance(done, Request):
+            self._replies.add(done)
+            self._holds.add(done)
+        else:
+            self._out += done
+            self._write_ready()
         return True
 
     def _handle(self, frame: memoryview) -> None:
@@ -305,11 +305,11 @@ class Connection(asyncio.BufferedProtocol):
         message = route.decode(frame, body)[0]
         request = Request(self, route, correlation_id, client_id)
         answer = route.handle(context, request, message)
-        if request.renew is not None and len(frame) <= LONGEST_REPEAT_BYTES:
-            self._repeat = Repeat(frame, route.append_frame, request.renew)
+        if request.standing is not None and len(frame) <= LONGEST_REPEAT_BYTES:
+            self._repeat = Repeat(frame, request, request.standing)
         if answer is None:
             self._replies.add(request)
-            if request.on_overtaken is not None:
+            if request.beat is not None and request.is_open:
                 self._holds.add(request)
         elif len(self._replies) or route.has_parts:
             request.fill(route.frame(correlation_id, answer))

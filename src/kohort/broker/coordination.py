@@ -42,6 +42,10 @@ class Coordination(Protocol):
         """The connection of a heartbeat that is held is gone."""
         ...
 
+    def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
+        """Hold a heartbeat that was held before, word for word; `False` if it is to be read anew."""
+        ...
+
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that was answered before, word for word; `None` if it cannot be answered at once."""
         ...

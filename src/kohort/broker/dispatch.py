@@ -15,16 +15,16 @@ from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.broker.limits import Decoder, bounded
+from kohort.broker.limits import Decoder, bounded_decode
 from kohort.broker.replies import Buffer
 from kohort.errors import RemoteProtocolError
-from kohort.wire.codec import decode, decoder, encode_parts, encoder
+from kohort.wire.codec import decode, encode_parts, encoder
 from kohort.wire.messages.header import RequestHeader
 from kohort.wire.registry import (
+    CLIENT_ONLY,
     AnyApiKey,
     ApiKey,
     api_key_of,
-    request_class,
     request_header_version,
     response_class,
     response_header_version,
@@ -119,14 +119,14 @@ class Routes:
     def resolve(self, api_key: int, version: int) -> Route:
         """Make the route of an API and version; `RemoteProtocolError` if they are not served."""
         key = api_key_of(api_key)
-        if key is None:
-            raise RemoteProtocolError(f"unknown API key {api_key}")
+        if key is None or key in CLIENT_ONLY:
+            raise RemoteProtocolError(f"API key {api_key} is not served")
         lowest, highest = versions_of(key)
         if lowest <= version <= highest:
             route = Route(
                 key,
                 version,
-                decode=bounded(decoder(request_class(key), version), key),
+                decode=bounded_decode(key, version),
                 handle=_handler(key),
                 has_flexible_header=request_header_version(key, version) >= 2,
                 response_version=version,

@@ -21,6 +21,8 @@ from typing import Final
 from kohort.storage.flush import SYNCS_AT_ONCE, SyncScheduler
 from kohort.storage.partition import Appended, PartitionLog
 
+#: A timer for longer runs that long: a sync too early does no harm.
+_LONGEST_TIMER_MS: Final = 86_400_000
 #: How long a stop waits for a sync that is under way.
 STOP_TIMEOUT_SECONDS: Final = 5.0
 
@@ -47,6 +49,8 @@ class Durability:
         self._scheduler: Final[SyncScheduler[PartitionLog]] = SyncScheduler()
         #: Log -> (offset, callback) in the order of the calls; offsets never decrease.
         self._waiting: Final[dict[PartitionLog, deque[tuple[int, Callable[[], None]]]]] = {}
+        #: Log -> when its oldest unsynced record has waited for as long as its topic allows.
+        self._timers: Final[dict[PartitionLog, asyncio.TimerHandle]] = {}
         self._jobs: Final[SimpleQueue[PartitionLog | None]] = SimpleQueue()
         self._threads: Final[list[threading.Thread]] = []
         self._is_idle: Final = asyncio.Event()
@@ -58,8 +62,9 @@ class Durability:
         """Append to a log and have it synced if its topic asks for that; `Refused` leaves the log as it was."""
         appended = log.append(batches, now_ms=now_ms, validate=validate)
         if log.needs_sync:
-            self._scheduler.request(log, log.log_end_offset)
-            self._start_syncs()
+            self._sync(log)
+        elif log not in self._timers and (within_ms := log.sync_within_ms) is not None:
+            self._timers[log] = self._loop.call_later(min(within_ms, _LONGEST_TIMER_MS) / 1000, self._on_time, log)
         if log.high_watermark == log.log_end_offset:
             self._on_readable(log)
         return appended
@@ -74,6 +79,7 @@ class Durability:
     def forget(self, log: PartitionLog) -> None:
         """`log` is deleted: nothing more of it will be synced, and what waits for it goes on."""
         self._scheduler.forget(log)
+        self._stop_timer(log)
         for _, callback in self._waiting.pop(log, ()):
             callback()
         self._on_readable(log)
@@ -85,12 +91,29 @@ class Durability:
 
     def stop(self) -> None:
         """End the threads; called after `drain`, or when the broker fails."""
+        for log in list(self._timers):
+            self._stop_timer(log)
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
             # A disk that hangs must not keep the broker from ending; the threads are daemons.
             thread.join(STOP_TIMEOUT_SECONDS)
         self._threads.clear()
+
+    def _sync(self, log: PartitionLog) -> None:
+        self._scheduler.request(log, log.log_end_offset)
+        self._start_syncs()
+
+    def _on_time(self, log: PartitionLog) -> None:
+        """A record of `log` has been unsynced for as long as one may be, or was synced meanwhile."""
+        del self._timers[log]
+        if log.sync_within_ms is not None:
+            self._sync(log)
+
+    def _stop_timer(self, log: PartitionLog) -> None:
+        timer = self._timers.pop(log, None)
+        if timer is not None:
+            timer.cancel()
 
     def _start_syncs(self) -> None:
         started = self._scheduler.start()

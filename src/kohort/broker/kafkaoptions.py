@@ -79,17 +79,12 @@ _MACHINERY: Final = (
     Unserved("confluent.*", _NEEDLESS, "it belongs to Confluent's distribution"),
 )
 _RECORDS: Final = (
-    Unserved(
-        "log.retention.* log.cleanup.policy retention.ms retention.bytes cleanup.policy",
-        _LATER,
-        "records are kept until their topic is deleted",
-    ),
-    Unserved("log.roll.* segment.ms", _LATER, "log.segment.bytes alone decides when a file is closed"),
-    Unserved(
-        "log.flush.interval.ms flush.ms",
-        _LATER,
-        "log.flush.interval.messages alone decides; 1, the default, syncs before every acks=all answer",
-    ),
+    Unserved("log.roll.jitter.*", _LATER, "segment.jitter.ms of a topic spreads its files"),
+    Unserved("retention.ms", _CALLED, "log.retention.ms"),
+    Unserved("retention.bytes", _CALLED, "log.retention.bytes"),
+    Unserved("cleanup.policy", _CALLED, "log.cleanup.policy"),
+    Unserved("segment.ms", _CALLED, "log.roll.ms"),
+    Unserved("flush.ms", _CALLED, "log.flush.interval.ms"),
     Unserved(
         "log.cleaner.max.compaction.lag.ms log.cleaner.min.compaction.lag.ms",
         _LATER,

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kohort.errors import RemoteProtocolError
+from kohort.wire.codec import bounded_decoder
 from kohort.wire.private import PrivateApiKey
-from kohort.wire.registry import AnyApiKey, ApiKey
+from kohort.wire.registry import AnyApiKey, ApiKey, request_class
 
 #: (buffer, position) -> (request, position behind it).
 Decoder = Callable[[Any, int], tuple[Any, int]]
@@ -23,6 +24,14 @@ Decoder = Callable[[Any, int], tuple[Any, int]]
 MOST_ORDINARY_BYTES: Final = 16 * 1024 * 1024
 #: Longest request of an API whose rows are many small ones, in bytes.
 MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {PrivateApiKey.SUBMIT_MOVES: 8 * 1024 * 1024}
+#: Rows of all arrays of one request together, where nothing else is said: partitions of a commit, members of a group.
+MOST_ROWS: Final = 250_000
+#: Those of APIs whose rows are more work than to read them.
+MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
+    ApiKey.PRODUCE: 20_000,
+    ApiKey.METADATA: 50_000,
+    ApiKey.LIST_OFFSETS: 50_000,
+}
 _LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})
 #: Groups or members that one request may name.
 MOST_NAMED: Final = 100_000
@@ -42,8 +51,9 @@ def check_length(api_key: int, size: int) -> None:
         raise RemoteProtocolError(f"{size} bytes of a request of API {api_key}; {MOST_ORDINARY_BYTES} are allowed")
 
 
-def bounded(decode: Decoder, api_key: AnyApiKey) -> Decoder:
-    """`decode`, which looks at the length first where the API has a limit of its own."""
+def bounded_decode(api_key: AnyApiKey, version: int) -> Decoder:
+    """Reads the requests of an API, within the limits that it has for rows and bytes."""
+    decode = bounded_decoder(request_class(api_key), version, MOST_ROWS_OF.get(api_key, MOST_ROWS))
     most = MOST_BYTES_OF.get(api_key)
     if most is None:
         return decode

@@ -1,18 +1,20 @@
 """The topics as clients see them, and who must know when they change.
 
-Laws: every change of topics goes through here and is followed by one `TopicsChanged` with a new image; a name that
+Laws: every change of topics goes through here and is followed by a `TopicsChanged` with a new image; a name that
 Kafka would refuse is refused; what the store refuses changes nothing.
 Source: Apache Kafka's Metadata, CreateTopics, CreatePartitions and DeleteTopics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 from uuid import uuid4
 
 from kohort.broker.settings import BrokerSettings
 from kohort.broker.topicconfigs import check_topic_configs
+from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
@@ -43,6 +45,8 @@ class Cluster:
         #: topic id -> name, of the topics that were deleted last since the start.
         self._former_names: dict[bytes, str] = {}
         self.image = self._build_image(version=1)
+        #: Whether several changes make one image, and whether there was any of them.
+        self._is_gathering = self._has_changed = False
         #: Called with each new image, and with the logs that are gone.
         self.on_change: Callable[[TopicImage], None] = lambda _: None
         self.on_deleted: Callable[[PartitionLog], None] = lambda _: None
@@ -75,6 +79,15 @@ class Cluster:
         if topic is None or not 0 <= number < len(topic.partitions):
             return None
         return topic.partitions[number]
+
+    def measure(self, places: Iterable[tuple[TopicId, int]]) -> dict[tuple[TopicId, int], LogExtent]:
+        """What the logs of partitions have, of those that there are."""
+        found = ((place, self.partition(self._by_id.get(place[0]), place[1])) for place in places)
+        return {
+            place: LogExtent(log.log_start_offset, log.log_end_offset, log.size_bytes)
+            for place, log in found
+            if log is not None
+        }
 
     def check_new_topic(self, name: str, partition_count: int) -> int:
         """How many partitions a new topic gets (-1: the broker's default); `Refused` if it cannot be created."""
@@ -172,7 +185,21 @@ class Cluster:
         self._changed()
         return topic
 
+    @contextmanager
+    def as_one_change(self) -> Iterator[None]:
+        """What changes within, without a wait, everyone is told at its end: an image is as much work as all topics."""
+        self._is_gathering, self._has_changed = True, False
+        try:
+            yield
+        finally:
+            self._is_gathering = False
+            if self._has_changed:
+                self._changed()
+
     def _changed(self) -> None:
+        self._has_changed = True
+        if self._is_gathering:
+            return
         self.image = self._build_image(version=self.image.version + 1)
         self.on_change(self.image)
 

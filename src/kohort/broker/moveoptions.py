@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.config import Option, parse_bool, parse_float, parse_int
-from kohort.coordinator.settings import MOST_MOVES_AT_ONCE, MOST_MOVES_PER_SECOND
+from kohort.config import Option, parse_bool, parse_float, parse_int, parse_str
+from kohort.coordinator.settings import MOST_MOVES_AT_ONCE, MOST_MOVES_PER_SECOND, MOVE_ORDERS
 
 MOVE_OPTIONS: Final = [
     Option(
@@ -30,5 +30,13 @@ MOVE_OPTIONS: Final = [
         parse=parse_bool,
         default=False,
         doc="Whether none of them begins; what nobody owns is given out all the same (not in Kafka).",
+    ),
+    Option(
+        name="group.moves.order",
+        parse=parse_str,
+        default="name",
+        choices=MOVE_ORDERS,
+        doc="Which of those that wait begins next: by topic and partition (name), that with most records that the "
+        "group has not committed (lag), or that with most bytes (size) (not in Kafka).",
     ),
 ]

@@ -1,20 +1,21 @@
-"""The order of answers on one socket: requests are read ahead, answers may come late, none overtakes another.
+"""The order of answers on one socket: requests are read ahead, answers may come late, and leave in their order.
 
 A `ReplySlot` stands for one request that was read. It is HELD while nobody knows the answer (a parked JoinGroup, a
 long poll), UNSYNCED while the answer is known but must not be seen before the log is on disk, READY when it may leave.
-A `ReplyQueue` gives out the ready answers from its head only.
+A `ReplyQueue` gives out the ready answers from its head only, and those that need no place in the order.
 
-Laws: each slot leaves exactly once, in the order in which the slots were added; a slot whose connection is gone
-swallows whatever still comes. Nothing here knows sockets or clocks.
-Source: Kafka's clients match answers to requests by order; architecture: "keeps each socket's order".
+Laws: each slot leaves exactly once, in the order in which the slots were added, unless it is unordered; a slot whose
+connection is gone swallows whatever still comes. Nothing here knows sockets or clocks.
+Source: Kafka's clients match answers to requests by order, librdkafka by the numbers of its requests
+(`rd_kafka_waitresp_find`); architecture: "keeps each socket's order".
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Final
 
 #: What is written to a socket.
 Buffer = bytes | bytearray | memoryview
@@ -40,8 +41,6 @@ class SlotEvent(IntEnum):
     ABANDON = 4
 
 
-Slot = TypeVar("Slot", bound="ReplySlot")
-
 #: (state, event) -> next state; a pair that is missing is a bug.
 TRANSITIONS: Final = {
     (SlotState.HELD, SlotEvent.FILL): SlotState.READY,
@@ -61,13 +60,15 @@ TRANSITIONS: Final = {
 class ReplySlot:
     """The place of one answer in the order of its socket."""
 
-    __slots__ = ("parts", "state")
+    __slots__ = ("is_unordered", "parts", "state")
 
     def __init__(self) -> None:
+        #: Whether the answer may leave after those behind it, and before those in front; said before it is queued.
+        self.is_unordered = False
         #: HELD at first; moves along `TRANSITIONS` only.
         self.state: SlotState = SlotState.HELD
         #: The whole frame of the answer; empty for a request that gets none. Meaningful from UNSYNCED on.
-        self.parts: list[Buffer] = []
+        self.parts: Sequence[Buffer] = ()
 
     def fill(self, parts: list[Buffer]) -> None:
         """The answer is known and may leave as soon as it is its turn."""
@@ -83,10 +84,16 @@ class ReplySlot:
         """What the answer tells is on disk now."""
         self.state = TRANSITIONS[self.state, SlotEvent.SYNC]
 
+    def send(self) -> Sequence[Buffer]:
+        """It leaves: what has to be written."""
+        self.state = TRANSITIONS[self.state, SlotEvent.SEND]
+        parts, self.parts = self.parts, ()
+        return parts
+
     def abandon(self) -> None:
         """The connection is gone; the answer has nowhere to go."""
         self.state = TRANSITIONS[self.state, SlotEvent.ABANDON]
-        self.parts = []
+        self.parts = ()
 
     def _keep(self, parts: list[Buffer]) -> None:
         if self.state is not SlotState.GONE:
@@ -96,47 +103,62 @@ class ReplySlot:
 class ReplyQueue:
     """The open slots of one socket, oldest first."""
 
-    __slots__ = ("_slots", "limit")
+    __slots__ = ("_slots", "_unordered", "limit")
 
     def __init__(self, limit: int) -> None:
         """`limit`: slots above which the owner stops reading requests."""
         assert limit > 0
         self.limit: Final = limit
-        #: Every slot that was added and has not left.
+        #: Every slot that was added, has its place in the order and has not left.
         self._slots: deque[ReplySlot] = deque()
+        #: Those that have none, oldest first: heartbeats that are held, but for a moment.
+        self._unordered: list[ReplySlot] = []
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._slots) + len(self._unordered)
 
     @property
     def is_full(self) -> bool:
         """Whether no further request should be read for now."""
-        return len(self._slots) >= self.limit
+        return len(self) >= self.limit
+
+    @property
+    def held_unordered(self) -> list[ReplySlot]:
+        """Those without a place in the order whose answer nobody knows, oldest first."""
+        return [slot for slot in self._unordered if slot.state is SlotState.HELD]
 
     def add(self, slot: ReplySlot) -> None:
         """`slot` answers the request that was read last."""
-        self._slots.append(slot)
+        (self._unordered if slot.is_unordered else self._slots).append(slot)
 
-    def find_overtaken(self, held: Sequence[Slot]) -> list[Slot]:
-        """Those of these open slots that stand before one that is ready; both are in the order of the queue."""
-        last = max((at for at, slot in enumerate(self._slots) if slot.state is SlotState.READY), default=-1)
-        before = {id(slot) for at, slot in enumerate(self._slots) if at < last}
-        return [slot for slot in held if id(slot) in before]
+    def latest_first(self) -> Iterator[ReplySlot]:
+        """The slots that have a place in the order, that of the last request first."""
+        return reversed(self._slots)
 
     def take(self, limit_bytes: int) -> list[Buffer]:
-        """The parts of the ready answers at the head; stops after the answer with which `limit_bytes` is reached."""
+        """The parts of the ready answers at the head; stops after the answer with which `limit_bytes` is reached.
+
+        Those without a place in the order are short, and all leave before.
+        """
         slots = self._slots
         taken: list[Buffer] = []
+        if self._unordered:
+            waiting, self._unordered = self._unordered, []
+            for slot in waiting:
+                if slot.state is SlotState.READY:
+                    taken += slot.send()
+                else:
+                    self._unordered.append(slot)
         size = 0
         while slots and slots[0].state is SlotState.READY and size < limit_bytes:
-            slot = slots.popleft()
-            slot.state = TRANSITIONS[SlotState.READY, SlotEvent.SEND]
-            taken += slot.parts
-            size += sum(map(len, slot.parts))
-            slot.parts = []
+            parts = slots.popleft().send()
+            taken += parts
+            size += sum(map(len, parts))
         return taken
 
     def abandon(self) -> None:
         """The connection is gone."""
+        while self._unordered:
+            self._unordered.pop().abandon()
         while self._slots:
             self._slots.popleft().abandon()

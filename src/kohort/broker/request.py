@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kohort.broker.repeat import Renew
 from kohort.broker.replies import ReplySlot, SlotState
 
 if TYPE_CHECKING:
@@ -38,10 +37,39 @@ class Peer(Protocol):
         ...
 
 
+class Beat(Protocol):
+    """A heartbeat: its answer may wait."""
+
+    def release(self, is_cut: bool) -> None:
+        """Have it answered if it waits for news; `is_cut`: something else of its client is behind it."""
+        ...
+
+    def abandon(self) -> None:
+        """Its connection is gone."""
+        ...
+
+
+class Standing(Protocol):
+    """A heartbeat that may come again word for word; see `repeat`."""
+
+    def hold_ms(self) -> int:
+        """For how long its answer may wait now; below 0: its client never waits, and `renew` answers."""
+        ...
+
+    def hold(self, request: Request, hold_ms: int) -> bool:
+        """Carry it out once more and hold it; `False` if it has to be read anew."""
+        ...
+
+    def renew(self) -> bytes | None:
+        """Carry it out once more: the body of the answer, `None` if it has to be read anew. The same object is the
+        same body."""
+        ...
+
+
 class Request(ReplySlot):
     """One request, and the place of its answer in the order of its connection."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "on_abandon", "on_overtaken", "renew", "route")
+    __slots__ = ("beat", "client_id", "connection", "correlation_id", "on_abandon", "route", "standing")
 
     def __init__(self, connection: Peer, route: Route, correlation_id: int, client_id: str) -> None:
         super().__init__()
@@ -53,11 +81,10 @@ class Request(ReplySlot):
         self.client_id = client_id
         #: Called if the connection goes before the answer: takes the request out of whatever it waits in.
         self.on_abandon: Callable[[], None] | None = None
-        #: Has this one answered, if it only waits for news; called with whether something of the same client that is
-        #: behind it is the reason.
-        self.on_overtaken: Callable[[bool], None] | None = None
-        #: What answers this request if it comes again word for word; see `repeat`.
-        self.renew: Renew | None = None
+        #: Set for a heartbeat, before it is carried out.
+        self.beat: Beat | None = None
+        #: Set for a request that may come again word for word.
+        self.standing: Standing | None = None
 
     @property
     def version(self) -> int:
@@ -96,6 +123,8 @@ class Request(ReplySlot):
     def abandon(self) -> None:
         """The connection is gone."""
         super().abandon()
+        if self.beat is not None:
+            self.beat.abandon()
         if self.on_abandon is not None:
             self.on_abandon()
             self.on_abandon = None

@@ -1,79 +1,98 @@
-"""Looks for offsets that no group needs any more, now and then, a few groups at a time.
+"""Looks now and then for log files that are to go, by the age or the size of their topics' records.
 
-Laws: one step looks at so many groups, and the next one waits until what it forgot is durable and the loop has served
-its sockets: a broker with a million offsets answers as ever meanwhile. What is forgotten the coordinator decides.
-Source: Kafka's offsets.retention.check.interval.ms; architecture rule 18.
+Laws: a file leaves its log on the loop, by a rename; it is removed on a thread, since the space of a long one takes the
+system a while. One turn of the loop looks at so many partitions. A broker that stops between the two removes the file
+when it starts.
+Source: Kafka's log.retention.check.interval.ms; architecture rule 18.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+import threading
+from collections.abc import Iterator
 from typing import Final
 
-from kohort.broker.runtime import Runtime
-from kohort.coordinator.commands import ExpireOffsets, ExpireOffsetsReply, ReplyBody
-from kohort.ids import CauseId
+from kohort.clock import Clock
+from kohort.errors import StorageError
+from kohort.storage.partition import PartitionLog
+from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
 
-#: Groups that one step looks at.
-GROUPS_AT_ONCE: Final = 64
+#: Partitions that one turn looks at.
+PARTITIONS_AT_ONCE: Final = 200
 
 
-class OffsetRetention:
-    """Goes through the groups of every shard, and again after the interval."""
+class LogRetention:
+    """Goes through the partitions of every topic, and again after the interval; belongs to the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, runtime: Runtime, *, interval_ms: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, *, interval_ms: int) -> None:
         self._loop: Final = loop
-        self._runtime: Final = runtime
+        self._store: Final = store
+        self._clock: Final = clock
         self._interval: Final = interval_ms / 1000
-        #: (shard, groups) of the round that are still to be looked at.
-        self._left: deque[tuple[int, list[str]]] = deque()
-        #: The shard whose groups are being looked at.
-        self._index = 0
-        self._expired = 0
-        self._removed = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._left: Iterator[PartitionLog] = iter(())
+        #: Files that have left their logs in this round.
+        self._gone: list[str] = []
+        self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
         """The first round begins after one interval: a broker that starts has better things to do."""
         self._timer = self._loop.call_later(self._interval, self._begin)
 
     def stop(self) -> None:
-        """No further step is taken."""
-        self._left.clear()
+        """Nothing goes any more."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _begin(self) -> None:
-        self._expired = self._removed = 0
-        self._left.extend((index, self._runtime.group_ids(index)) for index in range(self._runtime.shard_count))
+        # The coordinator's log is compacted, and the journal sees to itself.
+        topics = [topic for topic in self._store.topics.values() if not topic.is_internal]
+        self._left = iter([partition for topic in topics for partition in topic.partitions])
         self._step()
 
     def _step(self) -> None:
-        while self._left and not self._left[0][1]:
-            self._left.popleft()
-        if not self._left:
-            self._finish()
-            return
-        self._index, group_ids = self._left[0]
-        step = tuple(group_ids[-GROUPS_AT_ONCE:])
-        del group_ids[-GROUPS_AT_ONCE:]
-        token = self._runtime.next_token()
-        command = ExpireOffsets(cause=CauseId(token), request=token, group_ids=step)
-        self._runtime.ask_shard(self._index, token, command, self._on_reply)
+        now_ms = self._clock.now_ms()
+        for _ in range(PARTITIONS_AT_ONCE):
+            partition = next(self._left, None)
+            if partition is None:
+                self._finish()
+                return
+            self._look_at(partition, now_ms)
+        self._timer = self._loop.call_soon(self._step)
 
-    def _on_reply(self, reply: ReplyBody) -> None:
-        assert isinstance(reply, ExpireOffsetsReply)
-        self._expired += reply.expired
-        self._removed += reply.removed
-        if self._left:
-            self._left[0][1].extend(reply.unfinished)
-            self._timer = self._loop.call_later(0, self._step)
+    def _look_at(self, partition: PartitionLog, now_ms: int) -> None:
+        topic = self._store.topics.get(partition.topic)
+        if topic is None or partition not in topic.partitions:
+            # Deleted meanwhile.
+            return
+        start = partition.log_start_offset
+        try:
+            gone = partition.drop_expired(now_ms)
+        except StorageError as why:
+            log.warning(
+                "event=retention_failed partition=%s-%d error=%r", partition.topic, partition.partition, str(why)
+            )
+            return
+        if gone:
+            self._gone += gone
+            log.info(
+                "event=segments_expired partition=%s-%d segments=%d start_offset=%d->%d",
+                *(partition.topic, partition.partition, len(gone), start, partition.log_start_offset),
+            )
 
     def _finish(self) -> None:
-        if self._expired or self._removed:
-            log.info("event=offsets_expired offsets=%d groups=%d", self._expired, self._removed)
+        gone, self._gone = self._gone, []
+        if gone:
+            # A daemon: should it hang in the disk, the process can end all the same.
+            threading.Thread(target=self._remove, args=(gone,), name="kohort-retention", daemon=True).start()
         self.start()
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            try:
+                self._store.fs.remove(path)
+            except StorageError as why:
+                log.warning("event=retention_failed file=%s error=%r", path, str(why))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,27 +24,29 @@ from kohort.broker.home import Home
 from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator import parking
-from kohort.coordinator.causes import Stimulus
-from kohort.coordinator.chronicle import Chronicle
 from kohort.coordinator.commands import (
     AnyHeartbeat,
     Command,
     ConsumerGroupHeartbeat,
     GroupCommand,
     LeaveGroup,
+    LogExtent,
+    LogsMeasured,
     MemberDisconnected,
     Refusal,
     ReplyBody,
     TargetComputed,
     TopicsChanged,
 )
-from kohort.coordinator.decision import ComputeTarget, Decision
+from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs
+from kohort.coordinator.events.reporter import Reporter
+from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.logbatch import build_log_batch
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId, RequestToken, coordinator_partition
+from kohort.ids import CauseId, RequestToken, TopicId, coordinator_partition
 from kohort.journal.ring import Journal
 from kohort.storage.partition import PartitionLog
 from kohort.wire.schema import Message
@@ -60,8 +62,8 @@ KNOWN_GROUPS: Final = 1_000
 #: Held heartbeats that are answered before the loop looks at its sockets again.
 RELEASES_PER_TURN: Final = 200
 
-#: Turns what the coordinator says into the message of the request's version.
-Translate = Callable[[Request, Any], Message]
+#: Turns what the coordinator says into the message of the request's version, or into its bytes.
+Translate = Callable[[Request, Any], Message | bytes]
 
 
 class Runtime:
@@ -91,9 +93,11 @@ class Runtime:
         self._last_number = 0
         self._is_stopped = False
         self._index_of: Callable[[str], int] = lambda _: 0
+        #: What the logs of partitions have, of those that there are.
+        self.measure: Callable[[Iterable[tuple[TopicId, int]]], dict[tuple[TopicId, int], LogExtent]] = lambda _: {}
         #: Set by `start`.
         self._settings = GroupSettings()
-        self._chronicle = Chronicle(self._settings)
+        self._reporter = Reporter(self._settings)
         #: The topics, as they were told last.
         self._image = TopicImage.of((), version=0)
 
@@ -101,7 +105,7 @@ class Runtime:
         """Rebuild the state of every shard from its log; then commands may come."""
         count = len(partitions)
         self._settings, self._image = settings, image
-        self._chronicle = Chronicle(settings)
+        self._reporter = Reporter(settings)
         own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
         if own:
             # A start without them does not pay for what they need.
@@ -109,10 +113,10 @@ class Runtime:
 
             self._assignors = OwnAssignors(self._loop, own)
             self._assignors.start()
-        self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(_index_of, partition_count=count))
+        self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(coordinator_partition, partition_count=count))
         loader = GroupLogLoader()
         with without_collections():
-            self._homes = [Home(self._load(Shard(settings), part, loader), part) for part in partitions]
+            self._homes = [Home(self._load(part, loader), part) for part in partitions]
             # Deadlines count from the end of all loading: it fences nobody.
             for home in self._homes:
                 self._tell_topics(home, image)
@@ -120,17 +124,12 @@ class Runtime:
                 home.shard.on_loaded(now_ms)
                 self._deadlines.watch(home.shard.next_deadline(), now_ms)
 
-    def _load(self, shard: Shard, partition: PartitionLog, loader: GroupLogLoader) -> Shard:
-        began_ms = self._clock.now_ms()
-        loaded = loader.load(shard, partition)
-        if loaded.records or loaded.unknown:
-            log.info(
-                "event=groups_loaded partition=%d records=%d unknown=%d ms=%d",
-                partition.partition,
-                loaded.records,
-                loaded.unknown,
-                self._clock.now_ms() - began_ms,
-            )
+    def _load(self, partition: PartitionLog, loader: GroupLogLoader) -> Shard:
+        shard, began_ms = Shard(self._settings), self._clock.now_ms()
+        found = loader.load(shard, partition)
+        if found.records or found.unknown:
+            numbers = partition.partition, found.records, found.unknown, self._clock.now_ms() - began_ms
+            log.info("event=groups_loaded partition=%d records=%d unknown=%d ms=%d", *numbers)
         return shard
 
     def count_from(self, number: int) -> None:
@@ -159,10 +158,10 @@ class Runtime:
         home = self._homes[self._index_of(command.group_id)]
         for former in home.shard.find_former(command):
             held = self._waiting[former.request][0]
-            assert held is not None and held.on_overtaken is not None, "a client asked"
+            assert held is not None and held.beat is not None, "a client asked"
             # What somebody else says of a member is news once it is done; a heartbeat brings the next interval itself.
             if held.connection is request.connection or not isinstance(command, LeaveGroup):
-                held.on_overtaken(not isinstance(command, ConsumerGroupHeartbeat))
+                held.beat.release(not isinstance(command, ConsumerGroupHeartbeat))
         self._waiting[command.request] = (request, translate, home)
         self._carry_out(home, command)
 
@@ -186,6 +185,15 @@ class Runtime:
         if parking.is_held(home.shard.groups, command):
             home.shard.commit(parking.drop(command), now_ms=self._clock.now_ms())
 
+    def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
+        """Hold a heartbeat that was held before, word for word; `False` if nothing was done: it is to be read anew."""
+        home, now_ms = self._homes[self._index_of(command.group_id)], self._clock.now_ms()
+        if self._is_stopped or self._renew(home, command, now_ms) is None:
+            return False
+        self._waiting[command.request] = (request, translate, home)
+        self._deadlines.watch(now_ms + command.hold_ms, now_ms)
+        return True
+
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that was answered before, word for word, at once.
 
@@ -193,17 +201,18 @@ class Runtime:
             The interval that the member is told, ms; `None` if nothing was done: it has news, or waits for the disk.
         """
         home = self._homes[self._index_of(command.group_id)]
-        if self._is_stopped or not is_durable(home.log):
-            return None
-        now_ms = self._clock.now_ms()
+        may_answer = not self._is_stopped and is_durable(home.log)
+        return self._renew(home, command, self._clock.now_ms()) if may_answer else None
+
+    def _renew(self, home: Home, command: ConsumerGroupHeartbeat, now_ms: int) -> int | None:
         try:
             interval_ms = home.shard.renew(command, now_ms=now_ms)
         except Exception as error:
             self._fail(error)
             raise
-        # Nothing is due earlier, but for a session that was made shorter meanwhile: the next tick will see to it.
+        # No session ends earlier, but for one that was made shorter meanwhile: the next tick will see to it.
         if interval_ms is not None and self.journal.is_on:
-            self._chronicle.count(self.journal, command, "heartbeats", (), now_ms=now_ms)
+            self._reporter.count(self.journal, command, "heartbeats", (), now_ms=now_ms)
         return interval_ms
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
@@ -242,7 +251,7 @@ class Runtime:
                 then(refusal)
             elif request.is_open:
                 request.answer(then(request, refusal))
-        shard = self._load(Shard(self._settings), home.log, GroupLogLoader())
+        shard = self._load(home.log, GroupLogLoader())
         self._homes[index] = Home(shard, home.log)
         self._tell_topics(self._homes[index], self._image)
         now_ms = self._clock.now_ms()
@@ -304,45 +313,38 @@ class Runtime:
         if decision.records:
             self._append(home.log, decision, now_ms)
         shard = home.shard
-        if self.journal.is_on:
-            self._chronicle.write(
-                self.journal, shard.groups, stimulus, decision, now_ms=now_ms, is_new=is_new, next_cause=self.next_token
-            )
+        self._reporter.report(
+            self.journal, shard.groups, stimulus, decision, timers=shard.timers, now_ms=now_ms, is_new=is_new,
+            next_cause=self.next_token,
+        )  # fmt: skip
         for reply in shard.commit(decision, now_ms=now_ms):
             self._reply(home.log, reply.request, reply.body)
-        for order in shard.take_computations():
-            assert self._assignors is not None, "nothing else is computed beside the loop"
-            self._assignors.compute(order, partial(self._computed, home, order))
+        for errand in shard.take_errands():
+            if isinstance(errand, MeasureLogs):
+                self._loop.call_soon(self._measured, home, errand)
+            else:
+                assert self._assignors is not None, "nothing else is computed beside the loop"
+                self._assignors.compute(errand, partial(self._computed, home, errand))
         self._deadlines.watch(shard.next_deadline(), now_ms)
         if shard.has_concerned and not home.tells_news:
             home.tells_news = True
             # Behind what is decided together with it: several changes are often one piece of news.
             self._loop.call_soon(self._tell_news, home)
 
+    def _measured(self, home: Home, errand: MeasureLogs) -> None:
+        if home in self._homes:
+            cause, extents = CauseId(self.next_token()), self.measure(errand.places)
+            self._carry_out(home, LogsMeasured(cause=cause, group_id=errand.group_id, extents=extents))
+
     def _computed(self, home: Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         """An assignor of the user's own has done what it can."""
         if home not in self._homes:
             return
-        command = TargetComputed(
-            cause=CauseId(self.next_token()),
-            group_id=order.group_id,
-            assignable=order.assignable,
-            owner=owner,
-            error=error,
-        )
+        cause, asked = CauseId(self.next_token()), order.assignable
+        command = TargetComputed(cause=cause, group_id=order.group_id, assignable=asked, owner=owner, error=error)
         before = home.failure_of(order.group_id)
         self._carry_out(home, command)
-        after = home.failure_of(order.group_id)
-        if after is not None and after != before:
-            log.warning(
-                "event=assignor_failed assignor=%s group=%r failures=%d why=%r action=target_kept",
-                after.assignor,
-                order.group_id,
-                after.count,
-                after.error,
-            )
-        elif before is not None and after is None:
-            log.info("event=assignor_recovered assignor=%s group=%r", order.assignor, order.group_id)
+        home.log_failure(order, before)
 
     def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> None:
         batch = build_log_batch(decision.records, now_ms=now_ms)
@@ -365,9 +367,10 @@ class Runtime:
         next_ms: int | None = None
         try:
             for home in self._homes:
-                while (decision := home.shard.expire(now_ms)) is not None:
-                    assert decision.due is not None, "a deadline led to it"
-                    self._commit(home, decision.due, decision, now_ms)
+                while (ended := self._end_hold(home, now_ms)) or (decision := home.shard.expire(now_ms)) is not None:
+                    if not ended:
+                        assert decision is not None and decision.due is not None, "a deadline led to it"
+                        self._commit(home, decision.due, decision, now_ms)
                 deadline_ms = home.shard.next_deadline()
                 if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
                     next_ms = deadline_ms
@@ -376,16 +379,22 @@ class Runtime:
             raise
         return next_ms
 
+    def _end_hold(self, home: Home, now_ms: int) -> bool:
+        """Answer the heartbeat whose hold is due next, or soon, if nothing is new for its member."""
+        ended = home.shard.find_ended(now_ms)
+        if ended is not None:
+            key, reply = ended
+            home.shard.end_hold(key)
+            self._reply(home.log, reply.request, reply.body)
+        return ended is not None
+
     def _shift(self, gap_ms: int) -> None:
         log.warning("event=clock_gap gap_ms=%d action=deadlines_shifted", gap_ms)
         for home in self._homes:
             home.shard.shift(gap_ms)
+        self._reporter.shift(gap_ms)
 
     def _fail(self, error: Exception) -> None:
         if not self._is_stopped:
             self.stop()
             self._on_failure(error)
-
-
-def _index_of(group_id: str, *, partition_count: int) -> int:
-    return coordinator_partition(group_id, partition_count)

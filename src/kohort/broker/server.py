@@ -22,8 +22,9 @@ from kohort.broker.journallog import JournalLog
 from kohort.broker.leadership import Leadership
 from kohort.broker.listener import Listener
 from kohort.broker.metadata import Cluster
+from kohort.broker.offsetretention import OffsetRetention
 from kohort.broker.purgatory import Purgatory
-from kohort.broker.retention import OffsetRetention
+from kohort.broker.retention import LogRetention
 from kohort.broker.runtime import Runtime
 from kohort.broker.settings import BrokerSettings
 from kohort.clock import Clock, SystemClock
@@ -32,6 +33,7 @@ from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
 from kohort.storage.datadir import broker_on
 from kohort.storage.fs import DiskFileSystem
+from kohort.storage.recovery import RecoveryReport
 from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
@@ -53,7 +55,7 @@ class Server:
         self._runtime: Runtime | None = None
         self._listener: Listener | None = None
         self._compactor: Compactor | None = None
-        self._retention: OffsetRetention | None = None
+        self._retention: list[OffsetRetention | LogRetention] = []
         self._journal_log: JournalLog | None = None
         self._finished: Final = asyncio.Event()
         #: Why the broker cannot go on, `None` while it can.
@@ -107,9 +109,13 @@ class Server:
             dedupe_buffer_bytes=values["log.cleaner.dedupe.buffer.size"],
         )
         self._compactor.start()
-        interval_ms = values["offsets.retention.check.interval.ms"]
-        self._retention = OffsetRetention(context.loop, self.runtime, interval_ms=interval_ms)
-        self._retention.start()
+        offsets_ms, logs_ms = values["offsets.retention.check.interval.ms"], values["log.retention.check.interval.ms"]
+        self._retention = [
+            OffsetRetention(context.loop, self.runtime, interval_ms=offsets_ms),
+            LogRetention(context.loop, context.store, self._clock, interval_ms=logs_ms),
+        ]
+        for each in self._retention:
+            each.start()
         return context
 
     def request_stop(self) -> None:
@@ -128,8 +134,8 @@ class Server:
         if context is None:
             return
         self._context = None
-        if self._retention is not None:
-            self._retention.stop()
+        for each in self._retention:
+            each.stop()
         if self._listener is not None:
             self._listener.finish()
         self.runtime.release_all()
@@ -154,7 +160,9 @@ class Server:
         defaults, cluster_id = settings.topic_defaults(), settings.values["cluster.id"]
         if settings.data_dir is None:
             return Store.in_memory(defaults, cluster_id=cluster_id, node_id=settings.node_id)
-        return Store.open(settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id)
+        store = Store.open(settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id)
+        _tell_recovery(store.recovery)
+        return store
 
     def _put_together(self, store: Store) -> BrokerContext:
         loop = asyncio.get_running_loop()
@@ -168,6 +176,7 @@ class Server:
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
         runtime.start(settings.groups, list(offsets_topic.partitions), cluster.image)
         cluster.on_change = runtime.topics_changed
+        runtime.measure = cluster.measure
         cluster.on_deleted = durability.forget
         return BrokerContext(
             settings=settings,
@@ -205,6 +214,15 @@ class Server:
             self.failure = error
             log.critical("event=broker_failed error=%r", str(error), exc_info=error)
             self._finished.set()
+
+
+def _tell_recovery(report: RecoveryReport) -> None:
+    """What was found of a broker that did not stop cleanly, and what of it had to go."""
+    if not report.is_clean:
+        numbers = report.partitions, report.bytes_checked, len(report.cuts)
+        log.warning("event=recovered partitions=%d bytes_checked=%d cuts=%d", *numbers)
+    for cut in report.cuts:
+        log.warning("event=tail_cut %s", cut)
 
 
 async def run_broker(

@@ -13,95 +13,45 @@ from typing import Any, Final
 
 from kohort.assign.registry import BUILT_IN
 from kohort.broker.journaloptions import JOURNAL_OPTIONS
+from kohort.broker.logoptions import LOG_OPTIONS, topic_defaults
 from kohort.broker.moveoptions import MOVE_OPTIONS
+from kohort.broker.optionkinds import INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.pushoptions import PUSH_OPTIONS
-from kohort.config import Option, OptionSet, Unserved, parse_bool, parse_float, parse_int, parse_list, parse_str
+from kohort.config import (
+    Option,
+    OptionSet,
+    Unserved,
+    parse_int,
+    parse_list,
+)
 from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
 from kohort.errors import ConfigError
 
-KIBI: Final = 1024
-MEBI: Final = 1024 * 1024
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
-
-
-def _flag(name: str, default: bool, doc: str) -> Option:
-    return Option(name=name, parse=parse_bool, default=default, doc=doc)
-
-
-def _count(name: str, default: int | None, doc: str, *, low: int = 0, high: int = INT32_MAX) -> Option:
-    return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=low, maximum=high)
-
-
-def _text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] = ()) -> Option:
-    return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)
-
-
 _NODE: Final = [
-    _count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
-    _count("broker.id", None, "Older name of node.id (Kafka: -1 for none)."),
-    _text(
+    count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
+    count("broker.id", None, "Older name of node.id (Kafka: -1 for none)."),
+    text(
         "cluster.id", None, "The cluster's id (in Kafka no option); by default the one that the data directory keeps."
     ),
-    _text(
+    text(
         "listeners", None, "Where to listen, as PLAINTEXT://HOST:PORT (Kafka: every address); port 0 takes a free one."
     ),
-    _text("advertised.listeners", None, "What clients are told to connect to; by default the address listened on."),
-    _text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
-    _text("log.dirs", None, "Another name of log.dir; here too one directory only."),
+    text("advertised.listeners", None, "What clients are told to connect to; by default the address listened on."),
+    text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
+    text("log.dirs", None, "Another name of log.dir; here too one directory only."),
 ]
 _TOPICS: Final = [
-    _count("num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000),
-    _count("default.replication.factor", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
-    _count("min.insync.replicas", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
-    _flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),
-    _flag("delete.topic.enable", True, "Whether topics can be deleted."),
-    _count("message.max.bytes", MEBI + 12, "The largest record batch that is taken."),
-    _count("log.segment.bytes", 1024 * MEBI, "Size at which a log file is closed and the next one begun.", low=14),
-    _count(
-        "log.flush.interval.messages",
-        1,
-        "1 makes each append durable before it is acknowledged (acks=all); Kafka's default leaves it to the system.",
-        low=1,
-        high=INT64_MAX,
-    ),
-    _text(
-        "log.message.timestamp.type",
-        "CreateTime",
-        "Whose clock stamps records.",
-        choices=("CreateTime", "LogAppendTime"),
-    ),
-    _text(
+    count("num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000),
+    count("default.replication.factor", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
+    count("min.insync.replicas", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
+    flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),
+    flag("delete.topic.enable", True, "Whether topics can be deleted."),
+    count("message.max.bytes", MEBI + 12, "The largest record batch that is taken."),
+    text(
         "compression.type",
         "producer",
         "Batches are stored as they arrive; only producer is valid.",
         choices=("producer",),
-    ),
-]
-_CLEANER: Final = [
-    _count(
-        "log.cleaner.backoff.ms", 15_000, "How often the broker looks whether the coordinator's log is to be compacted."
-    ),
-    Option(
-        name="log.cleaner.min.cleanable.ratio",
-        parse=parse_float,
-        default=0.5,
-        minimum=0,
-        maximum=1,
-        doc="Share of uncompacted bytes in closed files at which compaction begins.",
-    ),
-    _count(
-        "log.cleaner.delete.retention.ms",
-        86_400_000,
-        "How long a tombstone stays once it was compacted.",
-        high=INT64_MAX,
-    ),
-    _count(
-        "log.cleaner.dedupe.buffer.size",
-        128 * MEBI,
-        "Most memory for keys while a log is compacted; a longer log takes several goes.",
-        low=MEBI,
-        high=INT64_MAX,
     ),
 ]
 #: The coordinator's own defaults; the options below show them.
@@ -109,19 +59,19 @@ _GROUP_DEFAULTS: Final = GroupSettings()
 
 
 def _group(name: str, doc: str, *, low: int = 0) -> Option:
-    return _count(name, getattr(_GROUP_DEFAULTS, name.replace(".", "_")), doc, low=low)
+    return count(name, getattr(_GROUP_DEFAULTS, name.replace(".", "_")), doc, low=low)
 
 
 _GROUPS: Final = [
-    _count(
+    count(
         "offsets.topic.replication.factor",
         1,
         "Only 1 makes sense: this cluster is one broker (Kafka: 3).",
         low=1,
         high=1,
     ),
-    _count("offsets.topic.num.partitions", 4, "Partitions of the coordinator's log (Kafka: 50).", low=1, high=1000),
-    _count(
+    count("offsets.topic.num.partitions", 4, "Partitions of the coordinator's log (Kafka: 50).", low=1, high=1000),
+    count(
         "offsets.topic.segment.bytes",
         16 * MEBI,
         "Size at which a file of the coordinator's log is closed; what is closed is compacted (Kafka: 104857600).",
@@ -129,7 +79,7 @@ _GROUPS: Final = [
     ),
     _group("offset.metadata.max.bytes", "Longest text that may be committed with an offset."),
     _group("offsets.retention.minutes", "How long offsets are kept that no member of their group reads by.", low=1),
-    _count("offsets.retention.check.interval.ms", 600_000, "How often such offsets are looked for.", low=1),
+    count("offsets.retention.check.interval.ms", 600_000, "How often such offsets are looked for.", low=1),
     _group("group.min.session.timeout.ms", "Shortest session timeout a classic member may ask for.", low=1),
     _group("group.max.session.timeout.ms", "Longest session timeout a classic member may ask for.", low=1),
     _group("group.initial.rebalance.delay.ms", "How long an empty classic group waits for more members (Kafka: 3000)."),
@@ -160,13 +110,13 @@ _GROUPS: Final = [
         doc="Server-side assignors that members may choose, your own ones included (docs/assignors.md); "
         "the first is the default (Kafka: uniform, range).",
     ),
-    _text(
+    text(
         "group.assignor",
         _GROUP_DEFAULTS.group_assignor,
         "The assignor of every KIP-848 group that has no group.assignor of its own, whatever members name: one of "
         "group.consumer.assignors; empty: what most members name (not in Kafka).",
     ),
-    _text(
+    text(
         "group.consumer.migration.policy",
         _GROUP_DEFAULTS.group_consumer_migration_policy,
         "Which way a group with members may change its protocol while its members are replaced one by one.",
@@ -185,7 +135,7 @@ _GROUPS: Final = [
     ),
     _group("group.consumer.min.assignment.interval.ms", "Lower bound of a KIP-848 group's assignment interval."),
     _group("group.consumer.max.assignment.interval.ms", "Upper bound of a KIP-848 group's assignment interval."),
-    _flag(
+    flag(
         "group.consumer.assignor.offload.enable",
         _GROUP_DEFAULTS.group_consumer_assignor_offload_enable,
         "Whether an assignor of your own runs beside the coordinator's loop; built-in ones always run in it "
@@ -224,26 +174,26 @@ _GROUPS: Final = [
     ),
 ]
 _LIMITS: Final = [
-    _count("socket.request.max.bytes", 100 * MEBI, "Longest request with records; others: 16 MiB.", low=KIBI),
-    _count(
+    count("socket.request.max.bytes", 100 * MEBI, "Longest request with records; others: 16 MiB.", low=KIBI),
+    count(
         "socket.listen.backlog.size",
         4_096,
         "Connections that may wait to be accepted; the system's own limit (Linux: net.core.somaxconn, 4096) holds, too "
         "(Kafka: 50).",
         low=1,
     ),
-    _count("max.connections", 2_000, "Most connections at a time; further ones are closed (Kafka: no limit).", low=1),
-    _count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
-    _count(
+    count("max.connections", 2_000, "Most connections at a time; further ones are closed (Kafka: no limit).", low=1),
+    count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
+    count(
         "queued.max.request.bytes",
         256 * MEBI,
         "Most bytes of unfinished requests over all connections; reading pauses above it (Kafka: no limit).",
         low=MEBI,
         high=INT64_MAX,
     ),
-    _count("queued.max.requests", 500, "Most unanswered requests of one connection; reading pauses above it.", low=1),
-    _count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch answer.", low=KIBI),
-    _count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
+    count("queued.max.requests", 500, "Most unanswered requests of one connection; reading pauses above it.", low=1),
+    count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch answer.", low=KIBI),
+    count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
 ]
 
 
@@ -256,21 +206,9 @@ def _kafkas_own() -> Iterable[Unserved]:
 
 BROKER_OPTIONS: Final = OptionSet(
     "broker option",
-    [*_NODE, *_TOPICS, *_CLEANER, *_GROUPS, *MOVE_OPTIONS, *PUSH_OPTIONS, *_LIMITS, *JOURNAL_OPTIONS],
+    [*_NODE, *_TOPICS, *LOG_OPTIONS, *_GROUPS, *MOVE_OPTIONS, *PUSH_OPTIONS, *_LIMITS, *JOURNAL_OPTIONS],
     unserved=_kafkas_own,
 )
-
-#: Broker option -> topic config that it is the default of.
-TOPIC_DEFAULTS: Final = {
-    "message.max.bytes": "max.message.bytes",
-    "log.segment.bytes": "segment.bytes",
-    "log.flush.interval.messages": "flush.messages",
-    "log.message.timestamp.type": "message.timestamp.type",
-    "compression.type": "compression.type",
-    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
-    "log.cleaner.delete.retention.ms": "delete.retention.ms",
-    "min.insync.replicas": "min.insync.replicas",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,7 +262,7 @@ class BrokerSettings:
 
     def topic_defaults(self) -> dict[str, str]:
         """What a topic's config is where the topic has none of its own, by topic config name."""
-        return {topic: str(self.values[broker]) for broker, topic in TOPIC_DEFAULTS.items()}
+        return topic_defaults(self.values)
 
 
 def _group_settings(values: Mapping[str, Any]) -> GroupSettings:

@@ -1,16 +1,23 @@
-"""Where the brokers are: `--bootstrap` under all its names, or KOHORT_BOOTSTRAP in the environment."""
+"""Where the brokers are and how they are entered: `--bootstrap`, `--command-config` and `-X`, or the environment.
+
+Laws: what is said on the command line goes before a file, a file before the environment. A value is in no error.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-from typing import Final
+from typing import Any, Final
+
+from kohort.errors import ConfigError
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
-#: The variable that stands in for the option.
+#: The variables that stand in for the options.
 ENVIRONMENT: Final = "KOHORT_BOOTSTRAP"
+ENVIRONMENT_FILE: Final = "KOHORT_COMMAND_CONFIG"
 #: What other tools call the option: understood, not advertised.
 _FOREIGN_NAMES: Final = ("--brokers", "--broker", "--bootstrap-server", "--bootstrap-servers", "--broker-list")
+_FOREIGN_FILES: Final = ("-F", "--consumer.config", "--producer.config")
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +26,6 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap",
         type=_servers,
-        default=os.environ.get(ENVIRONMENT) or DEFAULT_BOOTSTRAP,
         metavar="HOST:PORT",
         help=f"address of a broker, or several with commas (default: {ENVIRONMENT} of the environment, "
         f"or {DEFAULT_BOOTSTRAP})",
@@ -27,10 +33,59 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *_FOREIGN_NAMES, dest="bootstrap", type=_servers, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="client options, properties or TOML: security.protocol, sasl.username and so on "
+        f"(default: {ENVIRONMENT_FILE} of the environment, or none)",
+    )
+    parser.add_argument(*_FOREIGN_FILES, dest="command_config", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "-X", dest="client_options", action="append", default=[], metavar="NAME=VALUE", help="one such option"
+    )
+
+
+def settle_connection(options: argparse.Namespace) -> None:
+    """Make of what was given where the brokers are, `bootstrap`, and the client options beside it, `settings`.
+
+    Raises:
+        ConfigError: a file cannot be read, or an option is none of a client.
+    """
+    if "command_config" not in options:
+        return
+    from kohort.broker.configfile import load_config_file
+    from kohort.cli.main import parse_pairs
+    from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
+
+    path = options.command_config or os.environ.get(ENVIRONMENT_FILE)
+    given: dict[str, object] = {**load_config_file(path).values} if path else {}
+    settings: dict[str, Any] = {}
+    for name, value in {**given, **parse_pairs(options.client_options, option="-X")}.items():
+        if name in ADMIN_OPTIONS:
+            settings[ADMIN_OPTIONS.option(name).name] = value
+        elif name not in CONSUMER_OPTIONS and name not in PRODUCER_OPTIONS:
+            # The same file may be for other programs; what is an option of none of ours is perhaps a slip.
+            ADMIN_OPTIONS.option(name)
+    servers = settings.pop("bootstrap.servers", None)
+    if options.bootstrap is None:
+        options.bootstrap = _checked(servers or os.environ.get(ENVIRONMENT) or DEFAULT_BOOTSTRAP)
+    options.settings = settings
+
+
+def _checked(servers: object) -> str:
+    try:
+        return _servers(str(servers))
+    except argparse.ArgumentTypeError as why:
+        raise ConfigError(str(why)) from None
+
+
+def connection(options: argparse.Namespace) -> dict[str, Any]:
+    """What a client is made with to reach the brokers of a command line."""
+    return {**getattr(options, "settings", {}), "bootstrap.servers": options.bootstrap}
 
 
 def _servers(text: str) -> str:
-    from kohort.client.options import parse_servers
+    from kohort.client.option_kinds import parse_servers
 
     try:
         parse_servers(text)

@@ -98,7 +98,7 @@ def bash_script(verbs: list[Verb]) -> str:
 _kohort() {{
     local -a line=("${{COMP_WORDS[@]}}")
     local word=${{line[COMP_CWORD]}} before=${{line[COMP_CWORD-1]}} verb= found= names=
-    {_VERB.format(first="1", second="2", last="COMP_CWORD")}
+    {_VERB.format(first="1", second="2", last="COMP_CWORD", rooms=_rooms(verbs))}
     case "$verb $before" in
 {_value_cases(verbs, then='COMPREPLY=($(compgen -W "$found" -- "$word")); return')}
     esac
@@ -119,7 +119,7 @@ def zsh_script(verbs: list[Verb]) -> str:
 _kohort() {{
     local -a line=("${{words[@]}}")
     local word=${{line[CURRENT]}} before=${{line[CURRENT-1]}} verb= found= names=
-    {_VERB.format(first="2", second="3", last="CURRENT")}
+    {_VERB.format(first="2", second="3", last="CURRENT", rooms=_rooms(verbs))}
     case "$verb $before" in
 {_value_cases(verbs, then="compadd -- ${=found}; return")}
     esac
@@ -136,10 +136,15 @@ compdef _kohort kohort
 #: The verb so far: the first word, and the second where the first is a room of verbs.
 _VERB: Final = (
     "if (( {last} > {first} )); then verb=${{line[{first}]}}; fi\n"
-    "    if [[ $verb == topic || $verb == group ]] && (( {last} > {second} )); then\n"
+    '    if [[ " {rooms} " == *" $verb "* ]] && (( {last} > {second} )); then\n'
     '        verb="$verb ${{line[{second}]}}"\n'
     "    fi"
 )
+
+
+def _rooms(verbs: list[Verb]) -> str:
+    """The words behind which a verb stands."""
+    return " ".join(dict.fromkeys(verb.path[0] for verb in verbs if len(verb.path) > 1))
 
 
 def _value_cases(verbs: list[Verb], *, then: str) -> str:

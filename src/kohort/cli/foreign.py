@@ -14,11 +14,8 @@ _SEND: Final = "kohort send TOPIC"
 _TOPICS: Final = "kohort topic list"
 _GROUPS: Final = "kohort group list"
 _LAG: Final = "kohort group describe GROUP (offsets, lag and owner of every partition)"
-_CHANGE: Final = "configs are given when a topic is made: kohort topic create TOPIC --config NAME=VALUE"
-_RESET: Final = (
-    "is not served yet; instead, while the group has no members, commit from Python: "
-    'kohort.Consumer(group_id="GROUP").commit({kohort.TopicPartition("TOPIC", 0): OFFSET})'
-)
+_CHANGE: Final = "kohort config alter topic TOPIC NAME=VALUE"
+_RESET: Final = "is not a word of kohort; use: kohort group reset-offsets GROUP --to-earliest (or --by-duration, ...)"
 
 
 def _all(words: str, ours: str) -> dict[str, str]:
@@ -37,12 +34,34 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
         **_all("create", "kohort topic create TOPIC"),
         **_all("delete rm", "kohort topic delete TOPIC, or kohort group delete GROUP"),
         **_all("history", "kohort group history GROUP"),
+        **_all("node nodes brokers", "kohort cluster describe"),
+        **_all("features quorum log-dirs reassign elect-leaders", "kohort cluster ACTION"),
+        **_all("txn", "kohort transactions ACTION"),
         **_all("why explain", "kohort group why GROUP"),
         **_all("start server serve run broker container", "kohort up"),
         **_all("stop down", "Ctrl-C where kohort up runs, or kill (SIGTERM) with its process id"),
         **_all("help", "kohort --help"),
         **_all("version", "kohort --version"),
         **dict.fromkeys(("reset", "seek", "reset-offsets"), _RESET),
+        **_all("acls", "kohort acl list"),
+        **_all("users scram", "kohort user list"),
+        **_all("quotas", "kohort quota list"),
+    },
+    "acl": {
+        **_all("ls describe show", "kohort acl list"),
+        **_all("create new allow grant", "kohort acl add --principal NAME --operation WORD --topic NAME"),
+        **_all("deny", "kohort acl add --deny --principal NAME --operation WORD --topic NAME"),
+        **_all("delete rm revoke", "kohort acl remove --principal NAME --topic NAME"),
+    },
+    "user": {
+        **_all("ls describe show", "kohort user list"),
+        **_all("create new add update passwd alter", "kohort user set-password USER"),
+        **_all("delete rm", "kohort user remove USER"),
+    },
+    "quota": {
+        **_all("ls describe show", "kohort quota list"),
+        **_all("alter add create update", "kohort quota set --user NAME producer_byte_rate=VALUE"),
+        **_all("delete rm remove", "kohort quota set --user NAME producer_byte_rate="),
     },
     "group": {
         **_all("lag offsets offset status state show info get members", _LAG),
@@ -53,25 +72,26 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
         **_all("set alter alter-config", "kohort group config GROUP NAME=VALUE"),
         **_all("create join", "a consumer with this group_id; a group is there as soon as somebody joins it"),
         **_all("consume", _TAIL),
-        **dict.fromkeys(("reset", "reset-offsets", "seek", "commit", "set-offsets", "edit-offsets"), _RESET),
+        **dict.fromkeys(("reset", "seek", "commit", "set-offsets", "edit-offsets"), _RESET),
+    },
+    "config": {
+        **_all("ls list show get", "kohort config describe KIND NAME"),
+        **_all("set edit change", "kohort config alter KIND NAME CONFIG=VALUE"),
     },
     "topic": {
         **_all("ls", _TOPICS),
         **_all("rm remove", "kohort topic delete TOPIC"),
-        **_all("show info get offsets", "kohort topic describe TOPIC"),
+        **_all("show info get", "kohort topic describe TOPIC"),
         **_all("new add", "kohort topic create TOPIC"),
         **_all("consume read tail", _TAIL),
         **_all("produce write send", _SEND),
-        **dict.fromkeys(("alter", "alter-config", "config", "set-config", "set"), f"is not served yet; {_CHANGE}"),
-        **dict.fromkeys(
-            ("add-partitions", "grow", "partitions"),
-            'is not served yet; instead, from Python: kohort.Admin().create_partitions("TOPIC", TOTAL)',
-        ),
+        **_all("alter alter-config config set-config set", _CHANGE),
+        **_all("add-partitions partitions", "kohort topic grow TOPIC --partitions N"),
+        **_all("trim-prefix trim truncate", "kohort topic delete-records TOPIC --before-offset N"),
     },
 }
 
 _TOPIC_OPTIONS: Final = ("-t", "--topic")
-_SECURITY: Final = "TLS and SASL are not served yet: kohort listens on and connects to PLAINTEXT"
 #: Verb -> option -> what is said about it.
 _OPTIONS: Final[dict[str, dict[str, str]]] = {
     "kohort tail": {
@@ -85,20 +105,23 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
         "--formatter-property": "use --keys, --headers or --format",
         "--timeout-ms": "use --exit, which stops at the end of what is there",
         "-C": "tail is what reads, without -C",
-        **dict.fromkeys(("-X", "-F", "--consumer.config", "--command-config"), _SECURITY),
     },
     "kohort send": {
         **dict.fromkeys(_TOPIC_OPTIONS, f"the topic stands by itself: {_SEND}"),
         **dict.fromkeys(("--property", "--reader-property"), "use --key-separator, --key or --header"),
         "-P": "send is what writes, without -P",
-        **dict.fromkeys(("-X", "-F", "--producer.config", "--command-config"), _SECURITY),
+    },
+    "kohort acl add": {
+        **dict.fromkeys(("--allow-principal", "--deny-principal"), "use --principal NAME, with --deny to deny"),
+        **dict.fromkeys(("--allow-host", "--deny-host"), "use --host ADDRESS"),
+        **dict.fromkeys(("--resource-pattern-type", "--pattern"), "use --prefix for names that are beginnings"),
+        **dict.fromkeys(("--consumer", "--producer"), "use --operation read with --topic and --group, or write"),
     },
     "kohort group describe": {"--group": "the group stands by itself: kohort group describe GROUP"},
     "kohort topic create": {
         "--topic": "the topic stands by itself: kohort topic create TOPIC",
-        **dict.fromkeys(
-            ("-r", "--replicas", "--replication-factor"), "kohort's broker keeps one copy; leave the option out"
-        ),
+        **dict.fromkeys(("-r", "--replicas"), "use --replication-factor N"),
+        "--replica-assignment": "use --assign 1:2,2:3",
         **dict.fromkeys(("-c", "--topic-config"), "use --config NAME=VALUE"),
     },
 }
@@ -106,7 +129,7 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
 
 def instead_of_words(words: Sequence[str]) -> str | None:
     """One sentence about a command line that begins with a word of another tool; `None` if it does not."""
-    room = words[0] if words and words[0] in ("group", "topic") else "kohort"
+    room = words[0] if words and words[0] in _VERBS else "kohort"
     word = next(iter(words[1:] if room != "kohort" else words), "")
     said = _VERBS[room].get(word)
     return said and f"{word} {said}"

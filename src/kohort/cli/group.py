@@ -1,13 +1,14 @@
-"""`kohort group list|describe|history|why|move|config|delete`; history, why and move have modules of their own."""
+"""`kohort group`: list, describe, config and delete; its other actions have modules of their own."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from kohort.cli.bootstrap import add_bootstrap
+from kohort.cli.bootstrap import add_bootstrap, connection
 from kohort.cli.grouphistory import add_history
 from kohort.cli.groupmove import add_move
+from kohort.cli.groupreset import add_delete_offsets, add_remove_members, add_reset
 from kohort.cli.main import add_json, parse_pairs
 from kohort.cli.output import print_json, print_table
 from kohort.cli.why import add_why
@@ -19,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
     group = subparsers.add_parser(
         "group",
         help="consumer groups: list, describe, history (what happened), why (a rebalance explained), move (partitions "
-        "to members), config, delete",
+        "to members), reset-offsets, delete-offsets, remove-members, config, delete",
         allow_abbrev=False,
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -53,7 +54,8 @@ def add_parser(subparsers: Any) -> None:
     delete.add_argument("groups", metavar="GROUP", nargs="+")
     delete.set_defaults(run=run_delete)
 
-    for parser in (listing, describe, history, why, move, config, delete):
+    changes = (add_reset(actions), add_delete_offsets(actions), add_remove_members(actions))
+    for parser in (listing, describe, history, why, move, config, delete, *changes):
         add_bootstrap(parser)
         add_json(parser)
 
@@ -62,7 +64,7 @@ def run_list(options: argparse.Namespace) -> int:
     """List groups by name."""
     from kohort import Admin
 
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         groups: list[Any] = [*(admin.list_groups() if options.brief else admin.summarize_groups())]
     if options.json:
         print_json(groups)
@@ -80,7 +82,7 @@ def run_describe(options: argparse.Namespace) -> int:
     """Members first, then offsets."""
     from kohort import Admin
 
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         group = admin.describe_group(options.group)
         offsets = admin.group_offsets(options.group)
     if options.json:
@@ -106,7 +108,7 @@ def run_config(options: argparse.Namespace) -> int:
     from kohort import Admin
 
     changes = parse_pairs(options.changes, option="config")
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         if changes:
             admin.alter_group_configs(options.group, {name: value or None for name, value in changes.items()})
         configs = admin.describe_group_configs(options.group)
@@ -122,7 +124,7 @@ def run_delete(options: argparse.Namespace) -> int:
     """Delete groups."""
     from kohort import Admin
 
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         admin.delete_groups(options.groups)
     if options.json:
         print_json({"deleted": options.groups})

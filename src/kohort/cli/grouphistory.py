@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from kohort.cli.bootstrap import connection
 from kohort.cli.historysentences import sentence
 from kohort.cli.output import complain, plain, print_json, print_table
 from kohort.errors import BrokerError, ErrorCode, KohortError
@@ -19,7 +20,7 @@ from kohort.journal.words import MemberNames, show_clock
 
 if TYPE_CHECKING:
     from kohort import Admin
-    from kohort.client.admin.results import GroupHistory, HistoryEvent
+    from kohort.client.admin.results.groups import GroupHistory, HistoryEvent
 
 #: Seconds between two looks at a history that is followed.
 FOLLOW_INTERVAL_S = 0.5
@@ -51,7 +52,7 @@ def run_history(options: argparse.Namespace) -> int:
     """Rows, oldest first; each names the input that caused it and the one that began its rebalance."""
     from kohort import Admin
 
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         found = admin.group_history(options.group, whole=options.all)
         if options.follow:
             _follow(admin, found, options)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kohort.cli.bootstrap import connection
 from kohort.cli.output import print_json, print_table
 from kohort.cli.why import read_partition
 from kohort.errors import ConfigError, KohortError
@@ -20,13 +21,15 @@ from kohort.journal.words import show_clock, show_duration
 
 if TYPE_CHECKING:
     from kohort import Admin
-    from kohort.client.admin.results import GroupDescription, GroupMove, SubmittedMove
+    from kohort.client.admin.results.groups import GroupDescription
+    from kohort.client.admin.results.moves import GroupMove, SubmittedMove
 
 #: Option -> the config of the group that it sets.
 CONFIGS: Final = {
     "pace": "group.moves.per.second",
     "burst": "group.moves.burst",
     "paused": "group.moves.paused",
+    "order": "group.moves.order",
 }
 #: Refused moves that are told one by one; the rest is counted.
 _TOLD: Final = 5
@@ -61,6 +64,11 @@ def add_move(actions: Any) -> Any:
     move.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
     move.add_argument("--pace", metavar="N", help="moves that begin in a second; 0: all at once")
     move.add_argument("--burst", metavar="N", help="moves that begin together after a while without any")
+    move.add_argument(
+        "--order",
+        metavar="name|lag|size",
+        help="which of those that wait begins next: by name, or that with most lag, or most bytes",
+    )
     pause = move.add_mutually_exclusive_group()
     pause.add_argument(
         "--pause", dest="paused", action="store_const", const="true", help="begin no move until --resume"
@@ -77,7 +85,7 @@ def run_move(options: argparse.Namespace) -> int:
     _check_together(options)
     asked = _asked_for(options)
     configs = {CONFIGS[name]: value for name in CONFIGS if (value := getattr(options, name)) is not None}
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         group = _described(admin, options.group)
         finder = MemberFinder(group)
         moves = {partition: finder.find(name) for partition, name in asked.items()}
@@ -248,11 +256,6 @@ def _show_list(options: argparse.Namespace, moves: Sequence[GroupMove]) -> None:
     ]
     columns = ("PARTITION", "FROM", "TO", "PHASE", "SUBMITTED", "TOOK", "CAUSE")
     print_table(columns, rows, empty="no partition is on its way, and none was")
-
-
-def _took(move: GroupMove) -> str | None:
-    begun_ms = move.submitted_ms if move.begun_ms is None else move.begun_ms
-    return None if begun_ms is None or move.granted_ms is None else show_duration(move.granted_ms - begun_ms)
 
 
 def _seconds(text: str) -> float:

@@ -1,7 +1,7 @@
 """One sentence for each row of a group's history, with short names for members.
 
 Laws: a row of a kind that is not known here is still told whole, in its own words.
-Source: `coordinator/chronicle.py` and `coordinator/teller.py`, which write the rows.
+Source: `coordinator/events/`, which writes the rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.journal.words import MemberNames, read_partitions, show_clock, show_duration, show_partitions
 
 if TYPE_CHECKING:
-    from kohort.client.admin.results import HistoryEvent
+    from kohort.client.admin.results.groups import HistoryEvent
 
 Details = Mapping[str, str]
 
@@ -63,7 +63,8 @@ def _partitions(text: str) -> str:
 def _heartbeat(who: str, details: Details) -> str:
     epoch = details.get("member_epoch", "")
     if details.get("answer") == "held":
-        return f"the held heartbeat of {who} is answered, epoch {epoch}"
+        held = f" after {show_duration(int(details['held_ms']))}" if "held_ms" in details else ""
+        return f"the held heartbeat of {who} is answered{held}, epoch {epoch}"
     leaving = {"-1": "says that it leaves", "-2": "says that it leaves for a while", "0": "asks to join"}
     return f"{who} {leaving.get(epoch, f'sends a heartbeat at epoch {epoch}')}"
 
@@ -136,6 +137,19 @@ def _at_rest(_: str, details: Details) -> str:
     return f"at rest: {state}, generation {generation}, members: {details.get('members', '')}{took}"
 
 
+def _planned(who: str, details: Details) -> str:
+    reach = {"held": "at once: its heartbeat is held", "awaited": "by its next heartbeat"}
+    how = reach.get(details.get("heartbeat", ""), "next")
+    return f"{who} shall give up {_partitions(details.get('partitions', ''))}, and is told so {how}"
+
+
+def _waiting(_: str, details: Details) -> str:
+    if details.get("moves") == "0":
+        return "no move waits for its turn any more"
+    pace = f" ({details['pace']})" if details.get("pace") else ""
+    return f"{_partitions(details.get('partitions', ''))} stay where they are until their turn comes{pace}"
+
+
 def _moved(who: str, details: Details) -> str:
     return f"{_partitions(details.get('partitions', ''))} moved to {who} from {details.get('from', '')}"
 
@@ -154,8 +168,10 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "refused": _refused,
     "epoch_bumped": lambda _, details: f"group epoch {details.get('epoch', '')}{_why(details, 'trigger')}",
     "target_computed": _target,
-    "revocation_planned": lambda who, details: (
-        f"{who} shall give up {_partitions(details.get('partitions', ''))}, and is told so next"
+    "revocation_planned": _planned,
+    "moves_waiting": _waiting,
+    "moves_begun": lambda _, details: (
+        f"{_partitions(details.get('partitions', ''))} may move now, {details.get('left', '0')} still wait"
     ),
     "partitions_moved": _moved,
     "meanwhile": lambda who, details: f"{who} is waited for, and goes on with {details.get('did', '')}",

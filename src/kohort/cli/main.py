@@ -14,13 +14,17 @@ from importlib import import_module
 from typing import Final
 
 from kohort import __version__
+from kohort.cli.bootstrap import settle_connection
 from kohort.cli.foreign import instead_of_words
 from kohort.cli.output import complain
 from kohort.cli.parser import Parser
 from kohort.cli.streams import OutputError, abandon_output, prepare_streams
 from kohort.errors import ConfigError, KohortError
 
-VERBS = ("up", "topic", "send", "tail", "group", "report", "demo", "completion")
+VERBS = (
+    *("up", "topic", "send", "tail", "group", "config", "acl", "user", "quota", "cluster", "transactions"),
+    *("report", "demo", "completion"),
+)
 #: What `kohort` alone says.
 WELCOME: Final = """\
 kohort: Kafka consumer groups for Python and PySpark. Start here:
@@ -56,13 +60,19 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
+def add_execute(parser: argparse.ArgumentParser, *, done: str = "changed") -> None:
+    """The option of every verb that shows first what it would do."""
+    parser.add_argument("--execute", action="store_true", help=f"do it; without it nothing is {done}")
+
+
 def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     """`NAME=VALUE` arguments as a mapping; `ConfigError` for one without `=`."""
     parsed = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"{option} {pair!r} is not NAME=VALUE")
+            # A client's option may be a password.
+            raise ConfigError(f"{option} {'is followed by what' if option == '-X' else repr(pair)} is not NAME=VALUE")
         parsed[name.strip()] = value.strip()
     return parsed
 
@@ -103,6 +113,7 @@ def _run(words: Sequence[str]) -> int:
         return 2
     options = _parse(words)
     try:
+        settle_connection(options)
         code: int = options.run(options)
         return code
     except OutputError:

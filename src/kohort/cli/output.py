@@ -7,7 +7,10 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import Any, Final
+
+#: What is said where a command has only shown what it would do.
+NOTHING_CHANGED: Final = "nothing is changed yet: --execute does it"
 
 
 def plain(value: Any) -> Any:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
+from kohort.cli.inputs import input_name, read_input
 from kohort.client.admin.core.moves import MOST_MOVES
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
@@ -30,7 +29,7 @@ def read_schedule(path: str) -> dict[TopicPartition, str]:
         ConfigError: what is wrong with it, and where.
         OSError: it cannot be opened.
     """
-    name = "the standard input" if path == "-" else path
+    name = input_name(path)
     moves: dict[TopicPartition, str] = {}
     for place, row in _rows(_read(path, name), name):
         partition, to = _move(row, f"{name}, {place}")
@@ -45,13 +44,7 @@ def read_schedule(path: str) -> dict[TopicPartition, str]:
 
 
 def _read(path: str, name: str) -> str:
-    if path == "-":
-        data = sys.stdin.buffer.read(_MOST_BYTES + 1)
-    else:
-        with Path(path).open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise ConfigError(f"{name} is longer than {_MOST_BYTES} bytes, more than {MOST_MOVES} moves need")
+    data = read_input(path, _MOST_BYTES, remark=f", more than {MOST_MOVES} moves need")
     try:
         # Spreadsheets put a mark in front.
         return data.decode("utf-8-sig")

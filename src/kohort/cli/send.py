@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.advice import nearest
-from kohort.cli.bootstrap import add_bootstrap
+from kohort.cli.bootstrap import add_bootstrap, connection
 from kohort.cli.main import add_json, exit_code
 from kohort.cli.output import complain, print_json
 from kohort.cli.recordformat import add_key_separator
@@ -74,13 +74,13 @@ def run(options: argparse.Namespace) -> int:
     """Send until the input ends, then wait until every record is acknowledged."""
     from kohort import Admin, Producer
 
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         topics = {topic.name: topic for topic in admin.list_topics()}
     is_new = options.topic not in topics
     near = nearest(options.topic, [name for name, row in topics.items() if not row.is_internal]) if is_new else None
     if sys.stdin.isatty():
         complain("each line becomes a record; Ctrl-D ends")
-    producer = Producer(bootstrap_servers=options.bootstrap, compression_type=options.compression)
+    producer = Producer(connection(options), compression_type=options.compression)
     lines = Lines(producer, options, near=near)
     try:
         with producer:

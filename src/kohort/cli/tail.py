@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kohort.cli.bootstrap import add_bootstrap
+from kohort.cli.bootstrap import add_bootstrap, connection
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json
 from kohort.cli.recordformat import TOKENS, add_key_separator, choose_format, compile_format, json_of
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--count {options.count} cannot be: 0 (no end) or more is expected")
     start = options.start or ("beginning" if options.exit else "end")
     reset: Literal["latest", "earliest"] = "latest" if start == "end" else "earliest"
-    with Consumer(bootstrap_servers=options.bootstrap, auto_offset_reset=reset) as consumer:
+    with Consumer(connection(options), auto_offset_reset=reset) as consumer:
         partitions = _choose_partitions(consumer, options)
         begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         consumer.assign(partitions)

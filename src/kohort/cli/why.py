@@ -10,6 +10,7 @@ import argparse
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from kohort.cli.bootstrap import connection
 from kohort.cli.grouphistory import where_rows_are_kept
 from kohort.cli.output import print_json
 from kohort.errors import KohortError, NotInHistoryError
@@ -18,7 +19,7 @@ from kohort.journal.words import show_clock
 
 if TYPE_CHECKING:
     from kohort import Admin
-    from kohort.journal.explanation import GroupExplanation, GroupRebalance, Ownership
+    from kohort.journal.why.explanation import GroupExplanation, GroupRebalance, Ownership
 
 #: Digits that a partition of Kafka may have.
 _LONGEST_NUMBER: Final = 10
@@ -49,7 +50,7 @@ def run_why(options: argparse.Namespace) -> int:
     """Explain what was asked for."""
     from kohort import Admin
 
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         found = _explain(admin, options)
         is_cut = not found.is_complete and not found.has_older and not options.json
         gone = where_rows_are_kept(admin) if is_cut else ""

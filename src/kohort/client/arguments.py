@@ -57,6 +57,17 @@ def to_topics(topics: object) -> tuple[str, ...]:
     return tuple(to_topic(topic, "['orders']") for topic in ([topics] if isinstance(topics, str) else topics))
 
 
+def to_names(names: object, what: str) -> list[str]:
+    """Several names; a text alone is refused, for it would be taken for its letters."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise TypeError(f"{what} cannot be {names!r}: a list of names is expected, like [{names!r}]")
+    found = list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} cannot have {name!r}: a name is text")
+    return found
+
+
 def encode(text: str, what: str) -> bytes:
     """Text as it travels."""
     try:
@@ -84,7 +95,7 @@ def to_partitions(values: object) -> tuple[TopicPartition, ...]:
 
 
 def _several(values: object) -> Iterable[object]:
-    if isinstance(values, (str, bytes, TopicPartition)) or not isinstance(values, Iterable):
+    if isinstance(values, (str, bytes)) or is_partition(values) or not isinstance(values, Iterable):
         raise TypeError(f"partitions cannot be {values!r}: a list of them is expected, like [{_ONE}]")
     return values
 
@@ -182,3 +193,15 @@ def to_callback(value: object, name: str) -> Callable[..., Any] | None:
     if value is not None and not callable(value):
         raise TypeError(f"{name} cannot be {value!r}: a function is expected")
     return value
+
+
+def to_several(values: object, what: str, example: str) -> list[object]:
+    """What a call takes any number of; one alone, a text and a mapping are refused.
+
+    Args:
+        what: they are called, such as "entries".
+        example: of one such list.
+    """
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise TypeError(f"{what} cannot be {values!r}: a list is expected, like {example}")
+    return list(values)

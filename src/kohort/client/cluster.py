@@ -2,7 +2,8 @@
 
 Laws: one Metadata request at a time; a whole round of refused addresses before the first answer is reported once per
 round, and so are the addresses that an answer has named, until one of them was reached; after that an absent broker is
-nobody's error, only retried. The picture never goes back to an older leader epoch of the same topic.
+nobody's error, only retried. Who is not let in, by whichever broker, is told each time: that does not pass by itself.
+The picture never goes back to an older leader epoch of the same topic.
 Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a requirement of our own.
 """
 
@@ -16,7 +17,13 @@ from kohort.client.actions import Endpoint, Lane
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
-from kohort.errors import AdvertisedAddressError, BrokersUnreachableError, ErrorCode, NotKafkaError
+from kohort.errors import (
+    AdvertisedAddressError,
+    AuthenticationError,
+    BrokersUnreachableError,
+    ErrorCode,
+    NotKafkaError,
+)
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.metadata import (
     MetadataRequest,
@@ -315,7 +322,10 @@ class Cluster:
         return True
 
     def _on_any_end(self, to: Endpoint, answer: Answer, now_ms: int) -> None:
-        """Some request has ended: what that says about the addresses that were named."""
+        """Some request has ended: what that says about the login, and about the addresses that were named."""
+        if isinstance(answer, RequestFailed) and answer.failure is Failure.NOT_AUTHENTICATED:
+            self._on_unreachable(AuthenticationError([(str(to), _reason(to, answer))]), now_ms)
+            return
         if self._is_reached:
             return
         is_named = to in self.brokers.values()
@@ -344,7 +354,8 @@ class Cluster:
         tried, self._round = self._round, []
         self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
         self._attempts += 1
-        if self.generation == 0:
+        is_told = any(failed.failure is Failure.NOT_AUTHENTICATED for _, failed in tried)
+        if self.generation == 0 and not is_told:
             are_open = all(failed.failure is Failure.NO_BROKER for _, failed in tried)
             kind = NotKafkaError if are_open else BrokersUnreachableError
             self._on_unreachable(kind([(address, _reason(address, failed)) for address, failed in tried]), now_ms)

@@ -11,9 +11,10 @@ from typing import Final
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
+from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
-from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.errors import ErrorCode, KohortError
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 #: Codes after which the coordinator has to be looked up again.
@@ -95,7 +96,8 @@ class CoordinatorLookup:
         elif code.retriable:
             self._again(now_ms)
         else:
-            error = BrokerError(code, found.error_message, during=f"looking for the coordinator of {self._group_id}")
+            during = f"looking for the coordinator of {self._group_id}"
+            error = refused(code, found.error_message, during=during, operation="read", name=self._group_id)
             self._on_refused(error, now_ms)
 
     def _again(self, now_ms: int) -> None:

@@ -19,6 +19,8 @@ class Failure(Enum):
     UNREACHABLE = "unreachable"
     #: A connection was opened, but no Kafka broker answered on it; nothing was sent.
     NO_BROKER = "no broker"
+    #: A broker is there, but one of the two does not believe the other: login or certificate. Nothing was sent.
+    NOT_AUTHENTICATED = "not authenticated"
     #: The connection closed or broke while the request was queued or under way; it may have been carried out.
     DISCONNECTED = "disconnected"
     #: No answer within the request's timeout; the connection was closed. It may have been carried out.

@@ -17,11 +17,25 @@ _CALLED: Final = Verdict.CALLED
 
 _CONNECTIONS: Final = (
     Unserved(
-        "security.protocol security.providers ssl.* enable.ssl.* sasl.* enable.sasl.* oauth.cb oauthbearer.* https.* "
-        "proxy.url socks5.proxy",
-        _LATER,
-        "connections are plain TCP; leave it out, on a network that you trust",
+        "ssl.protocol ssl.enabled.protocols ssl.provider ssl.curves.list ssl.sigalgs.list ssl.engine.* ssl.engines.* "
+        "ssl.providers ssl.keymanager.algorithm ssl.trustmanager.algorithm ssl.secure.random.implementation "
+        "ssl.ca.certificate.stores ssl.crypto.*",
+        _NEEDLESS,
+        "Python's ssl module chooses; give an ssl.SSLContext as ssl.context to choose yourself",
     ),
+    Unserved("ssl.truststore.password", _NEEDLESS, "certificates in PEM are no secret"),
+    Unserved("ssl.certificate", _CALLED, "ssl.certificate.location"),
+    Unserved("ssl.key", _CALLED, "ssl.key.location"),
+    Unserved("ssl.ca", _CALLED, "ssl.ca.location"),
+    Unserved("security.providers", _NEEDLESS, "it names Java classes"),
+    Unserved("sasl.kerberos.*", _LATER, "Kerberos is not spoken: use SCRAM-SHA-512, PLAIN or OAUTHBEARER"),
+    Unserved(
+        "sasl.oauthbearer.* oauthbearer.* enable.sasl.oauthbearer.unsecure.jwt sasl.oauth.* sasl.oauth.config "
+        "sasl.login.* sasl.client.callback.handler.class https.*",
+        _LATER,
+        "give a function that returns a token as sasl.oauth.token.provider",
+    ),
+    Unserved("proxy.url socks5.proxy", _LATER, "connections are made without a proxy"),
     Unserved("metadata.broker.list", _CALLED, "bootstrap.servers"),
     Unserved("bootstrap.controllers", _NEEDLESS, "brokers answer everything; name them in bootstrap.servers"),
     Unserved("socket.timeout.ms", _CALLED, "request.timeout.ms"),
@@ -56,7 +70,7 @@ _PROGRAM: Final = (
     Unserved(
         "metric.* metrics.* enable.metrics.push statistics.interval.ms stats.cb",
         _LATER,
-        "the client publishes no metrics",
+        "the client publishes no metrics; its metrics() tells them",
     ),
     Unserved(
         "log.level log.cb log.queue log.* logger debug", _NEEDLESS, "it logs as kohort.client to Python's logging"

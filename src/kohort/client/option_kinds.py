@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.config import Option, parse_bool, parse_function, parse_int, parse_str
+from kohort.client.actions import Endpoint
+from kohort.config import Option, parse_bool, parse_function, parse_int, parse_list, parse_str
+from kohort.errors import ConfigError
 
 _INT32_MAX: Final = 2**31 - 1
+#: What `security.protocol` may be.
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def number(name: str, default: int, doc: str, *, minimum: int = 0, maximum: int = _INT32_MAX) -> Option:
@@ -27,11 +31,59 @@ def choice(name: str, default: str, doc: str, *choices: str) -> Option:
     return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)
 
 
-def text(name: str, default: str | None, doc: str) -> Option:
+def text(name: str, default: str | None, doc: str, *, also: tuple[str, ...] = ()) -> Option:
     """Any text; `None` by default means that there is none."""
-    return Option(name=name, parse=parse_str, default=default, doc=doc)
+    return Option(name=name, parse=parse_str, default=default, doc=doc, also=also)
+
+
+def secret(name: str, doc: str, *, also: tuple[str, ...] = ()) -> Option:
+    """A text that nobody is shown; none by default."""
+    return Option(name=name, parse=parse_str, default=None, doc=doc, also=also, is_secret=True)
 
 
 def function(name: str, doc: str) -> Option:
     """Something of the application's to call; none by default."""
     return Option(name=name, parse=parse_function, default=None, doc=doc)
+
+
+def codec(name: str, doc: str, *choices: str) -> Option:
+    """How something is compressed; "none" by default, which kafka-python and aiokafka call `None`."""
+    return Option(name=name, parse=_parse_codec, default="none", doc=doc, choices=("none", *choices))
+
+
+def _parse_codec(given: object) -> str:
+    return "none" if given is None else parse_str(given)
+
+
+def parse_servers(given: object) -> list[str]:
+    """A list of host:port, or one text with commas; each is checked."""
+    servers = parse_list(given)
+    if not servers:
+        raise ValueError("at least one host:port is expected")
+    for server in servers:
+        endpoint_of(server)
+    return servers
+
+
+def check_protocols(servers: list[str], protocol: str) -> None:
+    """Whether addresses that say what is spoken there say the same as `security.protocol`."""
+    for server in servers:
+        said = server.rpartition("://")[0].upper()
+        if said not in ("", protocol):
+            raise ConfigError(
+                f"bootstrap.servers says {said}, and security.protocol is {protocol}: set that to {said}, or leave "
+                f"{said}:// out"
+            )
+
+
+def endpoint_of(server: str) -> Endpoint:
+    """One address, with or without the protocol before it."""
+    # "SASL_SSL://host:port" is how listeners are written elsewhere in Kafka, and easily pasted here.
+    protocol, _, address = server.rpartition("://")
+    if protocol.upper() not in ("", *PROTOCOLS):
+        raise ValueError(f"{protocol} is no protocol of Kafka's: {', '.join(PROTOCOLS)} are")
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{server!r} is not host:port, for example 127.0.0.1:9092")
+    return Endpoint(host, int(port))

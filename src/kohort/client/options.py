@@ -7,13 +7,24 @@ Source: Apache Kafka's consumer, producer and admin configurations. Where a defa
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kohort.client.actions import Endpoint
-from kohort.client.option_kinds import choice, function, number, switch, text
+from kohort.client.option_kinds import (
+    check_protocols,
+    choice,
+    codec,
+    endpoint_of,
+    function,
+    number,
+    parse_servers,
+    switch,
+    text,
+)
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, parse_partitioner
 from kohort.client.retry import Backoff
+from kohort.client.securityoptions import SECURITY, SecuritySettings, security_settings
 from kohort.config import Option, OptionSet, Unserved, Verdict, as_keyword, parse_int, parse_list
 from kohort.errors import ConfigError
 
@@ -22,28 +33,6 @@ _INT32_MAX: Final = 2**31 - 1
 _CLASSIC_HEARTBEAT_INTERVAL_MS: Final = 3_000
 #: Assignors that members of classic groups know.
 _ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
-
-
-def parse_servers(given: object) -> list[str]:
-    """A list of host:port, or one text with commas; each is checked."""
-    servers = parse_list(given)
-    if not servers:
-        raise ValueError("at least one host:port is expected")
-    for server in servers:
-        _endpoint_of(server)
-    return servers
-
-
-def _endpoint_of(server: str) -> Endpoint:
-    # "PLAINTEXT://host:port" is how listeners are written elsewhere in Kafka, and easily pasted here.
-    protocol, _, address = server.rpartition("://")
-    if protocol.upper() not in ("", "PLAINTEXT"):
-        raise ValueError(f"{protocol} is not spoken yet, only PLAINTEXT")
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{server!r} is not host:port, for example 127.0.0.1:9092")
-    return Endpoint(host, int(port))
 
 
 _SHARED: Final = (
@@ -68,6 +57,7 @@ _SHARED: Final = (
         minimum=-1,
     ),
     number("send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the system (Kafka: 128 KiB).", minimum=-1),
+    *SECURITY,
 )
 
 #: A producer's calls are bounded by max.block.ms and delivery.timeout.ms.
@@ -204,7 +194,7 @@ _PRODUCING: Final = (
         16_384,
         "Bytes at which a batch is sent at once; while its leader is busy it goes on filling, up to max.request.size.",
     ),
-    choice("compression.type", "none", "Codec of batches.", "none", "gzip", "snappy", "lz4", "zstd"),
+    codec("compression.type", "Codec of batches.", "gzip", "snappy", "lz4", "zstd"),
     number(
         "max.in.flight.requests.per.connection",
         5,
@@ -280,6 +270,7 @@ class ClientSettings:
     send_buffer_bytes: int
     retry: Backoff
     reconnect: Backoff
+    security: SecuritySettings = field(default_factory=SecuritySettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,9 +311,14 @@ class ConsumerSettings:
 
 
 def client_settings(values: Mapping[str, Any], *, seed: int = 0) -> ClientSettings:
-    """Settings from options that an `OptionSet` has parsed; `seed` parts this client's pauses from those of others."""
+    """Settings from options that an `OptionSet` has parsed; `seed` parts this client's pauses from those of others.
+
+    Raises:
+        ConfigError: options contradict each other, or a file that they name cannot be used.
+    """
+    check_protocols(values["bootstrap.servers"], values["security.protocol"])
     return ClientSettings(
-        bootstrap=tuple(_endpoint_of(server) for server in values["bootstrap.servers"]),
+        bootstrap=tuple(endpoint_of(server) for server in values["bootstrap.servers"]),
         client_id=values["client.id"],
         request_timeout_ms=values["request.timeout.ms"],
         metadata_max_age_ms=values["metadata.max.age.ms"],
@@ -331,6 +327,7 @@ def client_settings(values: Mapping[str, Any], *, seed: int = 0) -> ClientSettin
         send_buffer_bytes=values["send.buffer.bytes"],
         retry=Backoff(base_ms=values["retry.backoff.ms"], max_ms=values["retry.backoff.max.ms"], seed=seed),
         reconnect=Backoff(base_ms=values["reconnect.backoff.ms"], max_ms=values["reconnect.backoff.max.ms"], seed=seed),
+        security=security_settings(values),
     )
 
 

@@ -6,6 +6,7 @@ Made by `python tools/typed_options.py > src/kohort/client/typed_options.py` fro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ssl import SSLContext
 from typing import Any, Literal, TypedDict
 
 
@@ -34,6 +35,83 @@ class SharedOptions(TypedDict, total=False):
     """SO_RCVBUF; -1 leaves it to the system, which tunes it (Kafka: 64 KiB, producer 32 KiB)."""
     send_buffer_bytes: int
     """SO_SNDBUF; -1 leaves it to the system (Kafka: 128 KiB)."""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    """How brokers are spoken to: with TLS (SSL), with a login (SASL_), with both (SASL_SSL)."""
+    ssl_context: SSLContext | None
+    """An ssl.SSLContext in place of all other ssl options (kafka-python's, not Kafka's)."""
+    ssl_ca_location: str | None
+    """Certificates to believe: a file, a folder, or the PEM itself; none: those of the system (in Kafka
+    ssl.truststore.location)."""
+    ssl_ca_pem: str | None
+    """The same as ssl_ca_location."""
+    ssl_truststore_location: str | None
+    """The same as ssl_ca_location."""
+    ssl_truststore_certificates: str | None
+    """The same as ssl_ca_location."""
+    ssl_cafile: str | None
+    """The same as ssl_ca_location."""
+    ssl_certificate_location: str | None
+    """This client's certificate, its chain behind it: a file, or the PEM itself (in Kafka ssl.keystore.location)."""
+    ssl_certificate_pem: str | None
+    """The same as ssl_certificate_location."""
+    ssl_keystore_location: str | None
+    """The same as ssl_certificate_location."""
+    ssl_keystore_certificate_chain: str | None
+    """The same as ssl_certificate_location."""
+    ssl_certfile: str | None
+    """The same as ssl_certificate_location."""
+    ssl_key_location: str | None
+    """The key of this client's certificate: a file, or the PEM itself; none: it stands in the certificate's file
+    (in Kafka ssl.keystore.key)."""
+    ssl_key_pem: str | None
+    """The same as ssl_key_location."""
+    ssl_keystore_key: str | None
+    """The same as ssl_key_location."""
+    ssl_keyfile: str | None
+    """The same as ssl_key_location."""
+    ssl_key_password: str | None
+    """What opens an encrypted key."""
+    ssl_password: str | None
+    """The same as ssl_key_password."""
+    ssl_keystore_password: str | None
+    """The same as ssl_key_password."""
+    ssl_crl_location: str | None
+    """A file of revoked certificates, PEM (librdkafka's, not Kafka's)."""
+    ssl_crlfile: str | None
+    """The same as ssl_crl_location."""
+    ssl_cipher_suites: str | None
+    """Ciphers of TLS 1.2 in OpenSSL's words (in Kafka Java's)."""
+    ssl_ciphers: str | None
+    """The same as ssl_cipher_suites."""
+    ssl_endpoint_identification_algorithm: str | bool
+    """Whether a broker's certificate has to name it: https, or none."""
+    ssl_check_hostname: str | bool
+    """The same as ssl_endpoint_identification_algorithm."""
+    enable_ssl_certificate_verification: bool
+    """Off believes every certificate, so that anybody may read along (librdkafka's, not Kafka's)."""
+    ssl_truststore_type: Literal["PEM"]
+    """What ssl.truststore.location holds; keytool and openssl turn other stores into PEM (Kafka: JKS)."""
+    ssl_keystore_type: Literal["PEM"]
+    """What ssl.keystore.location holds; likewise (Kafka: JKS)."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    """How the login is proven (Kafka: GSSAPI, which is not spoken)."""
+    sasl_mechanisms: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    """The same as sasl_mechanism."""
+    sasl_username: str | None
+    """Name of the user (in Kafka within sasl.jaas.config)."""
+    sasl_plain_username: str | None
+    """The same as sasl_username."""
+    sasl_password: str | None
+    """Password of the user (in Kafka within sasl.jaas.config)."""
+    sasl_plain_password: str | None
+    """The same as sasl_password."""
+    sasl_jaas_config: str | None
+    """Name and password as Java's clients are given them, of PLAIN or SCRAM."""
+    sasl_oauth_token_provider: Callable[[], Any] | object | None
+    """A function that returns a token of OAUTHBEARER: text, or a pair with the time at which it ends, seconds
+    since 1970; called in a thread of its own. Or its name, module:function (in Kafka a class)."""
+    oauth_cb: Callable[[], Any] | object | None
+    """The same as sasl_oauth_token_provider."""
 
 
 class AdminOptions(SharedOptions, total=False):

@@ -8,7 +8,9 @@ Source: architecture rules 2, 4, 5, 9.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kohort.assign.interface import Assignable
 from kohort.coordinator.admincommands import (
@@ -53,6 +55,7 @@ from kohort.coordinator.records import ClassicMemberFacts
 from kohort.coordinator.stimulus import Command, GroupCommand, Partitions
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
+from kohort.ids import TopicId
 
 #: What is declared elsewhere and found here as well, so that every command has one address.
 __all__ = [
@@ -109,6 +112,22 @@ class MemberDisconnected(Command):
 
     group_id: str
     member_id: str
+
+
+class LogExtent(NamedTuple):
+    """What a partition's log has: its first offset, the one behind its last, bytes."""
+
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogsMeasured(Command):
+    """How much there is in the partitions that `MeasureLogs` named, as far as they are there; no answer is expected."""
+
+    group_id: str
+    extents: Mapping[tuple[TopicId, int], LogExtent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

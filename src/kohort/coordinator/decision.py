@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from kohort.assign.interface import Assignable
 from kohort.coordinator.commands import ReplyBody
 from kohort.coordinator.records import Record
-from kohort.ids import RequestToken
+from kohort.ids import RequestToken, TopicId
 
 #: "assignment" belongs to a KIP-848 group whose target is to be computed, "moves" to one whose moves wait, "hold" to a
 #: heartbeat whose answer waits; the others are Kafka's.
@@ -69,7 +69,15 @@ class ComputeTarget:
     is_offloaded: bool
 
 
-Effect = Reply | Arm | Disarm | ComputeTarget
+@dataclass(frozen=True, slots=True)
+class MeasureLogs:
+    """Look how much there is in partitions; `LogsMeasured` tells it."""
+
+    group_id: str
+    places: tuple[tuple[TopicId, int], ...]
+
+
+Effect = Reply | Arm | Disarm | ComputeTarget | MeasureLogs
 
 
 @dataclass(frozen=True, slots=True)

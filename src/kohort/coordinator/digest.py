@@ -63,5 +63,6 @@ def _digest_group(group: ConsumerGroup) -> dict[str, object]:
         "target_timestamp_ms": group.target_timestamp_ms,
         "targets": dict(group.targets),
         "regexes": dict(group.regexes),
+        "submitted": dict(group.submitted),
         "members": members,
     }

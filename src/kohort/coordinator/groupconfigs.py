@@ -23,14 +23,13 @@ from kohort.coordinator.commands import (
     ListGroupConfigs,
     ListGroupConfigsReply,
 )
-from kohort.coordinator.consumer.pace import change_pace
-from kohort.coordinator.consumer.window import assignment_key, target_due_ms
+from kohort.coordinator.consumer.reconciliation.pace import change_pace
+from kohort.coordinator.consumer.targets.window import assignment_key, target_due_ms
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
-from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.liveness import longest_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet, Record
-from kohort.coordinator.settings import MOST_MOVES_AT_ONCE, MOST_MOVES_PER_SECOND, GroupSettings
+from kohort.coordinator.settings import MOST_MOVES_AT_ONCE, MOST_MOVES_PER_SECOND, MOVE_ORDERS, GroupSettings
 from kohort.errors import ConfigError, ErrorCode, Refused, UnknownOptionError
 from kohort.timers import TimerTable
 
@@ -105,11 +104,11 @@ def _of_ours(
     parse: Callable[[object], Any] = parse_int,
     low: int = 0,
     high: int = _INT32_MAX,
-    choices: str = "",
+    choices: tuple[str, ...] | str = (),
 ) -> GroupConfig:
     """A config that Kafka does not have; the broker's option has the same name."""
     option = Option(name=name, parse=parse, default=None, doc=doc)
-    return GroupConfig(option=option, setting=name.replace(".", "_"), low=low, high=high, choices=choices or ())
+    return GroupConfig(option=option, setting=name.replace(".", "_"), low=low, high=high, choices=choices)
 
 
 _ALL: Final = (
@@ -161,6 +160,13 @@ _ALL: Final = (
         "Whether none of them begins; what nobody owns is given out all the same.",
         parse=parse_bool,
     ),
+    _of_ours(
+        "group.moves.order",
+        "Which of those that wait begins next: name: by topic and partition; lag: that with most records that the "
+        "group has not committed; size: that with most bytes.",
+        parse=parse_str,
+        choices=MOVE_ORDERS,
+    ),
     _of_ours("group.initial.rebalance.delay.ms", "How long the group, empty and classic, waits for more members."),
 )
 #: Config -> what it is; the order is that of the documentation.
@@ -209,10 +215,9 @@ def decide_alter(
     """Set and take back configs of one group, all or none; deadlines that they concern are set anew at once.
 
     Raises:
-        Refused: INVALID_GROUP_ID, INVALID_REQUEST (no group named), INVALID_CONFIG.
+        Refused: INVALID_CONFIG.
     """
     group_id = command.group_id
-    _check_group_id(group_id)
     before = groups.configs.get(group_id, {})
     after = dict(before)
     try:
@@ -240,7 +245,6 @@ def decide_alter(
 
 def decide_describe_configs(groups: GroupsState, command: DescribeGroupConfigs, base: GroupSettings) -> Decision:
     """What was set for a group, and what its configs come to."""
-    _check_group_id(command.group_id)
     configs = groups.configs.get(command.group_id, {})
     reply = DescribeGroupConfigsReply(
         configs=dict(configs), effective=configs_in(effective_settings(base, configs)), defaults=configs_in(base)
@@ -266,12 +270,6 @@ def apply_configs_set(groups: GroupsState, record: GroupConfigsSet) -> None:
 def apply_configs_forgotten(groups: GroupsState, record: GroupConfigsForgotten) -> None:
     """Tombstone of type 20,001."""
     groups.configs.pop(record.group_id, None)
-
-
-def _check_group_id(group_id: str) -> None:
-    if not group_id:
-        raise Refused(ErrorCode.INVALID_REQUEST, "the group's name is empty: there are no configs for all groups")
-    check_group_id_length(group_id)
 
 
 def _change(configs: dict[str, str], name: str, text: str | None, base: GroupSettings) -> None:

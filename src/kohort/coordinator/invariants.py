@@ -15,7 +15,6 @@ client's half of NoDoubleClientAssignment, EventuallyConverges) is in `kohort.te
 | GcSideMemberEpochIsMonotonic | `check_step` |
 | OwnedUntilItBegins | `check_kept`: of ours; what waits for its move stays in its owner's hands |
 | NoEpochForNothing | `check_untouched`: of ours; a new epoch is written and told only with news |
-| RenewalIsHandling | `check_renewal`: of ours; what `Shard.renew` does is what `handle` and `commit` would do |
 | SharedValuesStay | `check_shared`: of ours; equal values that are kept once never change in place |
 
 Source: the names and meanings are those of Vanlightly's TLA+ model of KIP-848; the architecture's checkers.
@@ -26,14 +25,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from kohort.coordinator.causes import Stimulus
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
-from kohort.coordinator.consumer.balance import build_balance
+from kohort.coordinator.balance import build_balance
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
-from kohort.coordinator.consumer.standing import is_settled
-from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.consumer.way import MovesBegun, MovesHeldBack, places_of, way_in, way_of
-from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.consumer.change import topics_of
+from kohort.coordinator.consumer.reconciliation.standing import is_settled
+from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack, places_of, way_in, way_of
+from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.model import (
     NO_GRANTS,
     NO_NAMES,
@@ -46,7 +43,6 @@ from kohort.coordinator.model import (
 )
 from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import ConsumerMemberSubscribed, CurrentAssignmentSet, MemberState
-from kohort.coordinator.shard import Shard
 from kohort.coordinator.sharing import check_sharing
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
@@ -132,31 +128,6 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
                 raise InvariantViolation(
                     f"{law}: group {group_id}: the epoch of {member_id} fell from {member_epoch} to {now}"
                 )
-
-
-def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *, now_ms: int) -> None:
-    """RenewalIsHandling, between `handle` and `commit`: a heartbeat is renewed as it is handled, or not at all."""
-    # One that may be held is never renewed.
-    if not isinstance(command, ConsumerGroupHeartbeat) or command.hold_ms >= 0:
-        return
-    session = TimerKey("session", command.group_id, command.member_id)
-    before_ms = shard.timers.deadline(session)
-    interval_ms = shard.renew(command, now_ms=now_ms)
-    after_ms = shard.timers.deadline(session)
-    if interval_ms is None:
-        if after_ms != before_ms:
-            raise InvariantViolation(f"RenewalIsHandling: {command} was not renewed, and its session was")
-        return
-    if after_ms is None:
-        raise InvariantViolation(f"RenewalIsHandling: {command} was renewed, and its session has no end")
-    reply = ConsumerGroupHeartbeatReply(
-        member_id=command.member_id,
-        member_epoch=command.member_epoch,
-        heartbeat_interval_ms=interval_ms,
-        assignment=None,
-    )
-    if decision != Decision((), (Reply(command.request, reply), Arm(session, after_ms))):
-        raise InvariantViolation(f"RenewalIsHandling: {reply} is not what {command} leads to: {decision}")
 
 
 def check_untouched(groups: GroupsState, decision: Decision) -> None:

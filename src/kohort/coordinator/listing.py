@@ -6,7 +6,7 @@ classic one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kohort.coordinator.classic.requests import describe
 from kohort.coordinator.commands import (
@@ -19,20 +19,21 @@ from kohort.coordinator.commands import (
 from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
+from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 
 #: Group types as Kafka prints them.
 CLASSIC, CONSUMER = "classic", "consumer"
 
 
-def decide_list(groups: GroupsState, command: ListGroups) -> Decision:
+def decide_list(groups: GroupsState, command: ListGroups, settings_for: Callable[[str], GroupSettings]) -> Decision:
     """Every group of the shard that the filters let through, by group id."""
     states = {state.lower() for state in command.states}
     types = {kind.lower() for kind in command.types}
     found = sorted(
         (
             group
-            for group in _listed(groups)
+            for group in _listed(groups, settings_for)
             if (not states or group.state.lower() in states) and (not types or group.group_type in types)
         ),
         key=lambda group: group.group_id,
@@ -52,9 +53,10 @@ def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup) 
     return Decision(effects=(Reply(command.request, describe(classic, group_id)),))
 
 
-def _listed(groups: GroupsState) -> Iterator[ListedGroup]:
+def _listed(groups: GroupsState, settings_for: Callable[[str], GroupSettings]) -> Iterator[ListedGroup]:
     for group_id, group in groups.consumer.items():
-        yield ListedGroup(group_id=group_id, protocol_type="consumer", state=state_of(group), group_type=CONSUMER)
+        state = state_of(group, is_paused=settings_for(group_id).group_moves_paused)
+        yield ListedGroup(group_id=group_id, protocol_type="consumer", state=state, group_type=CONSUMER)
     for group_id, classic in groups.classic.items():
         yield ListedGroup(
             group_id=group_id,

@@ -7,16 +7,18 @@ Source: KIP-848 (the three epochs, member states), Apache Kafka's `__consumer_of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kohort.coordinator.balance import TargetBalance
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.commands import AnyHeartbeat
-from kohort.coordinator.consumer.balance import TargetBalance
 from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.records import (
     ClassicMemberFacts,
     MemberState,
+    MoveFacts,
     OffsetCommitted,
     RegularExpressionResolved,
 )
@@ -122,6 +124,25 @@ class WaitingMove(NamedTuple):
     taker: str
 
 
+class Paced(NamedTuple):
+    """The time by which a pace allows as many moves as have begun, ms, and the one between two moves that this was
+    counted with; 0 if none has begun at a pace."""
+
+    until_ms: float
+    gap_ms: float
+
+
+class Weights(NamedTuple):
+    """What the order of moves goes by, and when it was looked at, ms; 0: not yet."""
+
+    of: Mapping[Place, int]
+    weighed_ms: int
+
+
+#: Of a group in which no move waits; shared.
+NO_WEIGHTS: Final = Weights({}, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignorFailure:
     """An assignor of the user's own does not do its work: `error` is its latest, `count` how often it failed in a row.
@@ -154,16 +175,18 @@ class ConsumerGroup:
         "instance_ids",
         "members",
         "metadata_hash",
-        "pace_gap_ms",
-        "paced_until_ms",
+        "moves",
+        "paced",
         "regex_subscribers",
         "regexes",
+        "submitted",
         "subscriptions",
         "target_epoch",
         "target_timestamp_ms",
         "targets",
         "topic_subscribers",
         "waiting",
+        "weights",
         "window_opened_ms",
     )
 
@@ -206,12 +229,16 @@ class ConsumerGroup:
         #: Moves that the pace holds back, in the order in which they begin; the keeper of each has it in `assigned`. A
         #: restart forgets them, and finds them again.
         self.waiting: dict[Place, WaitingMove] = {}
+        #: How much speaks for each of `waiting` to begin before others. A restart forgets it.
+        self.weights = NO_WEIGHTS
+        #: What was seen of open moves that nobody asked for. A restart forgets it.
+        self.moves: dict[Place, MoveFacts] = {}
+        #: The latest move of each partition that somebody asked for (record 20,002), open or over.
+        self.submitted: dict[Place, MoveFacts] = {}
         #: Whether moves may have waited, be it before a restart: whose move begins is behind at its target's epoch.
         self.has_held_back = False
-        #: The time by which the pace allows as many moves as have begun, ms; a restart forgets it.
-        self.paced_until_ms = 0.0
-        #: The time between two moves that `paced_until_ms` was counted with, ms; 0 if none has begun at a pace.
-        self.pace_gap_ms = 0.0
+        #: How many moves have begun at the pace. A restart forgets it.
+        self.paced = Paced(0.0, 0.0)
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
         self.assignor_votes = NOBODY
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.

@@ -17,7 +17,7 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.commands import AnyHeartbeat, Heartbeat
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
-from kohort.coordinator.consumer.way import MovesBegun, MovesHeldBack
+from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, Grants, GroupsState
 from kohort.ids import TopicId
 

@@ -7,6 +7,7 @@ Source: Apache Kafka's OffsetCommit and OffsetFetch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kohort.coordinator.stimulus import Command, GroupCommand
 from kohort.errors import ErrorCode
@@ -81,9 +82,11 @@ class FetchOffsets(GroupCommand):
     require_stable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """`offset` -1 means that nothing is committed; `error` is UNSTABLE_OFFSET_COMMIT while a transaction is open."""
+class CommittedOffset(NamedTuple):
+    """`offset` -1 means that nothing is committed; `error` is UNSTABLE_OFFSET_COMMIT while a transaction is open.
+
+    A tuple: an administrator asks for tens of thousands at once, and a frozen dataclass takes three times as long.
+    """
 
     topic: str
     topic_id: TopicId

@@ -56,6 +56,9 @@ class ListAwaited(VolatileRecord):
 
 #: A classic member is held for such a part of its session at most.
 HOLDS_PER_SESSION: Final = 4
+#: A hold with nothing new may end so much earlier, in order to end together with others: so long, such a part of it.
+SOON_MS: Final = 100
+SOON_PARTS: Final = 32
 #: What changes nothing but holds.
 RECORDS: Final = (HeartbeatHeld, HeartbeatReleased, ListAwaited)
 
@@ -126,6 +129,11 @@ def hold_heartbeat(
     if is_waiting and not awaited_ms and not is_first and is_quiet(command, decision):
         return _hold(decision, command, now_ms=now_ms)
     return decision
+
+
+def may_be_held_again(groups: GroupsState, command: ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
+    """Whether the heartbeat of a settled member is held that was held before, word for word, and changes nothing."""
+    return not member.list_awaited_ms and command.member_id not in groups.holds.get(command.group_id, ())
 
 
 def hold_classic(groups: GroupsState, command: Heartbeat, decision: Decision, *, now_ms: int) -> Decision:

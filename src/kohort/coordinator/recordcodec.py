@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from kohort.coordinator import records as facts
 from kohort.coordinator.model import Grants
-from kohort.coordinator.recorddecode import decode, subscribed_topics
+from kohort.coordinator.recorddecode import decode
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.wire.codec import encode_into
 from kohort.wire.messages import group_records as wire
 from kohort.wire.messages import own_group_records as own
 from kohort.wire.schema import Message
 
-__all__ = ["decode", "encode", "encode_durable", "subscribed_topics"]
+__all__ = ["decode", "encode", "encode_durable"]
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -186,6 +186,15 @@ def _encode_configs(record: facts.GroupConfigsSet) -> bytes:
     return _pack(0, own.GroupConfigsValue(configs=rows), 0)
 
 
+def _move_key(record: facts.SubmittedMoveSet | facts.SubmittedMoveForgotten) -> bytes:
+    key = own.SubmittedMoveKey(group_id=record.group_id, topic_id=record.topic_id, partition=record.partition)
+    return _pack(20_002, key, 0)
+
+
+def _encode_move(record: facts.SubmittedMoveSet) -> bytes:
+    return _pack(0, own.SubmittedMoveValue(**record.move._asdict()), 0)
+
+
 def _wire_grants(grants: Grants) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(
@@ -224,6 +233,8 @@ _KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.CurrentAssignmentForgotten: partial(_member_key, 8, wire.ConsumerGroupCurrentMemberAssignmentKey),
     facts.GroupConfigsSet: partial(_group_key, 20_001, own.GroupConfigsKey),
     facts.GroupConfigsForgotten: partial(_group_key, 20_001, own.GroupConfigsKey),
+    facts.SubmittedMoveSet: _move_key,
+    facts.SubmittedMoveForgotten: _move_key,
     facts.RegularExpressionResolved: _regex_key,
     facts.RegularExpressionForgotten: _regex_key,
 }
@@ -237,5 +248,6 @@ _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.MemberTargetSet: _encode_target,
     facts.CurrentAssignmentSet: _encode_current,
     facts.GroupConfigsSet: _encode_configs,
+    facts.SubmittedMoveSet: _encode_move,
     facts.RegularExpressionResolved: _encode_regex,
 }

@@ -19,16 +19,13 @@ from kohort.ids import TopicId
 from kohort.wire.codec import decode as decode_message
 from kohort.wire.messages import group_records as wire
 from kohort.wire.messages import own_group_records as own
-from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from kohort.wire.schema import Message
 
 _INT16: Final = Struct(">h")
 _M = TypeVar("_M", bound=Message)
 
 #: Newest version of each value that we read, by record type; Kafka's flexible ones skip what they do not know.
-_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0, 16: 0, 20_001: 0}
-#: Version of the embedded subscription that we read at most; newer ones only append fields.
-_SUBSCRIPTION_VERSION: Final = 3
+_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0, 16: 0, 20_001: 0, 20_002: 0}
 
 
 def decode(key: bytes, value: bytes | None) -> facts.Record | None:
@@ -50,18 +47,6 @@ def decode(key: bytes, value: bytes | None) -> facts.Record | None:
             f"the group log __consumer_offsets has {what} that cannot be read ({why}): the partition is damaged, or a "
             "newer kohort or Kafka wrote it; start that version, or move the data directory away"
         ) from why
-
-
-def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """The topics of a classic consumer's embedded subscription; `None` if it is not one."""
-    try:
-        version = _INT16.unpack_from(metadata)[0] if len(metadata) >= 2 else -1
-        if version < 0:
-            return None
-        found, _ = decode_message(ConsumerProtocolSubscription, min(version, _SUBSCRIPTION_VERSION), metadata, 2)
-    except ProtocolError:
-        return None
-    return tuple(found.topics)
 
 
 def _read_key(cls: type[_M], key: bytes) -> _M:
@@ -229,6 +214,16 @@ def _decode_configs(key: bytes, value: bytes | None) -> facts.Record:
     return facts.GroupConfigsSet(group_id=group_id, configs={row.name: row.value for row in rows})
 
 
+def _decode_move(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(own.SubmittedMoveKey, key)
+    group_id, topic_id, partition = found.group_id, TopicId(found.topic_id), found.partition
+    if value is None:
+        return facts.SubmittedMoveForgotten(group_id=group_id, topic_id=topic_id, partition=partition)
+    told = _read_value(own.SubmittedMoveValue, 20_002, value)
+    move = facts.MoveFacts(*(getattr(told, name) for name in facts.MoveFacts._fields))
+    return facts.SubmittedMoveSet(group_id=group_id, topic_id=topic_id, partition=partition, move=move)
+
+
 def _decode_regex(key: bytes, value: bytes | None) -> facts.Record:
     found = _read_key(wire.ConsumerGroupRegularExpressionKey, key)
     if value is None:
@@ -256,4 +251,5 @@ _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     8: _decode_current,
     16: _decode_regex,
     20_001: _decode_configs,
+    20_002: _decode_move,
 }

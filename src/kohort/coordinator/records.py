@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID, TopicId
@@ -227,6 +228,40 @@ class GroupConfigsSet(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigsForgotten(Record):
     """Tombstone of type 20,001."""
+
+
+class MoveFacts(NamedTuple):
+    """A partition's way from one member to another; times in milliseconds of the coordinator, -1: not so far yet.
+
+    `granted_epoch`: when `from_member_id` was granted it. `fenced_ms`: when that one was asked for it, or lost it;
+    `committed_ms`: when it had committed and given it up.
+    """
+
+    granted_epoch: int
+    from_member_id: str
+    to_member_id: str
+    submitted_ms: int
+    begun_ms: int = -1
+    fenced_ms: int = -1
+    committed_ms: int = -1
+    granted_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmittedMoveSet(Record):
+    """Type 20,002, of ours: how far the latest move of a partition is that somebody asked for; also once it is over."""
+
+    topic_id: TopicId
+    partition: int
+    move: MoveFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmittedMoveForgotten(Record):
+    """Tombstone of type 20,002: it was called off, or its topic or group is gone."""
+
+    topic_id: TopicId
+    partition: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

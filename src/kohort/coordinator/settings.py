@@ -20,6 +20,8 @@ _INT32_MAX: Final = 2**31 - 1
 #: A pace of moves is no faster, and as many begin together at most.
 MOST_MOVES_PER_SECOND: Final = 10_000
 MOST_MOVES_AT_ONCE: Final = 10_000
+#: In which order moves that wait begin.
+MOVE_ORDERS: Final = ("name", "lag", "size")
 #: What is bounded by two further settings -> the least that its lower bound may be.
 _BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
 
@@ -46,7 +48,8 @@ class GroupSettings:
     `group_consumer_migration_policy`: one of `MIGRATION_POLICIES`.
     `incremental_from_partitions`: a group with as many has its balance kept, so that a join does not look at all of it.
     `group_moves_per_second`: how many partitions of one KIP-848 group begin to move from member to member in a second,
-    0 sets no pace; `group_moves_burst`: how many of them begin together at most; `group_moves_paused`: none begins.
+    0 sets no pace; `group_moves_burst`: how many of them begin together at most; `group_moves_paused`: none begins;
+    `group_moves_order`: one of `MOVE_ORDERS`.
     `group_assignor_max_moves`, `group_assignor_imbalance`: see `kohort.assign.interface.Assignable`.
     """
 
@@ -64,7 +67,7 @@ class GroupSettings:
     group_consumer_assignors: tuple[str, ...] = BUILT_IN
     group_assignor: str = ""
     group_consumer_assignment_window_ms: int = 50
-    group_consumer_assignment_window_max_ms: int = 1_000
+    group_consumer_assignment_window_max_ms: int = 2_000
     group_consumer_assignment_interval_ms: int = 0
     group_consumer_min_assignment_interval_ms: int = 0
     group_consumer_max_assignment_interval_ms: int = 15_000
@@ -80,6 +83,7 @@ class GroupSettings:
     group_moves_per_second: float = 0.0
     group_moves_burst: int = 1
     group_moves_paused: bool = False
+    group_moves_order: str = "name"
     incremental_from_partitions: int = 500
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
@@ -109,6 +113,10 @@ class GroupSettings:
         if not 1 <= self.group_moves_burst <= MOST_MOVES_AT_ONCE:
             raise ConfigError(
                 f"group.moves.burst cannot be {self.group_moves_burst}: 1 to {MOST_MOVES_AT_ONCE} is expected"
+            )
+        if self.group_moves_order not in MOVE_ORDERS:
+            raise ConfigError(
+                f"group.moves.order cannot be {self.group_moves_order}: one of {', '.join(MOVE_ORDERS)} is expected"
             )
         _within("group.min.session.timeout.ms", self.group_min_session_timeout_ms, 100)
         _within("group.max.session.timeout.ms", self.group_max_session_timeout_ms, self.group_min_session_timeout_ms)

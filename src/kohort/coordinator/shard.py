@@ -16,43 +16,29 @@ from kohort.coordinator import parking
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
+from kohort.coordinator.commandtable import DECIDE, Known
 from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
-from kohort.coordinator.consumer.describe import decide_describe
-from kohort.coordinator.consumer.handover import build_loaded_times, shift_times
-from kohort.coordinator.consumer.heartbeat import decide_heartbeat, find_settled
-from kohort.coordinator.consumer.leave import decide_expiry, decide_removal
-from kohort.coordinator.consumer.moves import MoveTimes, decide_describe_moves
-from kohort.coordinator.consumer.offload import decide_computed
-from kohort.coordinator.consumer.pace import hold_open
-from kohort.coordinator.consumer.switch import decide_submit
-from kohort.coordinator.consumer.tombstones import build_group_tombstones
-from kohort.coordinator.consumer.volatile import VOLATILE_RECORDS
-from kohort.coordinator.consumer.window import assignment_key, loaded_due_ms
-from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
+from kohort.coordinator.consumer.leave import decide_expiry
+from kohort.coordinator.consumer.reconciliation.following import follow_moves
+from kohort.coordinator.consumer.reconciliation.handover import build_loaded_times, shift_times
+from kohort.coordinator.consumer.reconciliation.pace import hold_open
+from kohort.coordinator.consumer.targets.volatile import VOLATILE_RECORDS
+from kohort.coordinator.consumer.targets.window import assignment_key, loaded_due_ms
+from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey
 from kohort.coordinator.digest import digest_state
-from kohort.coordinator.disconnect import decide_disconnected
 from kohort.coordinator.groupconfigs import (
     apply_configs_forgotten,
     apply_configs_set,
-    decide_alter,
-    decide_describe_configs,
-    decide_list_configs,
     effective_settings,
 )
-from kohort.coordinator.groupid import check_group_id_length
-from kohort.coordinator.listing import decide_describe_classic, decide_list
+from kohort.coordinator.groupid import check_group_id
 from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.news import News, find_freed
 from kohort.coordinator.offsets import apply as offsets_apply
-from kohort.coordinator.offsets.commit import decide_commit
-from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets
-from kohort.coordinator.offsets.expiry import decide_expire
-from kohort.coordinator.offsets.fetch import decide_fetch
-from kohort.coordinator.offsets.transactions import decide_commit_in_transaction, decide_complete
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topicchange import decide_topics_changed
 from kohort.errors import Refused
 from kohort.timers import TimerTable
 
@@ -76,51 +62,39 @@ class Shard:
         self.groups: Final = GroupsState()
         #: Every deadline; the shell may `shift` them all after it stood still.
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
-        #: How far partitions are that move.
-        self._move_times: Final = MoveTimes()
-        #: What was decided to be computed beside this shard and nobody took yet.
-        self._computations: Final[list[ComputeTarget]] = []
+        #: All of these, for those who decide.
+        self._known: Final = Known(
+            settings=settings,
+            settings_of=self._settings_of,
+            groups=self.groups,
+            timers=self.timers,
+        )
+        #: What was decided to be done beside this shard and nobody took yet.
+        self._errands: Final[list[ComputeTarget | MeasureLogs]] = []
         #: For whom of those whose heartbeat is held there may be news.
         self._news: Final = News()
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """The settings of one group: the broker's, but for the group's own configs."""
-        return self._settings_of.get(group_id, self.settings)
+        return self._known.settings_for(group_id)
 
     def handle(self, command: asked.Command, *, now_ms: int) -> Decision:
         """Decide what one command leads to; nothing is changed before `commit`."""
-        if type(command) is asked.ConsumerGroupHeartbeat:
-            try:
-                settings = self._settings_of.get(command.group_id, self.settings)
-                decision = decide_heartbeat(self.groups, command, settings, now_ms=now_ms)
-            except Refused as refused:
-                return _refuse(command, refused)
-            if command.hold_ms < 0:
-                return decision
-            return parking.hold_heartbeat(self.groups, command, decision, now_ms=now_ms)
-        if isinstance(command, asked.TopicsChanged):
-            return decide_topics_changed(self.groups, command, self.settings_for, now_ms=now_ms)
-        if isinstance(command, asked.TargetComputed):
-            return decide_computed(self.groups, command, self.settings_for(command.group_id), now_ms=now_ms)
-        if isinstance(command, asked.ListGroups):
-            return decide_list(self.groups, command)
-        if isinstance(command, asked.CompleteTransaction):
-            return decide_complete(self.groups, command)
-        if isinstance(command, asked.ExpireOffsets):
-            return decide_expire(self.groups, command, self.settings, now_ms=now_ms)
-        if isinstance(command, asked.ListGroupConfigs):
-            return decide_list_configs(self.groups, command)
-        if isinstance(command, asked.MemberDisconnected):
-            settings = self.settings_for(command.group_id)
-            return decide_disconnected(self.groups, command, settings, self.timers, now_ms=now_ms)
-        assert isinstance(command, asked.GroupCommand), f"not a command: {command!r}"
+        decide = DECIDE.get(type(command))
+        assert decide is not None, f"not a command: {command!r}"
+        settings = self._settings_of.get(getattr(command, "group_id", ""), self.settings)
         try:
-            return self._decide(command, now_ms=now_ms)
+            if isinstance(command, asked.GroupCommand):
+                check_group_id(command)
+            decision = decide(self._known, command, settings, now_ms)
         except Refused as refused:
+            assert isinstance(command, asked.GroupCommand), "nobody waits for an answer"
             return _refuse(command, refused)
+        return follow_moves(self.groups, decision, is_asked=type(command) is asked.SubmitMoves, now_ms=now_ms)
 
     def renew(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
-        """Handle and commit a heartbeat that was handled before, word for word, if nothing is new by now.
+        """Handle and commit a heartbeat that was handled before, word for word, if nothing is new by now; one whose
+        answer may wait is held.
 
         Returns:
             The interval that the member is told, ms; its epoch is the command's, and it learns of no assignment. `None`
@@ -130,22 +104,54 @@ class Shard:
         if found is None:
             return None
         group, member = found
+        if command.hold_ms > 0:
+            if self._news or not parking.may_be_held_again(self.groups, command, member):
+                return None
+            self.apply(parking.HeartbeatHeld(group_id=command.group_id, command=command))
+            self.timers.arm(parking.hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
         settings = self._settings_of.get(command.group_id, self.settings)
         self.timers.arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
         return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
+
+    def find_ended(self, now_ms: int) -> tuple[TimerKey, Reply] | None:
+        """The next deadline and the answer to the heartbeat that is held until then, if that is due and nothing is new.
+
+        What is due soon is, too: many holds end together, since each end by itself would wake the broker. `None`
+        otherwise: `expire` decides.
+        """
+        key = self.timers.due(now_ms + parking.SOON_MS)
+        command = None if key is None or key.kind != "hold" else self.held(key.group_id, key.member_id)
+        if key is None or not isinstance(command, asked.ConsumerGroupHeartbeat):
+            return None
+        soon_ms = min(parking.SOON_MS, command.hold_ms // parking.SOON_PARTS)
+        found = None if self.timers.due(now_ms + soon_ms) is None else find_settled(self.groups, command)
+        if found is None:
+            return None
+        settings = self._settings_of.get(command.group_id, self.settings)
+        return key, Reply(command.request, build_settled_reply(command, settings, *found))
+
+    def end_hold(self, key: TimerKey) -> None:
+        """Carry out what `find_ended` has found."""
+        self.timers.disarm(key)
+        released = parking.HeartbeatReleased(group_id=key.group_id, member_id=key.member_id)
+        self.apply(released)
+        if key.group_id not in self.groups.holds:
+            self._news.note(self.groups, (released,), ())
 
     def held(self, group_id: str, member_id: str) -> asked.AnyHeartbeat | None:
         """The heartbeat of that member that is held."""
         return self.groups.holds.get(group_id, {}).get(member_id)
 
     def find_former(self, command: asked.GroupCommand) -> list[asked.AnyHeartbeat]:
-        """Heartbeats that are held of those who speak in a command: it comes behind them."""
+        """Heartbeats that are held of those who say in a command where they stand: it comes behind them."""
         held = self.groups.holds.get(command.group_id)
         if held is None:
             return []
         if isinstance(command, asked.LeaveGroup):
             return [held[each.member_id] for each in command.members if each.member_id in held]
-        former = held.get(getattr(command, "member_id", ""))
+        if not isinstance(command, asked.JoinGroup | asked.SyncGroup | asked.AnyHeartbeat):
+            return []
+        former = held.get(command.member_id)
         return [] if former is None else [former]
 
     def all_held(self) -> list[asked.AnyHeartbeat]:
@@ -185,8 +191,6 @@ class Shard:
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
         """Carry a decision out, once its records are appended; returns the answers to release when they are durable."""
         freed = find_freed(self.groups, decision.records) if self.groups.holds else ()
-        if decision.records:
-            self._move_times.note(self.groups, decision, now_ms=now_ms)
         for record in decision.records:
             self.apply(record)
         if decision.records:
@@ -201,18 +205,18 @@ class Shard:
                         self.timers.arm(key, deadline_ms)
                 case Disarm(key):
                     self.timers.disarm(key)
-                case ComputeTarget():
-                    self._computations.append(effect)
+                case ComputeTarget() | MeasureLogs():
+                    self._errands.append(effect)
                 case _:
                     assert_never(effect)
         return replies
 
-    def take_computations(self) -> list[ComputeTarget]:
-        """What assignors beside this shard have to do now; the shell brings each result back as `TargetComputed`."""
-        if not self._computations:
+    def take_errands(self) -> list[ComputeTarget | MeasureLogs]:
+        """What is to be done beside this shard; the shell brings back what came of it by a command for each."""
+        if not self._errands:
             return []
-        taken = self._computations[:]
-        self._computations.clear()
+        taken = self._errands[:]
+        self._errands.clear()
         return taken
 
     def apply(self, record: facts.Record) -> None:
@@ -245,7 +249,7 @@ class Shard:
         while (key := self.timers.pop_due(now_ms)) is not None:
             decision = self._decide_expiry(key, now_ms=now_ms)
             if decision is not None:
-                return replace(decision, due=key)
+                return replace(follow_moves(self.groups, decision, is_asked=False, now_ms=now_ms), due=key)
         return None
 
     def on_loaded(self, now_ms: int) -> None:
@@ -263,66 +267,6 @@ class Shard:
     def state_digest(self) -> dict[str, object]:
         """The durable state as one comparable value: what a fold over the log must give as well."""
         return digest_state(self.groups)
-
-    def _decide(self, command: asked.GroupCommand, *, now_ms: int) -> Decision:
-        check_group_id_length(command.group_id)
-        groups, settings = self.groups, self.settings_for(command.group_id)
-        match command:
-            case asked.CommitTransactionOffsets():
-                return decide_commit_in_transaction(groups, command, settings, now_ms=now_ms)
-            case asked.CommitOffsets():
-                return decide_commit(groups, command, settings, now_ms=now_ms)
-            case asked.FetchOffsets():
-                return decide_fetch(groups, command)
-            case asked.JoinGroup() | asked.SyncGroup() | asked.Heartbeat() | asked.LeaveGroup():
-                return self._decide_classic(command, now_ms=now_ms)
-            case asked.DescribeConsumerGroup():
-                return decide_describe(groups, command, settings)
-            case asked.SubmitMoves():
-                return decide_submit(groups, command, settings, now_ms=now_ms)
-            case asked.DescribeMoves():
-                return decide_describe_moves(groups, command, self._move_times)
-            case asked.DescribeClassicGroup():
-                return decide_describe_classic(groups, command)
-            case asked.DeleteOffsets():
-                return decide_delete_offsets(groups, command)
-            case asked.DeleteGroup():
-                return decide_delete_group(groups, command)
-            case asked.AlterGroupConfigs():
-                return decide_alter(groups, command, self.settings, self.timers, now_ms=now_ms)
-            case asked.DescribeGroupConfigs():
-                return decide_describe_configs(groups, command, self.settings)
-            case _:
-                raise AssertionError(f"not a command: {command!r}")
-
-    def _decide_classic(
-        self, command: asked.JoinGroup | asked.SyncGroup | asked.Heartbeat | asked.LeaveGroup, *, now_ms: int
-    ) -> Decision:
-        consumer = self.groups.consumer.get(command.group_id)
-        group = self.groups.classic.get(command.group_id)
-        settings = self.settings_for(command.group_id)
-        if isinstance(command, asked.JoinGroup):
-            if consumer is not None and consumer.members:
-                return classicmembers.decide_join(self.groups, command, settings, now_ms=now_ms)
-            decision = classic.decide_join(group, command, settings, now_ms=now_ms, image=self.groups.image)
-            if consumer is None or not decision.records:
-                return decision
-            timer = Disarm(assignment_key(command.group_id))
-            return Decision((*build_group_tombstones(consumer), *decision.records), (timer, *decision.effects))
-        if isinstance(command, asked.LeaveGroup):
-            if consumer is not None:
-                return decide_removal(self.groups, command, settings, now_ms=now_ms)
-            return classic.decide_leave(group, command, settings, now_ms=now_ms)
-        image = self.groups.image
-        if isinstance(command, asked.SyncGroup):
-            if consumer is not None:
-                return classicmembers.decide_sync(consumer, command, image, now_ms=now_ms)
-            return classic.decide_sync(group, command, settings, now_ms=now_ms, image=image)
-        if consumer is not None:
-            decision = classicmembers.decide_heartbeat(consumer, command, image, now_ms=now_ms)
-        else:
-            decision = classic.decide_heartbeat(group, command, now_ms=now_ms)
-        return parking.hold_classic(self.groups, command, decision, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
         if key.kind == "hold":

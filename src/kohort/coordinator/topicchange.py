@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from kohort.coordinator.commands import TopicsChanged
 from kohort.coordinator.consumer.regex import names_after, resolve_again
-from kohort.coordinator.consumer.target import decide_change, hash_topics
+from kohort.coordinator.consumer.targets.target import decide_change, hash_topics
 from kohort.coordinator.decision import Decision, Effect
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.offsets.delete import build_offset_tombstones

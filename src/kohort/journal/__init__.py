@@ -1,1 +1,1 @@
-"""What happened to every group and why: rows, and the ring buffer that keeps the latest of them."""
+"""What happened to every group and why: rows, the ring that keeps the latest of them, and `why`, which explains."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kohort.journal.rows import TEXT_LIMIT, Entry, Row
@@ -29,6 +29,8 @@ OF_NO_GROUP: Final = ""
 END: Final = "group_forgotten"
 #: Events of which a member's rows are counted up as long as nothing else happens to it.
 REPEATED: Final = frozenset({"refused", "meanwhile"})
+#: A part of so many of a group's rows may be gone before they are moved up.
+_MOST_GONE: Final = 8
 #: Repeated rows are sought among this many groups and members, and this many of each.
 _REPEATS_LIMIT: Final = 1_024
 _REPEATS_OF_MEMBER: Final = 4
@@ -50,11 +52,32 @@ class History:
 class _Shelf:
     """The rows of one group, oldest first, and whether older ones are gone."""
 
-    __slots__ = ("is_cut", "rows")
+    __slots__ = ("_gone", "_rows", "is_cut")
 
     def __init__(self, *, is_cut: bool) -> None:
-        self.rows: Final[list[Row]] = []
+        self._rows: Final[list[Row]] = []
+        #: So many at the front are no more; to take each out by itself would move all that are behind it.
+        self._gone = 0
         self.is_cut = is_cut
+
+    def __len__(self) -> int:
+        return len(self._rows) - self._gone
+
+    def all(self) -> list[Row]:
+        """Every row."""
+        return self._rows[self._gone :]
+
+    def append(self, row: Row) -> None:
+        """Put a row behind the others."""
+        self._rows.append(row)
+
+    def drop_oldest(self) -> None:
+        """Put the first row away."""
+        self._gone += 1
+        self.is_cut = True
+        if self._gone * _MOST_GONE > len(self._rows):
+            del self._rows[: self._gone]
+            self._gone = 0
 
 
 class Journal:
@@ -79,7 +102,8 @@ class Journal:
         self._size = 0
         #: Group -> its rows, at least one.
         self._shelves: Final[dict[str, _Shelf]] = {}
-        #: Number of rows -> the groups that have so many, in the order in which they came to it; none is empty.
+        #: Number of rows -> the groups that have so many, in the order in which they came to it; none is empty. Nobody
+        #: asks before the journal is full for the first time.
         self._by_size: Final[dict[int, OrderedDict[str, None]]] = {}
         #: No group has more rows than this.
         self._largest = 0
@@ -168,13 +192,13 @@ class Journal:
         Rows of no group, which tell of the broker, are among those of each that has, or may have, older ones.
         """
         shelf = self._shelves.get(group_id)
-        rows = [] if shelf is None else shelf.rows
+        rows = [] if shelf is None else shelf.all()
         is_cut = self._has_lost_groups if shelf is None else shelf.is_cut
         # An earlier life has had rows, and this group perhaps some of them.
         is_complete = not is_cut and self._first == 1
         common = self._shelves.get(OF_NO_GROUP)
         if common is not None and group_id != OF_NO_GROUP and (rows or not is_complete):
-            later = (row for row in common.rows if not is_complete or row.sequence > rows[0].sequence)
+            later = (row for row in common.all() if not is_complete or row.sequence > rows[0].sequence)
             rows = sorted((*rows, *later), key=lambda row: row.sequence)
         first = bisect_right(rows, after, key=lambda row: row.sequence)
         found = rows[first : first + limit]
@@ -187,27 +211,34 @@ class Journal:
 
     def _keep(self, row: Row) -> None:
         """Put a row where its group's are, and another one away where there is no room."""
-        if not self.is_on:
+        if self._limit <= 0:
             return
         group_id = row.entry.group_id
         shelf = self._shelves.get(group_id)
         if shelf is None:
             shelf = self._shelves[group_id] = _Shelf(is_cut=self._has_lost_groups)
-        shelf.rows.append(row)
+        shelf.append(row)
+        if self._by_size and self._size == self._limit and group_id in self._by_size[self._largest]:
+            # It has more than any other by now.
+            shelf.drop_oldest()
+            return
         self._size += 1
-        self._resized(group_id, len(shelf.rows) - 1, len(shelf.rows))
+        if self._by_size:
+            self._resized(group_id, len(shelf) - 1, len(shelf))
         if self._size > self._limit:
+            if not self._by_size:
+                for each, rows in self._shelves.items():
+                    self._resized(each, 0, len(rows))
             self._drop_from(next(iter(self._by_size[self._largest])))
 
     def _drop_from(self, group_id: str) -> None:
         shelf = self._shelves[group_id]
-        del shelf.rows[0]
+        shelf.drop_oldest()
         self._size -= 1
-        shelf.is_cut = True
-        if not shelf.rows:
+        if not len(shelf):
             del self._shelves[group_id]
             self._has_lost_groups = True
-        self._resized(group_id, len(shelf.rows) + 1, len(shelf.rows))
+        self._resized(group_id, len(shelf) + 1, len(shelf))
 
     def _resized(self, group_id: str, before: int, after: int) -> None:
         """Note how many rows a group has; it is one more or one less than before."""
@@ -217,7 +248,9 @@ class Journal:
             if not groups:
                 del self._by_size[before]
         if after:
-            self._by_size.setdefault(after, OrderedDict())[group_id] = None
+            if after not in self._by_size:
+                self._by_size[after] = OrderedDict()
+            self._by_size[after][group_id] = None
         if after > self._largest or self._largest not in self._by_size:
             self._largest = after
 
@@ -247,10 +280,12 @@ def _reason(beginning: Entry, entries: Iterable[Entry]) -> str:
 
 
 def _shorten(entry: Entry) -> Entry:
-    if len(entry.member_id) <= TEXT_LIMIT and all(len(value) <= TEXT_LIMIT for _, value in entry.details):
+    is_short = len(entry.member_id) <= TEXT_LIMIT
+    for _, value in entry.details:
+        is_short = is_short and len(value) <= TEXT_LIMIT
+    if is_short:
         return entry
-    return replace(
-        entry,
+    return entry._replace(
         member_id=entry.member_id[:TEXT_LIMIT],
         details=tuple((name, value[:TEXT_LIMIT]) for name, value in entry.details),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 #: Characters of one text of a row that are kept.
 TEXT_LIMIT: Final = 256
@@ -24,8 +24,7 @@ class RowKind(StrEnum):
     TRANSITION = "transition"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """What a coordinator tells; the journal adds when, in what order, and why.
 
     `event`: one of a fixed set of names, lower case with underscores. `member_id`: empty where it is about the group.

@@ -2,7 +2,7 @@
 
 Laws: a short name belongs to one member (or to all the processes that bore one instance id), and does not change while
 rows are followed.
-Source: `coordinator/chronicle.py` and `coordinator/teller.py`, which write the rows.
+Source: `coordinator/events/`, which writes the rows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ Partition = tuple[str, int]
 PARTITIONS_SHOWN: Final = 32
 #: Characters of their names; what follows is short.
 _NAMES_LIMIT: Final = TEXT_LIMIT - len(" and 1000000 more")
+#: The pace of moves of which none begins.
+PAUSED: Final = "paused"
 #: Texts that are remembered: what one member is asked for, gives back and another gets is one text.
 _TEXTS: Final = 256
 #: Characters of a member id that are shown at least.

@@ -6,7 +6,7 @@ there that the group is at rest: whom an epoch leaves alone has no row. A classi
 partition is nobody's from the row that took it from a member, or from the time its owner's connection was lost or the
 owner went away for a while, to the row that gives it to the next one. What rows do not name is only counted.
 Rows that come twice count once. Pure: rows in, facts out; what is remembered grows with members and partitions alone.
-Source: docs/groups.md, "Why did that happen?"; `coordinator/teller.py`, which words the rows.
+Source: docs/groups.md, "Why did that happen?"; `coordinator/events/`, which words the rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMED_CAUSES: Final = 8
 class Follower:
     """Reads the rows of one group in order.
 
-    >>> from kohort.client.admin.results import HistoryEvent
+    >>> from kohort.client.admin.results.groups import HistoryEvent
     >>> def row(time_ms, event, member_id="", **details):
     ...     return HistoryEvent(sequence=time_ms, time_ms=time_ms, last_time_ms=time_ms, times=1, cause=1, origin=1,
     ...                         kind="transition", event=event, member_id=member_id, details=details)

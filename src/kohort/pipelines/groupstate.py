@@ -1,6 +1,6 @@
 """What is remembered of a group while its rows are followed: members, open gaps, open rebalances.
 
-Source: `coordinator/teller.py`, which words the rows.
+Source: `coordinator/events/`, which words the rows.
 """
 
 from __future__ import annotations

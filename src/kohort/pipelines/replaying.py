@@ -2,7 +2,7 @@
 
 Laws: an assignor goes on from its own last answer, not from what was so; what it would have moved is counted as the
 rebalances count it: partitions that go from one member to another while both are there. Pure: rows in, counts out.
-Source: requirement P5; `coordinator/consumer/target.py`, which asks assignors the same way.
+Source: requirement P5; `coordinator/consumer/targets/target.py`, which asks assignors the same way.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import OptionSet
+from kohort.config import OptionSet, as_keyword
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicPartition
 from kohort.spark.option_table import OPTIONS
@@ -120,7 +120,7 @@ def to_texts(given: Mapping[str, Any], *, own: OptionSet, settings: OptionSet) -
     >>> to_texts({"subscribe": ["a", "b"], "group_id": "g"}, own=OPTIONS, settings=CONSUMER_OPTIONS)
     {'subscribe': 'a,b', 'kafka.group.id': 'g'}
     """
-    names = {option.keyword: f"kafka.{option.name}" for option in settings}
+    names = {as_keyword(name): f"kafka.{option.name}" for option in settings for name in (option.name, *option.also)}
     names |= {option.keyword: option.name for option in own}
     for name in given:
         if name not in names:
@@ -143,6 +143,9 @@ def _to_text(name: str, value: object) -> str:
             return json.dumps(topics)
         case list() | tuple() | set() if value and all(isinstance(part, str) for part in value):
             return ",".join(sorted(value) if isinstance(value, set) else value)
+        case _ if callable(value) and getattr(value, "__module__", "__main__") != "__main__":
+            # It travels by its name, and is imported where it is called.
+            return f"{value.__module__}:{getattr(value, '__qualname__', '')}"
     raise TypeError(f"{name} cannot be {value!r}: text, a number, a switch, a list or a dictionary is expected")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kohort.client.securityoptions import security_settings
 from kohort.config import OptionSet, Verdict
 from kohort.errors import ConfigError, UnknownOptionError
 
@@ -20,10 +21,8 @@ _PREFIX: Final = "kafka."
 _SECURITY: Final = ("security.", "ssl.", "enable.ssl.", "sasl.", "enable.sasl.", "oauth", "https.")
 #: What only a Java virtual machine can do, and what to do here.
 _JVM_ONLY: Final = {
-    "sasl.jaas.config": "it names a login module of Java; give sasl.username and sasl.password as soon as the client "
-    "serves logins, and use a listener without one until then",
     "sasl.login.class": "it names a Java class",
-    "sasl.login.callback.handler.class": "it names a Java class",
+    "sasl.login.callback.handler.class": "it names a Java class; name a function as sasl.oauth.token.provider",
     "sasl.client.callback.handler.class": "it names a Java class",
     "sasl.kerberos.service.name": "Kerberos logins are made by Java; use another mechanism",
     "security.providers": "it names Java classes",
@@ -105,6 +104,14 @@ def split_options(
     return found
 
 
+def check_security(checked: Mapping[str, object]) -> None:
+    """Whether TLS and login can be set up as a client's parsed settings say; the files are read here, once."""
+    try:
+        security_settings(checked)
+    except ConfigError as wrong:
+        raise ConfigError(f"options with kafka. in front: {wrong}") from None
+
+
 def _take_setting(
     found: Given, name: str, value: str, *, settings: OptionSet, refused: Mapping[str, str], idle: Mapping[str, str]
 ) -> None:
@@ -124,8 +131,10 @@ def _take_setting(
             option.check(value)
         except ConfigError as wrong:
             raise ConfigError(f"option {_PREFIX}{wrong}") from None
+        if option.name in found.kafka:
+            raise ConfigError(f"option {_PREFIX}{option.name} is given twice, under two names: leave one out")
         found.kafka[option.name] = value
-    elif not (name == "security.protocol" and value.strip().upper() == "PLAINTEXT"):
+    else:
         _answer_unknown(found, name, settings)
 
 

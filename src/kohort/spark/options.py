@@ -15,7 +15,7 @@ from typing import Any
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
-from kohort.spark.kafka_settings import split_options
+from kohort.spark.kafka_settings import check_security, split_options
 from kohort.spark.option_table import IDLE, OF_BATCHES, OF_MEMBERS, OF_STREAMS, OPTIONS, REFUSED
 from kohort.spark.option_values import (
     COMMITTED,
@@ -69,7 +69,7 @@ class SourceOptions:
     checkpoint_location: str | None
     api_timeout_ms: int
     poll_timeout_ms: int
-    client: dict[str, str] = field(default_factory=dict)
+    client: dict[str, str] = field(default_factory=dict, repr=False)
     given: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
 
@@ -81,6 +81,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     )
     client, values, remarks = found.kafka, OPTIONS.parse(found.own), [*found.remarks, *_passed_over(found.own)]
     checked = CONSUMER_OPTIONS.parse(client)
+    check_security(checked)
     api_timeout_ms: int = checked["default.api.timeout.ms"]
     group_id, group_instance_id = client.pop("group.id", None), client.pop("group.instance.id", None)
     if group_instance_id is not None and group_id is None:

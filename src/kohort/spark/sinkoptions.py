@@ -13,7 +13,7 @@ from typing import Final
 from kohort.client.options import PRODUCER_OPTIONS
 from kohort.config import Idle, Option, OptionSet, parse_bool, parse_str
 from kohort.errors import ConfigError
-from kohort.spark.kafka_settings import split_options
+from kohort.spark.kafka_settings import check_security, split_options
 
 EXACTLY_ONCE: Final = "kohort.exactlyOnce"
 BATCH_HEADERS: Final = "kohort.batchHeaders"
@@ -47,6 +47,7 @@ SINK_OPTIONS: Final = OptionSet(
 #: Kafka settings that the sink owns; giving them is an error, as in Spark's Kafka sink.
 REFUSED: Final = {
     "interceptor.classes": "change rows by Spark's functions",
+    "ssl.context": "an object cannot travel: name files by ssl.ca.location and ssl.certificate.location",
     "key.serializer": "keys are written as they are; cast or encode the column key",
     "transactional.id": "there are no transactions yet; the sink writes at least once",
     "value.serializer": "values are written as they are; cast or encode the column value",
@@ -66,7 +67,7 @@ class SinkOptions:
 
     topic: str | None
     adds_batch_headers: bool
-    client: dict[str, str] = field(default_factory=dict)
+    client: dict[str, str] = field(default_factory=dict, repr=False)
     remarks: tuple[str, ...] = ()
 
 
@@ -81,6 +82,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         instead_of_path="topic",
     )
     values, client = SINK_OPTIONS.parse(found.own), found.kafka
+    check_security(PRODUCER_OPTIONS.parse(client))
     if values[EXACTLY_ONCE]:
         raise ConfigError(
             f"{EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the producer has "

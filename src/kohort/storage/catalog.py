@@ -113,7 +113,7 @@ def save_catalog(fs: FileSystem, directory: str, catalog: Catalog) -> None:
         "topics": [_write_entry(entry) for entry in catalog.topics.values()],
         "deleting": [_write_entry(entry) for entry in catalog.deleting],
     }
-    replace_file(fs, directory, CATALOG_NAME, json.dumps(document, indent=1).encode())
+    replace_file(fs, directory, CATALOG_NAME, json.dumps(document).encode())
 
 
 def _read_entry(entry: Mapping[str, object]) -> TopicEntry:

@@ -11,13 +11,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from kohort.errors import CorruptRecordError, ErrorCode, Refused, StorageError
 from kohort.records.batch import iterate_records
 from kohort.records.header import BatchHeader, rebase
 from kohort.storage.fs import Buffer, FileSystem, SyncFailedError
 from kohort.storage.producers import ProducerStates, StoredBatch
-from kohort.storage.segment import BatchPlace, Segment
+from kohort.storage.retention import count_expired
+from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
 from kohort.storage.validation import check_place, find_batches, stamp
 
@@ -44,6 +46,7 @@ class PartitionLog:
         "_fs",
         "_is_closed",
         "_is_synced_per_append",
+        "_segment_ms",
         "_sync_after",
         "_unsynced",
         "config",
@@ -88,6 +91,9 @@ class PartitionLog:
         self.config = config
         self._sync_after = _NEVER if self._fs.volatile else config.flush_messages
         self._is_synced_per_append = self._sync_after == 1
+        # Partitions that were filled together do not all begin a file at once: by their names, alike at every start.
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        self._segment_ms = config.segment_ms - (crc32(self.directory.encode()) % jitter_ms if jitter_ms else 0)
         if not self._is_synced_per_append:
             self.high_watermark = self.log_end_offset
 
@@ -113,6 +119,12 @@ class PartitionLog:
     def needs_sync(self) -> bool:
         """Whether enough is unsynced for a `sync` now."""
         return self.log_end_offset - self.durable_offset >= self._sync_after
+
+    @property
+    def sync_within_ms(self) -> int | None:
+        """How long what is unsynced may stay so; `None` if nothing is, or nobody says."""
+        is_limited = self.config.flush_ms < LONG_MAX and self.log_end_offset > self.durable_offset
+        return self.config.flush_ms if is_limited else None
 
     def append(self, batches: Buffer, *, now_ms: int, validate: bool = True) -> Appended:
         """Store whole record batches at the end, in one write.
@@ -149,7 +161,11 @@ class PartitionLog:
             append_time = now_ms
             places = [stamp(buffer, place, now_ms) for place in places]
         segment = self.segments[-1]
-        if segment.size + len(buffer) > self.config.segment_bytes or next_offset - segment.base_offset > INT_MAX:
+        if (
+            segment.size + len(buffer) > self.config.segment_bytes
+            or next_offset - segment.base_offset > INT_MAX
+            or places[-1].header.max_timestamp - segment.first_timestamp > self._segment_ms
+        ):
             segment = self._roll(segment)
         segment.append(buffer, places)
         for place in places:
@@ -279,11 +295,33 @@ class PartitionLog:
 
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file; the newest one always stays. Views in use stay valid."""
+        self._fs.remove(self._leave_oldest().path)
+
+    def drop_expired(self, now_ms: int) -> list[str]:
+        """Let those segments go that the topic's retention no longer keeps. Views in use stay valid.
+
+        Returns:
+            Their files, which have names of no segment by now and are to be removed.
+
+        Raises:
+            StorageError: a file could not be renamed; what was not let go is still there.
+        """
+        count = count_expired(self.segments, self.config, high_watermark=self.high_watermark, now_ms=now_ms)
+        if count == len(self.segments):
+            self._roll(self.segments[-1])
+        gone = []
+        for segment in self.segments[:count]:
+            gone.append(f"{segment.path}{DELETED_SUFFIX}")
+            self._fs.rename(segment.path, gone[-1])
+            self._leave_oldest()
+        return gone
+
+    def _leave_oldest(self) -> Segment:
         assert len(self.segments) > 1, "the newest segment stays"
         segment = self.segments.pop(0)
         self._unsynced = tuple(each for each in self._unsynced if each is not segment)
         segment.release()
-        self._fs.remove(segment.path)
+        return segment
 
     def sync(self) -> int:
         """Make durable what is appended so far; blocking, for a thread of its own while the owner goes on appending.

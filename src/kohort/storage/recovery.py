@@ -19,7 +19,7 @@ from kohort.storage.datadir import PartitionEnd
 from kohort.storage.fs import FileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.producers import ProducerStates
-from kohort.storage.segment import Segment, segment_base, segment_name
+from kohort.storage.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
 #: Ends the name of a file that becomes a segment; what a crash leaves of it is removed here.
@@ -102,7 +102,7 @@ def open_partition(
     """
     names = fs.list_directory(directory)
     for name in names:
-        if name.endswith(CLEANED_SUFFIX):
+        if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
             fs.remove(f"{directory}/{name}")
     bases = sorted(base for name in names if (base := segment_base(name)) is not None)
     # Apache Kafka's compaction leaves gaps, ours does not; its index files tell whose log it is.

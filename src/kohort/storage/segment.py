@@ -19,10 +19,13 @@ from kohort.storage.fs import Buffer, FileSystem, LogFile
 #: Bytes of batches between two index entries.
 INDEX_INTERVAL_BYTES: Final = 4096
 SUFFIX: Final = ".log"
+#: Ends the name of a segment that has left its log and waits to be removed.
+DELETED_SUFFIX: Final = ".deleted"
 #: Base offset and length, with which a reader hops from batch to batch.
 _HOP: Final = Struct(">qi")
 _LENGTH_OVERHEAD: Final = 12
 _NO_OFFSET_LIMIT: Final = 1 << 63
+_NO_TIMESTAMP: Final = 1 << 63
 _NOTHING: Final = memoryview(b"")
 
 
@@ -59,6 +62,7 @@ class Segment:
         "_map",
         "_tail",
         "base_offset",
+        "first_timestamp",
         "has_gaps",
         "is_entry_durable",
         "max_timestamp",
@@ -89,6 +93,8 @@ class Segment:
         self.has_gaps = False
         #: Bytes of whole batches in the file.
         self.size = 0
+        #: Largest timestamp of the first batch; so late that nothing is later while there is none, or it has no time.
+        self.first_timestamp = _NO_TIMESTAMP
         #: Largest timestamp, -1 while empty, and the position of the first batch that has it.
         self.max_timestamp = -1
         self.max_timestamp_position = 0
@@ -126,6 +132,8 @@ class Segment:
             self._index_positions.append(position)
             self._index_max_timestamps.append(self.max_timestamp)
             self._indexed_until = position + INDEX_INTERVAL_BYTES
+            if not position and header.max_timestamp >= 0:
+                self.first_timestamp = header.max_timestamp
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_position = position

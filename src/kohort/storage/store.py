@@ -366,7 +366,9 @@ class Store:
         return config
 
     def _save(self, catalog: Catalog) -> None:
-        save_catalog(self._fs, self.directory, catalog)
+        if not self._fs.volatile:
+            # In memory nobody reads it again, and writing it is as much work as all topics.
+            save_catalog(self._fs, self.directory, catalog)
         self._catalog = catalog
 
 

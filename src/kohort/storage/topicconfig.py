@@ -28,7 +28,7 @@ from kohort.config import (
     parse_str,
 )
 from kohort.errors import ConfigError
-from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
+from kohort.ids import OFFSETS_TOPIC
 from kohort.wire.private import NO_EFFECT, NOT_YET
 
 LONG_MAX: Final = (1 << 63) - 1
@@ -56,8 +56,7 @@ def _no_effect(*unless: object) -> Idle:
 
 #: Only the coordinator's log is compacted.
 _COMPACTION: Final = Idle(words=NOT_YET, but_for=(OFFSETS_TOPIC,))
-#: Only of the journal old segments go.
-_RETAINED: Final = Idle(words=NOT_YET, unless=(-1,), but_for=(JOURNAL_TOPIC,))
+_CLEANUP: Final = Idle(words=NOT_YET, unless=(["delete"],), but_for=(OFFSETS_TOPIC,))
 
 
 def _number(
@@ -81,6 +80,7 @@ def _replicas(name: str, doc: str) -> Option:
 
 _ACTED_ON: Final = [
     _number("flush.messages", 1, "Records after which the log is synced; 1: before each acks=all answer.", low=1),
+    _number("flush.ms", LONG_MAX, "Time after which records are synced that flush.messages lets wait."),
     _number("max.message.bytes", 1_048_588, "Largest record batch, in bytes.", high=INT_MAX),
     _choice("message.timestamp.type", "CreateTime", "Whose clock dates records.", "CreateTime", "LogAppendTime"),
     _number(
@@ -98,7 +98,7 @@ _COMPACTED: Final = [
         default=["delete"],
         doc="How old records go: delete, compact or both.",
         choices=("compact", "delete"),
-        idle=_COMPACTION,
+        idle=_CLEANUP,
     ),
     _number("delete.retention.ms", 86_400_000, "How long compaction keeps tombstones.", idle=_COMPACTION),
     Option(
@@ -120,17 +120,10 @@ _COMPACTED: Final = [
     _number("min.compaction.lag.ms", 0, "Earliest time at which a record is compacted.", idle=_not_yet(0)),
 ]
 _RETENTION: Final = [
-    _number(
-        "retention.bytes",
-        -1,
-        "Size of a partition above which old segments go; -1: no limit.",
-        low=-1,
-        idle=_RETAINED,
-    ),
-    _number("retention.ms", 604_800_000, "Age at which segments go; -1: never.", low=-1, idle=_RETAINED),
-    _number("segment.ms", 604_800_000, "Age at which a new segment file begins.", low=1, idle=_not_yet(LONG_MAX)),
-    _number("segment.jitter.ms", 0, "Random delay of time-based segments.", idle=_not_yet(0)),
-    _number("flush.ms", LONG_MAX, "Time after which the log is synced.", idle=_not_yet(LONG_MAX)),
+    _number("retention.bytes", -1, "Size of a partition above which old segments go; -1: no limit.", low=-1),
+    _number("retention.ms", 604_800_000, "Age at which segments go, by their records' times; -1: never.", low=-1),
+    _number("segment.ms", 604_800_000, "Age at which a new segment file begins.", low=1),
+    _number("segment.jitter.ms", 0, "By so much a segment may begin earlier, so that not all begin at once."),
     _number("file.delete.delay.ms", 60_000, "Wait before a file is removed; here it goes at once.", idle=_no_effect(0)),
 ]
 _TIMESTAMPS: Final = [
@@ -234,10 +227,19 @@ class LogConfig:
 
     #: Records after which a sync is wanted; 1: readers see only what is synced.
     flush_messages: int = 1
+    #: For so long a record may stay unsynced at most, where `flush_messages` lets it.
+    flush_ms: int = LONG_MAX
     max_message_bytes: int = 1_048_588
     #: The broker's clock dates records, instead of the producer's.
     is_log_append_time: bool = False
     segment_bytes: int = 1 << 30
+    #: For so long a segment takes records at most, by their times, less up to `segment_jitter_ms`.
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    #: Old segments go: those whose newest record is older than that, and those beyond that size; -1: no limit.
+    is_deleted: bool = True
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
     #: Of each key only the newest record is to be kept.
     is_compacted: bool = False
     #: Share of the closed segments' bytes that must be uncompacted before they are rewritten.
@@ -251,9 +253,15 @@ class LogConfig:
         values = TOPIC_OPTIONS.parse({**defaults, **configs})
         return cls(
             flush_messages=values["flush.messages"],
+            flush_ms=values["flush.ms"],
             max_message_bytes=values["max.message.bytes"],
             is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
             segment_bytes=values["segment.bytes"],
+            segment_ms=values["segment.ms"],
+            segment_jitter_ms=values["segment.jitter.ms"],
+            is_deleted="delete" in values["cleanup.policy"],
+            retention_ms=values["retention.ms"],
+            retention_bytes=values["retention.bytes"],
             is_compacted="compact" in values["cleanup.policy"],
             min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
             delete_retention_ms=values["delete.retention.ms"],

@@ -17,7 +17,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from kohort.broker.push import Pushing
+from kohort.broker.push import PatientBeat, Pushing
 from kohort.broker.request import Request
 from kohort.coordinator.commands import (
     AnyHeartbeat,
@@ -263,9 +263,10 @@ class SimulatedBroker:
         name = socket.connection.client.name
         self._story.tell("broker", f"reads from {name}:", numbered, group_id=numbered.group_id)
         self.runtime.take_in(numbered)
+        if isinstance(numbered, AnyHeartbeat) and numbered.hold_ms >= 0:
+            beat = PatientBeat(self._pushing, self.runtime, request.connection, numbered)
+            self._pushing.attach(request, beat)
         self.runtime.answer(request, numbered, partial(self._translate, numbered))
-        if isinstance(numbered, AnyHeartbeat) and numbered.hold_ms > 0 and request.is_open:
-            self._pushing.park(self.runtime, request, numbered)
         socket.add(request)
 
     def _translate(self, command: GroupCommand, request: Request, body: ReplyBody) -> Any:

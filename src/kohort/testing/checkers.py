@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, MemberDisconnected, ReplyBody
+from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LeaveGroup, MemberDisconnected, ReplyBody
 from kohort.coordinator.decision import Decision
+from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
-from kohort.coordinator.parking import HeartbeatHeld
+from kohort.coordinator.parking import HeartbeatHeld, HeartbeatReleased
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
+from kohort.journal.rows import Entry
 from kohort.testing.home import Home
+from kohort.testing.laws.causes import CauseLaws
 from kohort.testing.laws.generations import GenerationLaws
 from kohort.testing.laws.handovers import HandOvers
 from kohort.testing.laws.holds import HoldLaws
@@ -38,6 +41,7 @@ class Checkers:
         home_of: number of the shard that coordinates a group.
         now_ms: the time, for laws about how long something may take.
         is_first_of_its_name: whether a topic's name or label never meant another topic.
+        is_by_administrator: whether the administrator has sent a request.
         is_clean: nothing goes wrong in this world.
     """
 
@@ -49,6 +53,7 @@ class Checkers:
         home_of: Callable[[str], int],
         now_ms: Callable[[], int],
         is_first_of_its_name: Callable[[str], bool],
+        is_by_administrator: Callable[[LeaveGroup], bool],
         is_clean: bool = False,
     ) -> None:
         self._now_ms = now_ms
@@ -56,6 +61,7 @@ class Checkers:
         self._owners = OwnerLaws(label_of, members, is_first_of_its_name)
         self.moves = MoveLaws()
         self._pace = PaceLaws()
+        self._causes = CauseLaws(is_by_administrator)
         self._sharing = SharingLaws()
         #: By number of the shard; a restart begins anew.
         self._hand_overs: dict[int, HandOvers] = {}
@@ -90,11 +96,18 @@ class Checkers:
         for record in decision.records:
             if isinstance(record, HeartbeatHeld):
                 self._sessions_of(home).on_held(home.shard, record.command, now_ms=self._now_ms())
+            elif isinstance(record, HeartbeatReleased) and command is None:
+                self._sessions_of(home).check_release(record, decision)
             elif isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
                 self._sessions_of(home).on_configured(record.group_id, now_ms=self._now_ms())
         self._generations_of(home).before_step(groups, command, decision)
         if command is None:
             self._sessions_of(home).check_expiry(home.shard, decision, now_ms=self._now_ms())
+
+    def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
+        """What is told of a decision has to be so."""
+        sessions = self._sessions_of(home)
+        self._causes.check(entry, home.shard, stimulus, decision, sessions, now_ms=self._now_ms())
 
     def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
         """An answer is decided, its records are applied; it may have to wait for the disk."""

@@ -163,6 +163,10 @@ class NodeCoordination:
         """The connection of a heartbeat that is held is gone."""
         self._runtime.abandon(command)
 
+    def hold(self, request: Request, command: commands.ConsumerGroupHeartbeat, translate: Translate) -> bool:
+        """Hold a heartbeat that was held before, if the group is coordinated here still."""
+        return self._is_here(command.group_id) and self._runtime.hold(request, command, translate)
+
     def renew(self, command: commands.ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that was answered before, if the group is coordinated here still."""
         return self._runtime.renew(command) if self._is_here(command.group_id) else None

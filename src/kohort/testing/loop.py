@@ -28,13 +28,18 @@ class Handle:
 
 
 class SimulatedLoop:
-    """The loop of one process. What comes while it stands still is dealt with when it goes on, in the same order."""
+    """The loop of one process.
+
+    What comes while it stands still is dealt with when it goes on, in the same order, and before it what was planned to
+    run meanwhile: libuv runs timers before it looks at sockets.
+    """
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self._is_dead = False
         self.is_stalled = False
         self._late: deque[Callable[[], None]] = deque()
+        self._late_plans: deque[Callable[[], None]] = deque()
 
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> Handle:
         """Behind everything else of this instant."""
@@ -45,19 +50,15 @@ class SimulatedLoop:
         return self._plan(round(delay_s * 1000), partial(callback, *arguments))
 
     def run(self, action: Callable[[], None]) -> None:
-        """Something has come in: a request, the end of a connection, a deadline."""
-        if self._is_dead:
-            return
-        if self.is_stalled:
-            self._late.append(action)
-        else:
-            action()
+        """Something has come in: a request, the end of a connection."""
+        self._run(action, self._late)
 
     def go_on(self) -> None:
         """It stands still no longer."""
         self.is_stalled = False
-        while self._late and not self._is_dead:
-            self._late.popleft()()
+        for late in (self._late_plans, self._late):
+            while late and not self._is_dead:
+                late.popleft()()
 
     def die(self) -> None:
         """Nothing happens any more."""
@@ -65,5 +66,13 @@ class SimulatedLoop:
 
     def _plan(self, delay_ms: int, action: Callable[[], object]) -> Handle:
         handle = Handle(action)
-        self._clock.after(delay_ms, lambda: self.run(handle))
+        self._clock.after(delay_ms, lambda: self._run(handle, self._late_plans))
         return handle
+
+    def _run(self, action: Callable[[], None], late: deque[Callable[[], None]]) -> None:
+        if self._is_dead:
+            return
+        if self.is_stalled:
+            late.append(action)
+        else:
+            action()

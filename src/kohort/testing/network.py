@@ -55,8 +55,8 @@ class Client(Protocol):
 
     name: str
 
-    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
-        """The oldest request that is not answered is answered."""
+    def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
+        """A request is answered, before which `place` others were sent that are not answered."""
         ...
 
     def on_broken(self, connection: Connection) -> None:
@@ -104,12 +104,12 @@ class Connection:
             return
         network.deliver(self, self._arrival_ms(0), lambda: network.server.on_request(self, command), is_request=True)
 
-    def send_back(self, body: ReplyBody) -> None:
-        """From the server to the client."""
+    def send_back(self, body: ReplyBody, place: int = 0) -> None:
+        """From the server to the client; `place`: how many of its requests before this one are not answered."""
         network = self._network
         if not self.is_open or not network.passes(self):
             return
-        network.deliver(self, self._arrival_ms(1), lambda: self.client.on_reply(self, body))
+        network.deliver(self, self._arrival_ms(1), lambda: self.client.on_reply(self, body, place))
 
     def close(self) -> None:
         """The client gives the connection up; what is under way to it is gone, what it sent may arrive yet."""

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
 from kohort.coordinator.decision import Decision
+from kohort.coordinator.events.triggers import Stimulus
+from kohort.journal.rows import Entry
 from kohort.testing.home import Home
 
 
@@ -14,6 +16,10 @@ class Observer(Protocol):
 
     def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
         """A decision is made and not applied."""
+        ...
+
+    def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
+        """A row of the group's history tells of a decision that is not applied."""
         ...
 
     def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:

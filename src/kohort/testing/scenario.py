@@ -12,7 +12,7 @@ from typing import Literal
 
 from kohort.assign.interface import UNLIMITED
 from kohort.assign.registry import built_in
-from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.settings import MOVE_ORDERS, GroupSettings
 from kohort.testing.assignors import OWN_ASSIGNOR
 from kohort.testing.members.process import MemberSettings
 from kohort.testing.network import GOOD, NetworkQuality
@@ -71,6 +71,7 @@ def build_settings(
     incremental_from_partitions: int = 500,
     is_offloaded: bool = True,
     disconnect_grace_ms: int = -1,
+    moves_order: str = "name",
 ) -> GroupSettings:
     """Limits that let groups react within seconds."""
     return GroupSettings(
@@ -87,6 +88,7 @@ def build_settings(
         group_consumer_assignor_offload_enable=is_offloaded,
         group_assignor_max_moves=max_moves,
         group_disconnect_grace_ms=disconnect_grace_ms,
+        group_moves_order=moves_order,
         incremental_from_partitions=incremental_from_partitions,
     )
 
@@ -172,7 +174,7 @@ def draw_scenario(random: Random) -> Scenario:
                 (
                     ("uniform", "range"),
                     ("range", "uniform"),
-                    ("roundrobin",),
+                    ("roundrobin",) if topics["t"] % 2 else ("external", "uniform"),
                     ("sticky", "uniform"),
                     (OWN_ASSIGNOR, "uniform"),
                 )
@@ -182,6 +184,7 @@ def draw_scenario(random: Random) -> Scenario:
             incremental_from_partitions=random.choice((1, 500)),
             is_offloaded=random.random() < 0.8,
             disconnect_grace_ms=random.choice((-1, -1, 1_500, 3_000)),
+            moves_order=MOVE_ORDERS[topics["t"] % len(MOVE_ORDERS)],
         ),
         pattern_share=random.choice((0.0, 0.3)) if find_spec("re2") else 0.0,
         static_share=random.choice((0.0, 0.0, 0.3, 0.7)),

@@ -2,8 +2,9 @@
 
 The queue of answers and the holds are the broker's own; what stands in for bytes is the number of each request.
 
-Laws: answers leave in the order of their requests (AnswersInOrder). An answer that is ready waits behind no heartbeat
-that is held, and at most half of what a connection may have open is held (HeldInNobodysWay).
+Laws: answers leave in the order of their requests, but for those to heartbeats of who takes them in any
+(AnswersInOrder). An answer that is ready waits behind no heartbeat that is held, and at most half of what a connection
+may have open is held (HeldInNobodysWay).
 Source: `kohort.broker.connection`; requirement H1.
 """
 
@@ -93,7 +94,7 @@ class Socket:
         """It is carried out: its answer is there, or comes."""
         self._replies.add(request)
         self._open.append(request)
-        if request.on_overtaken is not None:
+        if request.beat is not None and request.is_open:
             self._holds.add(request)
 
     def on_reply(self) -> None:
@@ -135,19 +136,21 @@ class Socket:
             self._loop.call_soon(self._take_turn)
 
     def _write(self, number: int) -> None:
-        if not self._open or self._open[0].correlation_id != number:
-            first = self._open[0].correlation_id if self._open else "nothing"
-            raise LawBroken("AnswersInOrder", f"{number} is answered, and {first} was asked first", group_id="")
-        self._open.popleft()
-        self.connection.send_back(self._route.answers.pop(number))
+        place = next(at for at, request in enumerate(self._open) if request.correlation_id == number)
+        ordered = next((each for each in self._open if not each.is_unordered), None)
+        if ordered is not None and not self._open[place].is_unordered and ordered.correlation_id != number:
+            why = f"{number} is answered, and {ordered.correlation_id} was asked first"
+            raise LawBroken("AnswersInOrder", why, group_id="")
+        del self._open[place]
+        self.connection.send_back(self._route.answers.pop(number), place)
 
     def _check_holds(self) -> None:
         is_behind = False
         held = 0
         for request in reversed(self._open):
-            if request.is_open and request.on_overtaken is not None:
+            if request.is_open and request.beat is not None:
                 held += 1
-                if is_behind:
+                if is_behind and not request.is_unordered:
                     why = f"{request.correlation_id} is held, and what was asked behind it is ready"
                     raise LawBroken("HeldInNobodysWay", why, group_id="")
             is_behind = is_behind or request.state is SlotState.READY

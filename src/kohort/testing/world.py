@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from kohort.coordinator.consumer.window import assignment_key
+from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.invariants import check_shared
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
@@ -93,12 +93,14 @@ class World:
         #: Nothing goes wrong any more, and what did has had its effects.
         self.is_at_peace = False
         self.network = SimulatedNetwork(self.clock, self.random)
+        self.administrator = Administrator(self)
         self.checkers = Checkers(
             self.topics.label_of,
             self.members,
             home_of=lambda group_id: self.broker.home_of(group_id).index,
             now_ms=self.clock.now_ms,
             is_first_of_its_name=self.topics.is_first_of_its_name,
+            is_by_administrator=self.administrator.has_asked,
             is_clean=self.scenario.is_clean,
         )
         self.broker = broker_class(
@@ -117,7 +119,6 @@ class World:
             shard_count=self.scenario.shard_count,
             build_shard=build_shard,
         )
-        self.administrator = Administrator(self)
         self._perturbations = Perturbations(self)
         self._member_counts: dict[str, int] = {}
 

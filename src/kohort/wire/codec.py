@@ -19,6 +19,7 @@ from kohort.wire.schema import Array, Kind, Message, Scalar, kind_name, schema_o
 T = TypeVar("T", bound=Message)
 
 _DECODERS: Final[dict[tuple[type[Message], int], Decoder]] = {}
+_BOUNDED_DECODERS: Final[dict[tuple[type[Message], int, int], Decoder]] = {}
 _ENCODERS: Final[dict[tuple[type[Message], int], Encoder]] = {}
 _PARTS_ENCODERS: Final[dict[tuple[type[Message], int], PartsEncoder]] = {}
 
@@ -62,6 +63,20 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
     if found is None:
         found = parts_encoder(type(message), version)
     return found(message)
+
+
+def bounded_decoder(cls: type[Message], version: int, most_rows: int) -> Decoder:
+    """As `decoder`, for messages from strangers.
+
+    `most_rows`: structs that the arrays of one message may have together; more are `RemoteProtocolError`, found before
+    the first element of the array that has them is made.
+    """
+    key = cls, version, most_rows
+    found = _BOUNDED_DECODERS.get(key)
+    if found is None:
+        _check_version(cls, version)
+        found = _BOUNDED_DECODERS[key] = compile_decoder(*key)
+    return found
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:

@@ -33,15 +33,18 @@ Decoder = Callable[[Buffer, int], tuple[Any, int]]
 COPY_AT_MOST: Final = 4096
 
 
-def compile_decoder(cls: type[Message], version: int) -> Decoder:
-    """The decoder of one version; takes bytes, and hands other buffers to a twin that is made when first needed."""
-    emitter = _DecoderEmitter(cls, version, from_view=False)
-    emitter.namespace["decode_buffer"] = _buffer_decoder(cls, version)
+def compile_decoder(cls: type[Message], version: int, most_rows: int | None = None) -> Decoder:
+    """The decoder of one version; takes bytes, and hands other buffers to a twin that is made when first needed.
+
+    `most_rows`: structs that the arrays of one message may have together.
+    """
+    emitter = _DecoderEmitter(cls, version, most_rows, from_view=False)
+    emitter.namespace["decode_buffer"] = _buffer_decoder(cls, version, most_rows)
     decode: Decoder = emitter.function()
     return decode
 
 
-def _buffer_decoder(cls: type[Message], version: int) -> Decoder:
+def _buffer_decoder(cls: type[Message], version: int, most_rows: int | None) -> Decoder:
     """A decoder of anything that is not bytes."""
     twin: list[Decoder] = []
     keeps_views = holds_records(cls)
@@ -57,7 +60,7 @@ def _buffer_decoder(cls: type[Message], version: int) -> Decoder:
             message, end = decode(bytes(view[position:]), 0)
             return message, position + end
         if not twin:
-            twin.append(_DecoderEmitter(cls, version, from_view=True).function())
+            twin.append(_DecoderEmitter(cls, version, most_rows, from_view=True).function())
         return twin[0](view, position)
 
     return decode_buffer  # type: ignore[return-value]
@@ -66,13 +69,14 @@ def _buffer_decoder(cls: type[Message], version: int) -> Decoder:
 class _DecoderEmitter(Emitter):
     """Writes the source of one decoder.
 
-    In the source, `b` is the buffer, `n` its length and `p` the position; inside the handling of a length prefix `p`
-    stands on the prefix's last byte.
+    In the source, `b` is the buffer, `n` its length and `p` the position, `rows` the structs that may still come in
+    arrays; inside the handling of a length prefix `p` stands on the prefix's last byte.
     """
 
-    def __init__(self, cls: type[Message], version: int, *, from_view: bool) -> None:
+    def __init__(self, cls: type[Message], version: int, most_rows: int | None, *, from_view: bool) -> None:
         super().__init__(version, schema_of(cls).is_flexible(version))
         self.cls = cls
+        self.most_rows = most_rows
         self.from_view = from_view
         self.title = f"{cls.__name__} version {version}"
         self.namespace.update(
@@ -99,6 +103,8 @@ class _DecoderEmitter(Emitter):
                 with self.block("if type(b) is not bytes:"):
                     self.line("return decode_buffer(decode, b, p)")
             self.line("n = len(b)")
+            if self.most_rows is not None:
+                self.line(f"rows = {self.most_rows}")
             with self.block("try:"):
                 self.struct(self.cls, "m")
                 self.flush()
@@ -245,6 +251,10 @@ class _DecoderEmitter(Emitter):
                 self.line(f"{target} = [{piece} for i in range(p, q, 16)]")
                 self.line("p = q")
                 return
+            if self.most_rows is not None and isinstance(element, type):
+                self.line("rows -= c")
+                with self.block("if rows < 0:"):
+                    self.line(f"raise Malformed('more than {self.most_rows} rows')")
             elements, item = self.fresh("a"), self.fresh("e")
             self.line(f"{target} = {elements} = []")
             with self.block("for _ in range(c):"):

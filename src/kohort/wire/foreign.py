@@ -16,6 +16,12 @@ _HTTP: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b
 #: A TLS record that may come first, with the major version of every TLS: an alert, a handshake.
 _TLS: Final = (b"\x15\x03", b"\x16\x03")
 
+#: What a browser shows, and curl prints, that has been pointed at a broker.
+HTTP_ANSWER: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This is a Kafka broker, not a web server: connect with a Kafka client.\n"
+)
+
 
 def foreign_protocol(start: bytes) -> str | None:
     """The protocol that begins with these four bytes: HTTP, TLS, or `None` for one that is not known.

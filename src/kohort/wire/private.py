@@ -37,12 +37,13 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
 }
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
+    ("ApiVersionsResponse", 10_000): "broker_version",
     ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",
     ("ConsumerGroupHeartbeatResponse", 10_000): "rebalance_reason",
     ("HeartbeatResponse", 10_000): "rebalance_reason",
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
-RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs"}
+RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs", 20_002: "SubmittedMove"}
 #: First sentence of a config's documentation in DescribeConfigs where its value changes nothing: it will one day, or
 #: it never has to. The rest is the documentation that other values have.
 NOT_YET: Final = "not acted on yet"
@@ -56,6 +57,7 @@ GROUP_CONFIGS: Final = (
     "group.moves.per.second",
     "group.moves.burst",
     "group.moves.paused",
+    "group.moves.order",
     "group.initial.rebalance.delay.ms",
 )
 #: Options of the broker that Kafka's does not have.
@@ -71,6 +73,7 @@ BROKER_CONFIGS: Final = (
     "group.disconnect.grace.ms",
     "group.heartbeat.rate.max",
     "group.moves.burst",
+    "group.moves.order",
     "group.moves.paused",
     "group.moves.per.second",
     "group.push.clients",
@@ -81,6 +84,18 @@ BROKER_CONFIGS: Final = (
     "journal.topic.retention.bytes",
     "journal.topic.retention.ms",
 )
+#: Options of every client that Kafka's do not have.
+CLIENT_CONFIGS: Final = (
+    "ssl.context",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.crl.location",
+    "enable.ssl.certificate.verification",
+    "sasl.username",
+    "sasl.password",
+    "sasl.oauth.token.provider",
+)
 #: Options of consumers that Kafka's do not have; admins have none.
 CONSUMER_CONFIGS: Final = (
     "fetch.buffer.bytes",
@@ -88,9 +103,10 @@ CONSUMER_CONFIGS: Final = (
     "consumer.timeout.ms",
     "enable.auto.offset.store",
     "on.corrupt.records",
+    *CLIENT_CONFIGS,
 )
 #: Options of producers that Kafka's do not have.
-PRODUCER_CONFIGS: Final = ("partitioner",)
+PRODUCER_CONFIGS: Final = ("partitioner", *CLIENT_CONFIGS)
 
 
 def idle_documentation(words: str, documentation: str) -> str:

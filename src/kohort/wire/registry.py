@@ -32,18 +32,39 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
@@ -72,18 +93,39 @@ _APIS: Final[dict[int, _Api]] = {
     ApiKey.SYNC_GROUP: _Api(0, 5, 4),
     ApiKey.DESCRIBE_GROUPS: _Api(0, 6, 5),
     ApiKey.LIST_GROUPS: _Api(0, 5, 3),
+    ApiKey.SASL_HANDSHAKE: _Api(0, 1, _NEVER),
     ApiKey.API_VERSIONS: _Api(0, 4, 3),
     ApiKey.CREATE_TOPICS: _Api(2, 7, 5),
     ApiKey.DELETE_TOPICS: _Api(1, 6, 4),
+    ApiKey.DELETE_RECORDS: _Api(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: _Api(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _Api(2, 4, 4),
+    ApiKey.WRITE_TXN_MARKERS: _Api(1, 2, 1),
     ApiKey.TXN_OFFSET_COMMIT: _Api(0, 5, 3),
+    ApiKey.DESCRIBE_ACLS: _Api(1, 3, 2),
+    ApiKey.CREATE_ACLS: _Api(1, 3, 2),
+    ApiKey.DELETE_ACLS: _Api(1, 3, 2),
     ApiKey.DESCRIBE_CONFIGS: _Api(1, 4, 4),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _Api(1, 2, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: _Api(1, 5, 2),
+    ApiKey.SASL_AUTHENTICATE: _Api(0, 2, 2),
     ApiKey.CREATE_PARTITIONS: _Api(0, 3, 2),
     ApiKey.DELETE_GROUPS: _Api(0, 2, 2),
+    ApiKey.ELECT_LEADERS: _Api(0, 2, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _Api(0, 1, 1),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _Api(0, 1, 0),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _Api(0, 0, 0),
     ApiKey.OFFSET_DELETE: _Api(0, 0, _NEVER),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _Api(0, 1, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: _Api(0, 1, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _Api(0, 0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _Api(0, 0, 0),
+    ApiKey.DESCRIBE_QUORUM: _Api(0, 2, 0),
+    ApiKey.UPDATE_FEATURES: _Api(0, 2, 0),
     ApiKey.DESCRIBE_CLUSTER: _Api(0, 2, 0),
+    ApiKey.DESCRIBE_PRODUCERS: _Api(0, 0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: _Api(0, 0, 0),
+    ApiKey.LIST_TRANSACTIONS: _Api(0, 2, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _Api(0, 1, 0),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _Api(0, 1, 0),
     ApiKey.LIST_CONFIG_RESOURCES: _Api(0, 1, 0),
@@ -99,6 +141,30 @@ _KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *Privat
 #: First and last version of Kafka's APIs that we encode and decode. What a broker announces may differ: see
 #: `apis/api_versions.py`.
 VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
+#: What the client asks other brokers, and our broker does not serve.
+CLIENT_ONLY: Final[frozenset[int]] = frozenset({
+    ApiKey.DELETE_RECORDS,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+})  # fmt: skip
+#: What our broker serves.
+SERVED: Final[dict[ApiKey, tuple[int, int]]] = {key: VERSIONS[key] for key in ApiKey if key not in CLIENT_ONLY}
 
 
 def api_key_of(number: int) -> AnyApiKey | None:

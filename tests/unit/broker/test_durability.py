@@ -200,6 +200,37 @@ def test_logs_do_not_wait_for_each_other(run: Run) -> None:
     run(dialogue)
 
 
+def test_records_that_may_wait_are_synced_when_their_time_is_over(run: Run) -> None:
+    """`flush.ms`: by one sync for all that came meanwhile, and no other while nothing comes."""
+
+    async def dialogue(bench: Bench) -> None:
+        log = bench.log(flush_messages=LONG_MAX, flush_ms=1)
+        for name in "abc":
+            bench.append(log, name)
+        assert bench.released == ["a", "b", "c"], "nobody waits for it"
+        await bench.until(lambda: log.durable_offset == 3)
+        assert bench.disk.syncs == 1
+        bench.append(log, "d")
+        await bench.until(lambda: log.durable_offset == 4)
+        assert bench.disk.syncs == 2
+
+    run(dialogue)
+
+
+def test_log_that_goes_takes_its_time_with_it(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        gone, left = (bench.log(name, flush_messages=LONG_MAX, flush_ms=1) for name in "ab")
+        bench.append(gone, "gone")
+        gone.close()
+        bench.durability.forget(gone)
+        bench.append(left, "left")
+        await bench.until(lambda: left.durable_offset == 1)
+        assert gone.durable_offset == 0
+        assert bench.disk.syncs == 1
+
+    run(dialogue)
+
+
 def test_a_reader_waits_for_what_was_appended_before_it(run: Run) -> None:
     """An answer that only reads must not tell what a crash would take back."""
 

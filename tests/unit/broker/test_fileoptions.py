@@ -56,7 +56,7 @@ def test_apaches_own_file_starts_a_broker_and_says_what_it_passes_over(tmp_path:
     remark = taken.remark
     assert remark is not None and "\n" not in remark
     not_yet, _, needless = remark.removeprefix(f"{tmp_path}/server.properties: ").partition("; ")
-    assert not_yet.startswith("not acted on yet: ") and "log.retention.hours" in not_yet
+    assert not_yet.startswith("not acted on yet: ") and "transaction.state.log.min.isr" in not_yet
     assert needless.startswith("not needed here: process.roles, controller.quorum.bootstrap.servers, ")
 
 

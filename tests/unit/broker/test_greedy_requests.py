@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.embedded import Broker
-from kohort.broker.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS
+from kohort.broker.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS, MOST_ROWS_OF
 from kohort.wire.codec import encode
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
@@ -15,6 +15,8 @@ from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.header import RequestHeader
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.messages.list_groups import ListGroupsRequest
+from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -31,6 +33,7 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.wire.primitives import encode_uvarint
 from kohort.wire.registry import ApiKey
@@ -86,6 +89,30 @@ GREEDY: dict[str, tuple[ApiKey, int, Any]] = {
         ApiKey.OFFSET_FETCH,
         7,
         OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=NUMBERS)]),
+    ),
+    "produce": (
+        ApiKey.PRODUCE,
+        9,
+        ProduceRequest(
+            acks=1,
+            topic_data=[
+                TopicProduceData(
+                    name="t", partition_data=[PartitionProduceData(records=None)] * MOST_ROWS_OF[ApiKey.PRODUCE]
+                )
+            ],
+        ),
+    ),
+    "metadata": (
+        ApiKey.METADATA,
+        9,
+        MetadataRequest(topics=[MetadataRequestTopic(name="t")] * (MOST_ROWS_OF[ApiKey.METADATA] + 1)),
+    ),
+    "offsets": (
+        ApiKey.LIST_OFFSETS,
+        7,
+        ListOffsetsRequest(
+            topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition()] * MOST_ROWS_OF[ApiKey.LIST_OFFSETS])]
+        ),
     ),
     "deletion of offsets": (
         ApiKey.OFFSET_DELETE,

@@ -100,6 +100,7 @@ def test_all_configs_of_a_group_are_described(client: RawClient, version: int) -
         "group.moves.per.second": ("0.0", 5),
         "group.moves.burst": ("1", 5),
         "group.moves.paused": ("false", 5),
+        "group.moves.order": ("name", 5),
         "group.initial.rebalance.delay.ms": ("0", 5),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from kohort import Admin, TopicPartition
 from kohort.broker.embedded import Broker
 from kohort.broker.limits import MOST_BYTES_OF
 from kohort.client.admin.core.moves import MOST_MOVES
-from kohort.client.admin.results import GroupMove
+from kohort.client.admin.results.moves import GroupMove
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.wire.messages.describe_moves import DescribeMovesRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -21,6 +22,7 @@ from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import ApiKey
 from support.beating_members import BeatingMembers
 from support.broker_wire import RawClient
+from support.waiting import until
 
 
 @pytest.fixture
@@ -92,6 +94,34 @@ def test_who_waits_for_what_the_group_does_not_want_any_more_is_told_so(admin: A
         admin.wait_for_moves("g", moves)
 
 
+def test_who_waits_hears_of_the_grant_though_the_broker_is_killed_meanwhile(tmp_path: Path) -> None:
+    """Requirement H9: a schedule is carried out, and each move confirmed, whatever becomes of the process."""
+    config = {"group.consumer.assignment.window.ms": 0}
+    with (
+        Broker(data_dir=tmp_path, process=True, config=config) as broker,
+        RawClient(broker.port) as client,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        client.create_topic("t", partitions=4)
+        members = BeatingMembers(client, "g")
+        members.join("a", "b", topics=("t",))
+        moves = admin.submit_moves("g", {TopicPartition("t", number): "b" for number in range(4)})
+        members.beat("a")
+        before = open_moves(admin)
+        assert {move.phase for move in before} == {"fenced"}
+        waiting = beside.submit(admin.wait_for_moves, "g", moves, timeout_s=30)
+        broker.kill()
+        with Broker(data_dir=tmp_path, port=broker.port), RawClient(broker.port) as again:
+            assert open_moves(admin) == before
+            members.go_on(again)
+            members.settle()
+            waiting.result(30)
+            ended = {move.move_id: move.granted_ms for move in admin.moves("g")}
+    assert ended.keys() == {move.move_id for move in moves if move.move_id}
+    assert None not in ended.values()
+
+
 def test_each_move_of_a_schedule_stands_by_itself(admin: Admin, members: BeatingMembers) -> None:
     kept, given = members.partitions("b")[0], members.partitions("a")[0]
     wanted = {("t", given): "b", ("t", kept): "b", ("t", 9): "b", ("other", 0): "b", ("none", 0): "b"}
@@ -107,6 +137,28 @@ def test_each_move_of_a_schedule_stands_by_itself(admin: Admin, members: Beating
     assert found[0].move_id and not found[1].move_id
     members.settle()
     assert sorted(len(members.partitions(name)) for name in "ab") == [1, 3]
+
+
+@pytest.mark.parametrize(("order", "first"), [("lag", 2), ("size", 1)])
+def test_what_has_most_records_or_most_bytes_begins_first(
+    admin: Admin, client: RawClient, order: str, first: int
+) -> None:
+    """Requirement H4; the broker looks into its logs."""
+    client.create_topic("t", partitions=4)
+    client.produce("t", b"." * 1_000, b"." * 1_000, partition=1)
+    client.produce("t", b"1", b"2", b"3", partition=2)
+    members = BeatingMembers(client, "g")
+    members.join("a", topics=("t",))
+    slowly = {"group.moves.per.second": "0.001", "group.moves.order": order}
+    admin.alter_group_configs("g", {**slowly, "group.moves.paused": "true"})
+    members.join("b", topics=("t",))
+    moves = admin.submit_moves("g", {TopicPartition("t", number): "b" for number in range(4)})
+    assert all(move.is_taken for move in moves)
+    admin.alter_group_configs("g", {"group.moves.paused": None})
+
+    until(lambda: members.settle() or members.partitions("b"), what="the first move")
+
+    assert members.partitions("b") == [first]
 
 
 def test_what_is_only_validated_changes_nothing(admin: Admin, members: BeatingMembers) -> None:
@@ -177,6 +229,30 @@ def test_groups_that_have_no_moves_are_refused(admin: Admin, client: RawClient, 
 def test_wrong_types_are_type_errors(admin: Admin, moves: object) -> None:
     with pytest.raises(TypeError, match="expected"):
         admin.submit_moves("g", moves)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("moves", [None, 7, [("t", 0)], [TopicPartition("t", 0)]], ids=repr)
+def test_what_nobody_has_submitted_is_not_waited_for(admin: Admin, moves: object) -> None:
+    with pytest.raises(TypeError, match="expected what submit_moves"):
+        admin.wait_for_moves("g", moves)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout_s", ["7", True])
+def test_a_wait_of_no_seconds_is_a_type_error(admin: Admin, timeout_s: object) -> None:
+    with pytest.raises(TypeError, match="expected seconds"):
+        admin.wait_for_moves("g", [], timeout_s=timeout_s)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("group", "error"), [(7, TypeError), (None, TypeError), ("x" * 32_768, ConfigError), ("\ud800", ConfigError)]
+)
+def test_what_is_no_group_id_is_said_at_once(admin: Admin, group: str, error: type[Exception]) -> None:
+    """Nobody is asked who coordinates it: there is no request that could say it."""
+    for ask in (admin.moves, admin.describe_group, admin.group_history, admin.explain_group, admin.group_offsets):
+        with pytest.raises(error, match="group id"):
+            ask(group)
+    with pytest.raises(error, match="group id"):
+        admin.submit_moves(group, {})
 
 
 def test_more_than_can_be_are_not_sent(admin: Admin) -> None:

@@ -246,11 +246,11 @@ def test_offsets_by_time(client: RawClient, timestamp: int, found: tuple[int, in
 
 
 def test_offsets_of_what_does_not_exist_are_refused(client: RawClient) -> None:
-    client.create_topic("t")
+    client.create_topic("t", partitions=2)
     rows = [
-        ListOffsetsPartition(partition_index=1, timestamp=-1),
+        ListOffsetsPartition(partition_index=2, timestamp=-1),
         ListOffsetsPartition(partition_index=0, timestamp=-7),
-        ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=4),
+        ListOffsetsPartition(partition_index=1, timestamp=-1, current_leader_epoch=4),
     ]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=rows)])
     answer = client.ask(ApiKey.LIST_OFFSETS, 9, request)

@@ -42,8 +42,21 @@ class Clients:
     async def join(self, connection: WiredConnection, member_id: str) -> None:
         """A member whose acknowledgement, the heartbeat `HELD`, has no news."""
         joined = await connection.ask(BEAT, 1, beat(member_id, 0))
-        assert joined.heartbeat_interval_ms == 5_000
         connection.feed(self.listing(member_id, joined.member_epoch, partitions_in(joined)))
+
+    async def join_classic(self, connection: WiredConnection, group_id: str) -> dict[str, Any]:
+        """The first member of a classic group; what it says of itself in each request."""
+        join = JoinGroupRequest(
+            group_id=group_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=1,
+        )
+        joined = await connection.ask(ApiKey.JOIN_GROUP, 3, join)
+        speaker = {"group_id": group_id, "member_id": joined.member_id, "generation_id": joined.generation_id}
+        await connection.ask(ApiKey.SYNC_GROUP, 3, SyncGroupRequest(**speaker))
+        return speaker
 
     def listing(self, member_id: str, epoch: int, partitions: list[int], *, number: int = HELD) -> bytes:
         """A heartbeat that says what the member owns."""
@@ -121,6 +134,27 @@ def test_only_clients_that_bear_it_are_held(software: str, further: list[str], i
     wired(dialogue, **{"group.push.clients": further})
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("software", ["kafkajs", ""])
+def test_client_that_waits_for_each_heartbeat_notices_nothing(software: str, is_held: bool) -> None:
+    """KafkaJS awaits its heartbeat between two messages; kafka-go, which names no software, gives one up after 5 s."""
+
+    async def dialogue(clients: Clients) -> None:
+        inline, other = await clients.connect(software), await clients.connect()
+        speaker, neighbour = await clients.join_classic(inline, "inline"), await clients.join_classic(other, "other")
+        other.feed(encode_request(ApiKey.HEARTBEAT, 4, HeartbeatRequest(**neighbour)))
+        next_message = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        for _ in range(20):
+            inline.feed(encode_request(ApiKey.HEARTBEAT, 4, HeartbeatRequest(**speaker)))
+            answers = [answer.error_code for _, answer in inline.take_answers(ApiKey.HEARTBEAT, 4)]
+            assert answers == ([] if is_held else [ErrorCode.NONE])
+            inline.feed(encode_request(ApiKey.FIND_COORDINATOR, 4, next_message))
+            assert len(inline.take_written()) > 0
+        assert (clients.held, other.take_written()) == (1, b"")
+
+    wired(dialogue, **{"group.push.clients": ["*"] if is_held else []})
+
+
 def test_nobody_is_held_without_push() -> None:
     async def dialogue(clients: Clients) -> None:
         connection = await clients.connect()
@@ -175,17 +209,18 @@ def test_nobody_waits_with_its_join_where_that_is_off() -> None:
 
 
 def test_member_that_commits_is_asked_to_come_often() -> None:
-    """Its hold ends with the commit, behind which nobody could tell it of a move."""
+    """Its hold ends with the commit, behind which nobody could tell it of a move; so does Java's."""
 
     async def dialogue(clients: Clients) -> None:
-        connection = await clients.connect()
+        connection = await clients.connect("apache-kafka-java")
         await clients.join(connection, "a")
         commit = OffsetCommitRequest(group_id="g", member_id="a", generation_id_or_member_epoch=1, topics=[])
         connection.feed(encode_request(ApiKey.OFFSET_COMMIT, 9, commit, correlation_id=6))
         assert connection.connection.told_intervals == {("g", "a"): 1_000}
         connection.take_written()
         connection.feed(encode_request(BEAT, 1, beat("a", 1), correlation_id=7))
-        assert clients.deadline("a") <= clients.context.clock.now_ms() + 800
+        # Java's consumer takes its interval for no time-out: it is out of reach for a tenth of a second of it.
+        assert clients.context.clock.now_ms() + 700 < clients.deadline("a") <= clients.context.clock.now_ms() + 900
 
     wired(dialogue)
 
@@ -205,24 +240,96 @@ def test_classic_heartbeats_of_clients_that_bear_it_are_held(software: str, clie
 
     async def dialogue(clients: Clients) -> None:
         connection = await clients.connect(software)
-        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
-        join = JoinGroupRequest(
-            group_id="g",
-            protocol_type="consumer",
-            protocols=protocols,
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=1,
-        )
-        joined = await connection.ask(ApiKey.JOIN_GROUP, 3, join)
-        speaker = {"group_id": "g", "member_id": joined.member_id, "generation_id": joined.generation_id}
-        await connection.ask(ApiKey.SYNC_GROUP, 3, SyncGroupRequest(**speaker))
+        speaker = await clients.join_classic(connection, "g")
         connection.feed(encode_request(ApiKey.HEARTBEAT, 4, HeartbeatRequest(**speaker), client_id=client_id))
         assert (clients.held, connection.take_written() == b"") == (int(is_held), is_held)
         if is_held:
-            assert clients.deadline(joined.member_id) <= clients.context.clock.now_ms() + 2_500
-            leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=joined.member_id)])
+            assert clients.deadline(speaker["member_id"]) <= clients.context.clock.now_ms() + 2_500
+            leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=speaker["member_id"])])
             connection.feed(encode_request(ApiKey.LEAVE_GROUP, 5, leave))
             assert (clients.held, len(connection.take_written()) > 0) == (0, True)
+
+    wired(dialogue)
+
+
+async def settled(clients: Clients, software: str = "librdkafka") -> tuple[WiredConnection, bytes]:
+    """Member "a" and its heartbeat, which has been read once."""
+    connection = await clients.connect(software)
+    await clients.join(connection, "a")
+    again = encode_request(BEAT, 1, beat("a", 1), correlation_id=7)
+    connection.feed(again)
+    assert [number for number, _ in connection.take_answers(BEAT, 1)] == [HELD]
+    clients.context.runtime.release_all()
+    assert [number for number, _ in await connection.receive(BEAT, 1)] == [7]
+    return connection, again
+
+
+#: Holds of 100 ms.
+SHORT = {"group.consumer.min.heartbeat.interval.ms": 200, "group.consumer.heartbeat.interval.ms": 200}
+
+
+def test_heartbeat_that_comes_again_word_for_word_is_held_and_not_read() -> None:
+    """Until its hold ends, and then it is told the same without a decision."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection, again = await settled(clients)
+        read, counted = connection.requests_carried_out(), connection.counted("g", "heartbeats")
+        for _ in range(3):
+            connection.feed(again)
+            assert (clients.held, connection.take_written()) == (1, b"")
+            ((number, told),) = await connection.receive(BEAT, 1)
+            assert (number, told.member_epoch, told.heartbeat_interval_ms, told.assignment) == (7, 1, 200, None)
+            assert clients.held == 0
+        assert connection.requests_carried_out() == read + 1
+        assert connection.counted("g", "heartbeats") == counted + 3
+
+    wired(dialogue, **SHORT)
+
+
+def test_repeat_that_is_held_has_news_once() -> None:
+    """What its member says after that is another request, though its words are the same."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection, again = await settled(clients)
+        connection.feed(again)
+        read = connection.requests_carried_out()
+        other = await clients.connect()
+        other.feed(encode_request(BEAT, 1, beat("b", 0), correlation_id=6))
+        ((number, told),) = await connection.receive(BEAT, 1)
+        assert (number, told.member_epoch, partitions_in(told)) == (7, 1, [0, 1])
+        connection.feed(again)
+        assert connection.requests_carried_out() > read + 2, "the join, and this one"
+
+    wired(dialogue)
+
+
+@pytest.mark.parametrize(("software", "held", "cuts"), [("kohort", 0, [("g", "a")]), ("librdkafka", 1, [])])
+def test_repeat_that_is_held_gives_way_to_another_and_to_what_is_behind_it(
+    software: str, held: int, cuts: list[tuple[str, str]]
+) -> None:
+    async def dialogue(clients: Clients) -> None:
+        connection, again = await settled(clients, software)
+        connection.feed(again)
+        connection.feed(again)
+        assert [number for number, _ in await connection.receive(BEAT, 1)] == [7]
+        assert clients.held == 1
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        connection.feed(encode_request(ApiKey.FIND_COORDINATOR, 4, request, correlation_id=8))
+        assert (clients.held, list(connection.connection.cuts)) == (held, cuts)
+        read = connection.requests_carried_out()
+        connection.feed(again)
+        assert connection.requests_carried_out() == read + 2, "it is read anew: there is one before it, or a cut"
+
+    wired(dialogue)
+
+
+def test_repeat_that_is_held_goes_with_its_connection() -> None:
+    async def dialogue(clients: Clients) -> None:
+        connection, again = await settled(clients)
+        connection.feed(again)
+        assert clients.held == 1
+        connection.connection.connection_lost(None)
+        assert (clients.held, clients.context.runtime._waiting) == (0, {})
 
     wired(dialogue)
 
@@ -231,12 +338,33 @@ def test_answer_behind_a_hold_does_not_wait_for_it() -> None:
     """Java's consumer commits and leaves by the connection of its heartbeats; answers leave in order."""
 
     async def dialogue(clients: Clients) -> None:
-        connection = await clients.connect()
+        connection = await clients.connect("apache-kafka-java")
         await clients.join(connection, "a")
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         connection.feed(encode_request(ApiKey.FIND_COORDINATOR, 4, request, correlation_id=6))
         assert clients.held == 0
         assert len(connection.take_written()) > 0
+
+    wired(dialogue)
+
+
+@pytest.mark.parametrize("software", ["librdkafka", "confluent-kafka-python"])
+def test_held_heartbeat_of_a_client_that_finds_requests_by_their_numbers_is_overtaken(software: str) -> None:
+    """librdkafka asks for committed offsets right behind the heartbeat that follows an assignment, and comes again only
+    after its interval: answered before them, that heartbeat could tell it of nothing."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect(software)
+        await clients.join(connection, "a")
+        commit = OffsetCommitRequest(group_id="g", member_id="a", generation_id_or_member_epoch=1, topics=[])
+        assert (await connection.ask(ApiKey.OFFSET_COMMIT, 9, commit)).topics == []
+        assert (clients.held, len(connection.connection._replies)) == (1, 1)
+
+        other = await clients.connect(software)
+        other.feed(encode_request(BEAT, 1, beat("b", 0), correlation_id=6))
+        ((number, told),) = await connection.receive(BEAT, 1)
+        assert (number, partitions_in(told)) == (HELD, [0, 1])
+        assert len(connection.connection._replies) == 0
 
     wired(dialogue)
 
@@ -258,9 +386,31 @@ def test_heartbeats_of_several_members_on_one_connection_are_held_together() -> 
     wired(dialogue, **{"queued.max.requests": 8})
 
 
+def test_heartbeats_of_other_members_on_a_connection_are_no_reason_to_come_often() -> None:
+    """They end the holds before them, since answers leave in order; nobody is asked to come sooner for that."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect("apache-kafka-java")
+        epochs = {}
+        for member_id in "ab":
+            joined = await connection.ask(BEAT, 1, beat(member_id, 0, subscribed_topic_names=["u"]))
+            epochs[member_id] = joined.member_epoch
+        connection.feed(*(clients.listing(each, epoch, [], number=ord(each)) for each, epoch in epochs.items()))
+        assert clients.held == 2
+        connection.feed(encode_request(BEAT, 1, beat("b", epochs["b"]), correlation_id=7))
+        told = await connection.receive(BEAT, 1)
+        assert [(number, answer.heartbeat_interval_ms) for number, answer in told] == [(97, 5_000), (98, 5_000)]
+
+        connection.feed(encode_request(BEAT, 1, beat("c", 0, subscribed_topic_names=["u"]), correlation_id=8))
+        (number, told_b), (joined, _) = await connection.receive(BEAT, 1)
+        assert (number, told_b.heartbeat_interval_ms, joined) == (7, 5_000, 8)
+
+    wired(dialogue)
+
+
 def test_answer_behind_very_many_holds() -> None:
     async def dialogue(clients: Clients) -> None:
-        connection = await clients.connect()
+        connection = await clients.connect("apache-kafka-java")
         joins = [beat(f"m{number}", 0, subscribed_topic_names=["u"]) for number in range(240)]
         epochs = [(await connection.ask(BEAT, 1, join)).member_epoch for join in joins]
         beats = [clients.listing(f"m{number}", epoch, [], number=number) for number, epoch in enumerate(epochs)]

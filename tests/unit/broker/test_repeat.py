@@ -7,7 +7,7 @@ import gc
 import weakref
 from collections.abc import Awaitable, Callable
 from struct import pack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,8 @@ from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
 from kohort.broker.receivebuffer import BASE_BYTES, KEPT_BYTES
 from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
+from kohort.broker.replies import ReplyQueue
+from kohort.broker.request import Peer, Request
 from kohort.coordinator import commands
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
@@ -272,6 +274,19 @@ def commit(coordinator: RunningCoordinator, epoch: int) -> commands.CommitOffset
     )
 
 
+class Answered:
+    """A standing heartbeat of a client that never waits."""
+
+    def hold_ms(self) -> int:
+        return -1
+
+    def hold(self, request: Request, hold_ms: int) -> bool:
+        raise AssertionError("it never waits")
+
+    def renew(self) -> bytes | None:
+        return b"body"
+
+
 def encode_answer(correlation_id: int, body: bytes) -> bytes:
     """Length, correlation id, no tags, body."""
     return pack(">iiB", 5 + len(body), correlation_id, 0) + body
@@ -291,8 +306,11 @@ def encode_answer(correlation_id: int, body: bytes) -> bytes:
 )
 def test_repeat_differs_in_its_correlation_id_alone(other: bytes, is_same: bool) -> None:
     frame = memoryview(encode_request(BEAT, 1, beat_request("a", 3)))[4:]
-    repeat = Repeat(frame, append_frame=Routes().resolve(BEAT, 1).append_frame, renew=lambda: b"body")
+    connection = cast(Peer, None)  # nobody asks it
+    request = Request(connection, Routes().resolve(BEAT, 1), 5, "raw")
+    repeat = Repeat(frame, request, Answered())
 
-    answer = repeat.answer(memoryview(other)) if len(other) == repeat.size else None
+    is_long = len(other) == repeat.size
+    answer = repeat.carry_out(connection, memoryview(other), ReplyQueue(1)) if is_long else None
 
     assert answer == (encode_answer(9, b"body") if is_same else None)

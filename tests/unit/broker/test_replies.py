@@ -119,7 +119,7 @@ def test_late_answers_of_a_socket_that_is_gone_are_swallowed(socket: Socket, is_
     unsynced.sync()
     if not is_filled:
         held.fill([b"late"])
-    assert held.parts == [] and unsynced.parts == []
+    assert not held.parts and not unsynced.parts
     assert len(socket.queue) == 0
 
 
@@ -135,3 +135,33 @@ def test_answering_twice_is_a_bug(socket: Socket) -> None:
 def test_nothing_comes_back_from_sent() -> None:
     """An answer leaves exactly once."""
     assert all(state is not SlotState.SENT for state, _ in TRANSITIONS)
+
+
+def test_answer_without_a_place_in_the_order_is_in_nobodys_way(socket: Socket) -> None:
+    """librdkafka finds the request of an answer by its number."""
+    heartbeat = ReplySlot()
+    heartbeat.is_unordered = True
+    (join,) = socket.reads()
+    socket.queue.add(heartbeat)
+    (commit,) = socket.reads()
+    commit.fill([b" commit"])
+    assert (socket.writes(), len(socket.queue), socket.queue.held_unordered) == (b"", 3, [heartbeat])
+
+    heartbeat.fill([b"heartbeat"])
+    assert socket.writes() == b"heartbeat"
+    join.fill([b"join"])
+    assert socket.writes() == b"join commit"
+
+
+def test_slots_without_a_place_in_the_order_count_and_go_with_their_connection() -> None:
+    socket = Socket(limit=2)
+    heartbeats = [ReplySlot(), ReplySlot()]
+    for heartbeat in heartbeats:
+        heartbeat.is_unordered = True
+        socket.queue.add(heartbeat)
+    assert socket.queue.is_full
+
+    heartbeats[0].fill([b"too late"])
+    socket.queue.abandon()
+    assert [heartbeat.state for heartbeat in heartbeats] == [SlotState.GONE, SlotState.GONE]
+    assert len(socket.queue) == 0

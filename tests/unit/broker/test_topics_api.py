@@ -36,14 +36,14 @@ from kohort.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kohort.wire.private import PrivateApiKey
-from kohort.wire.registry import VERSIONS, ApiKey
+from kohort.wire.registry import SERVED, VERSIONS, ApiKey
 from support.broker_wire import RawClient
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 #: TxnOffsetCommit is served and not announced: to a producer it would promise a transaction coordinator.
-ANNOUNCED = set(ApiKey) - {ApiKey.TXN_OFFSET_COMMIT}
+ANNOUNCED = set(SERVED) - {ApiKey.TXN_OFFSET_COMMIT}
 
 
 def versions(key: ApiKey) -> range:
@@ -133,6 +133,15 @@ def test_metadata_shows_the_cluster_in_every_version(broker: Broker, client: Raw
 def test_no_topics_asked_for_is_none_answered(client: RawClient) -> None:
     client.create_topic("t")
     assert client.ask(ApiKey.METADATA, 1, MetadataRequest(topics=[])).topics == []
+
+
+def test_topic_that_is_named_again_and_again_is_answered_once(client: RawClient) -> None:
+    """A request of a few bytes a name must not become an answer of all partitions for each of them."""
+    client.create_topic("t", partitions=3)
+    assert metadata_of(client, "t", "missing", "t", "missing") == [
+        (0, "t"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "missing"),
+    ]
 
 
 def test_an_unknown_topic_is_created_if_the_client_wants_it(client: RawClient) -> None:
@@ -295,6 +304,19 @@ def test_one_name_twice_in_a_request_is_refused(client: RawClient) -> None:
     answer = client.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic, topic]))
     assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
     assert metadata_of(client, "t") == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t")]
+
+
+def test_one_name_twice_is_neither_deleted_nor_grown(client: RawClient) -> None:
+    """As by Apache Kafka's controller; the others of the request are."""
+    for name in ("t", "u"):
+        client.create_topic(name)
+    grown = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in ("t", "t", "u")]
+    answer = client.ask(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=grown))
+    assert [row.error_code for row in answer.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, 0]
+    deleted = [DeleteTopicState(name=name) for name in ("t", "t", "u")]
+    answer = client.ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=deleted))
+    assert [row.error_code for row in answer.responses] == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, 0]
+    assert metadata_of(client, "t") == [(0, "t")]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))

@@ -48,6 +48,10 @@ def script() -> str:
         ("kohort send orders -z l", {"lz4"}),
         ("kohort send orders --compression ", {"none", "gzip", "snappy", "lz4", "zstd"}),
         ("kohort group history re", {"returns"}),
+        ("kohort config ", {"describe", "alter"}),
+        ("kohort config alter ", {"topic", "broker", "group", "--append"}),
+        ("kohort cluster re", {"reassign"}),
+        ("kohort cluster features --downgrade ", {"safe", "unsafe"}),
         ("kohort completion ", {"bash", "zsh", "fish"}),
     ],
 )
@@ -86,8 +90,8 @@ def test_fish_offers_what_may_follow() -> None:
 
     ask += fish_script(list(describe(build_parser())))
     for line, words in [
-        ("kohort t", {"topic", "tail"}),
-        ("kohort topic de", {"describe", "delete"}),
+        ("kohort t", {"topic", "tail", "transactions"}),
+        ("kohort topic de", {"describe", "delete", "delete-records"}),
         ("kohort tail r", {"returns"}),
         ("kohort send orders -z l", {"lz4"}),
         ("kohort group history --f", {"--follow"}),

@@ -156,9 +156,10 @@ def test_the_pace_is_set_and_holds_for_what_is_asked_for_with_it(
     """Requirement H4: a paused group begins no move; its owner keeps the partition until it goes on."""
     given = members.partitions("a")
     words = [f"{topic}-{number}" for number in given]
-    ended = move("--pause", "--pace", "2.5", "--burst", "3", *words, "--to", "b")
+    ended = move("--pause", "--pace", "2.5", "--burst", "3", "--order", "lag", *words, "--to", "b")
     told = ["set group.moves.per.second=2.5", "set group.moves.burst=3", "set group.moves.paused=true"]
-    assert (ended.code, ended.out[:3], len(ended.out)) == (0, told, 3 + 1 + len(given))
+    told += ["set group.moves.order=lag"]
+    assert (ended.code, ended.out[:4], len(ended.out)) == (0, told, 4 + 1 + len(given))
     members.settle()
     assert members.partitions("a") == given
     assert [row["phase"] for row in on_their_way(move)] == ["waiting"] * len(given)
@@ -194,6 +195,7 @@ def test_the_pace_is_set_and_holds_for_what_is_asked_for_with_it(
         ("--pace -1", (1, "INVALID_CONFIG")),
         ("--pace 1e9", (1, "INVALID_CONFIG")),
         ("--burst 0", (1, "INVALID_CONFIG")),
+        ("--order alphabet", (1, "group.moves.order cannot be alphabet: one of name, lag, size is expected")),
         ("--pace 1 @-6 --to b", (1, "nothing was changed")),
         ("--pace fast @-0 --to b", (1, "INVALID_CONFIG")),
         ("--pause --resume", (2, "not allowed with argument")),

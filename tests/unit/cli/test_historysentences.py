@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.historysentences import _SENTENCES, sentence
-from kohort.client.admin.results import HistoryEvent
+from kohort.client.admin.results.groups import HistoryEvent
 from kohort.journal.words import MemberNames
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "kohort" / "coordinator"
@@ -114,7 +114,25 @@ def test_a_name_stays_when_later_rows_bring_its_like() -> None:
             row("ConsumerGroupHeartbeat", ONE, kind="stimulus", member_epoch="7", answer="held"),
             "the held heartbeat of app is answered, epoch 7",
         ),
+        (
+            row("ConsumerGroupHeartbeat", ONE, kind="stimulus", member_epoch="7", answer="held", held_ms="1500"),
+            "the held heartbeat of app is answered after 1.5 s, epoch 7",
+        ),
         (row("revocation_planned", ONE, partitions="t-0 t-1"), "app shall give up t:0-1, and is told so next"),
+        (
+            row("revocation_planned", ONE, partitions="t-0", heartbeat="held", held_ms="700"),
+            "app shall give up t:0, and is told so at once: its heartbeat is held",
+        ),
+        (
+            row("revocation_planned", ONE, partitions="t-0", heartbeat="awaited"),
+            "app shall give up t:0, and is told so by its next heartbeat",
+        ),
+        (
+            row("moves_waiting", moves="2", partitions="t-0 t-1", pace="paused"),
+            "t:0-1 stay where they are until their turn comes (paused)",
+        ),
+        (row("moves_waiting", moves="0"), "no move waits for its turn any more"),
+        (row("moves_begun", moves="1", partitions="t-0", left="1"), "t:0 may move now, 1 still wait"),
         (row("partitions_moved", ONE, partitions="t-0", **{"from": ONE}), "t:0 moved to app from app"),
         (row("meanwhile", ONE, did="commits"), "app is waited for, and goes on with commits"),
         (
@@ -132,8 +150,8 @@ def test_a_row_is_a_sentence(event: HistoryEvent, said: str) -> None:
 
 
 def test_every_event_that_the_coordinator_writes_has_a_sentence_of_its_own() -> None:
-    text = (SOURCE / "chronicle.py").read_text() + (SOURCE / "teller.py").read_text()
-    written = set(re.findall(r'(?:_transition|_decision)\(\s*"(\w+)"', text)) | set(re.findall(r'event="(\w+)"', text))
+    text = "".join(path.read_text() for path in (SOURCE / "events").glob("*.py"))
+    written = set(re.findall(r'\.(?:transition|decision)\(\s*"(\w+)"', text)) | set(re.findall(r'event="(\w+)"', text))
     written |= set(re.findall(r'else "(\w+_\w+)",\n\s+record\.member_id', text))
     assert len(written) > 20
     assert written <= _SENTENCES.keys()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
 from kohort import __version__
-from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP
+from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, connection, settle_connection
 from kohort.cli.foreign import foreign_words
 from kohort.cli.main import VERBS, build_parser, main, parse_pairs
 from kohort.cli.parser import EXAMPLES
@@ -98,11 +100,11 @@ def test_kohort_alone_says_what_to_do_first(capsys: pytest.CaptureFixture[str]) 
         ("lag billing", "kohort group describe GROUP"),
         ("group lag billing", "kohort group describe GROUP"),
         ("group offsets billing", "kohort group describe GROUP"),
-        ("group reset billing", "is not served yet; instead, "),
-        ("group seek billing", ".commit({"),
+        ("group reset billing", "kohort group reset-offsets GROUP"),
+        ("group seek billing", "kohort group reset-offsets GROUP"),
         ("topic ls", "kohort topic list"),
         ("topic consume orders", "kohort tail TOPIC"),
-        ("topic add-partitions orders", "create_partitions"),
+        ("topic add-partitions orders", "kohort topic grow TOPIC"),
         ("start", "kohort up"),
         ("help", "kohort --help"),
     ],
@@ -131,9 +133,8 @@ def test_no_foreign_word_hides_one_of_ours(words: tuple[str, ...], capsys: pytes
         ("tail orders -g billing", "tail reads without a group"),
         ("tail orders --property print.key=true", "use --keys"),
         ("tail orders --timeout-ms 1000", "use --exit"),
-        ("tail orders -X security.protocol=SSL", "not served yet"),
         ("send --topic orders", "kohort send TOPIC"),
-        ("topic create orders --replication-factor 3", "one copy"),
+        ("topic create orders --replicas 3", "use --replication-factor"),
     ],
 )
 def test_an_option_of_another_tool_is_answered_with_ours(
@@ -158,12 +159,48 @@ def test_the_address_has_the_names_of_other_tools(verb: str, words: str) -> None
     assert build_parser().parse_args([*verb.split(), *words.split()]).bootstrap == "h:1"
 
 
+def settled(*words: str) -> argparse.Namespace:
+    """A command line, and what stands in for what it does not say."""
+    options = build_parser().parse_args(words)
+    settle_connection(options)
+    return options
+
+
 def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOHORT_BOOTSTRAP", "h:2")
-    assert build_parser().parse_args(["topic", "list"]).bootstrap == "h:2"
-    assert build_parser().parse_args(["topic", "list", "-b", "h:1"]).bootstrap == "h:1"
+    assert settled("topic", "list").bootstrap == "h:2"
+    assert settled("topic", "list", "-b", "h:1").bootstrap == "h:1"
     monkeypatch.setenv("KOHORT_BOOTSTRAP", "")
-    assert build_parser().parse_args(["topic", "list"]).bootstrap == DEFAULT_BOOTSTRAP
+    assert settled("topic", "list").bootstrap == DEFAULT_BOOTSTRAP
+
+
+def test_client_options_come_from_a_file_and_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file of Kafka's tools, which may have options for other programs as well; what is said last counts."""
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=h:3\nssl.cafile=ca.pem\nlinger.ms=5\nclient.id=file\n")
+    options = settled("topic", "list", "-F", str(file), "-X", "client_id=me")
+    assert options.bootstrap == "h:3"
+    assert connection(options) == {"bootstrap.servers": "h:3", "ssl.ca.location": "ca.pem", "client.id": "me"}
+
+    monkeypatch.setenv("KOHORT_COMMAND_CONFIG", str(file))
+    assert settled("group", "list", "-b", "h:1").settings["ssl.ca.location"] == "ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-X", "sasl.pasword=hidden"], "unknown admin option sasl.pasword; did you mean sasl.password?"),
+        (["-X", "sasl.password:hidden"], "-X is followed by what is not NAME=VALUE"),
+        (["--command-config", "/nowhere"], "configuration file /nowhere cannot be read"),
+        (["-X", "bootstrap.servers=x"], "'x' is not host:port"),
+    ],
+)
+def test_client_option_that_is_none_is_refused(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anybody is asked; without its value."""
+    assert main(["topic", "list", *words]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert "hidden" not in said
 
 
 def test_an_address_that_is_none_is_refused_with_its_origin(
@@ -171,9 +208,8 @@ def test_an_address_that_is_none_is_refused_with_its_origin(
 ) -> None:
     assert "argument -b/--bootstrap: 'x' is not host:port" in complaint(["topic", "list", "-b", "x"], capsys)
     monkeypatch.setenv("KOHORT_BOOTSTRAP", "y")
-    assert "'y' is not host:port, for example 127.0.0.1:9092 (from KOHORT_BOOTSTRAP)" in complaint(
-        ["topic", "list"], capsys
-    )
+    assert main(["topic", "list"]) == 2
+    assert "'y' is not host:port, for example 127.0.0.1:9092 (from KOHORT_BOOTSTRAP)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)
@@ -202,9 +238,8 @@ def test_every_verb_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_verbs_with_a_cluster_have_the_same_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
-    parser = build_parser()
     for words in (["topic", "list"], ["group", "list"], ["tail", "t"], ["send", "t"]):
-        assert parser.parse_args(words).bootstrap == DEFAULT_BOOTSTRAP
+        assert settled(*words).bootstrap == DEFAULT_BOOTSTRAP
 
 
 @pytest.mark.parametrize(
@@ -212,7 +247,11 @@ def test_verbs_with_a_cluster_have_the_same_default(monkeypatch: pytest.MonkeyPa
     [
         [],
         *([verb] for verb in VERBS),
-        *(["topic", action] for action in ("create", "list", "describe", "delete")),
+        *(
+            ["topic", action]
+            for action in ("create", "list", "describe", "grow", "offsets", "delete-records", "delete")
+        ),
+        *(["config", action] for action in ("describe", "alter")),
         *(["group", action] for action in ("list", "describe", "history", "config", "delete")),
     ],
     ids=lambda words: " ".join(words) or "kohort",

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from kohort.cli.output import complain, plain, print_json, print_table, text
-from kohort.client.admin.results import MemberDescription
+from kohort.client.admin.results.groups import MemberDescription
 from kohort.ids import TopicPartition
 
 

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
+import kafka
 import pytest
 
 import kohort
 from kohort import Consumer, OffsetAndMetadata, TopicPartition
-from kohort.client.arguments import to_offsets, to_partition, to_seconds
+from kohort.client.arguments import to_offsets, to_partition, to_partitions, to_seconds
 from kohort.errors import ConfigError
 
 ORDERS = TopicPartition("orders", 0)
@@ -99,6 +100,17 @@ def test_wrong_argument_is_refused_and_the_next_good_call_works(
     consumer.commit({ORDERS: 0})
     assert consumer.committed([ORDERS]) == {ORDERS: 0}
     assert consumer.assignment() == {ORDERS}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [ORDERS, kafka.TopicPartition("orders", 0), confluent_kafka.TopicPartition("orders", 0)],
+    ids=["ours", "a", "b"],
+)
+def test_one_partition_where_several_are_expected_is_told_so(one: object) -> None:
+    """kafka-python pauses one; it is a tuple, as ours is, and not two partitions."""
+    with pytest.raises(TypeError, match=r"^partitions cannot be TopicPartition.*: a list of them is expected"):
+        to_partitions(one)
 
 
 def test_shapes_of_other_clients_are_taken() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import kohort
 from kohort.client.actions import Endpoint
-from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, client_settings, consumer_settings
+from kohort.client.option_kinds import endpoint_of
+from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, consumer_settings
 from kohort.client.retry import Backoff
 from kohort.errors import ConfigError, UnknownOptionError
 
@@ -30,14 +31,16 @@ def test_defaults_are_valid_values(options: object) -> None:
         ("a:1, b:2", [Endpoint("a", 1), Endpoint("b", 2)]),
         (["a:1", "[::1]:2"], [Endpoint("a", 1), Endpoint("::1", 2)]),
         ("PLAINTEXT://a:1", [Endpoint("a", 1)]),
+        ("sasl_ssl://a:1", [Endpoint("a", 1)]),
     ],
 )
 def test_bootstrap_addresses(text: object, endpoints: list[Endpoint]) -> None:
     """As people write them."""
-    assert list(client_settings(ADMIN_OPTIONS.parse({"bootstrap_servers": text})).bootstrap) == endpoints
+    servers = ADMIN_OPTIONS.parse({"bootstrap_servers": text})["bootstrap.servers"]
+    assert [endpoint_of(server) for server in servers] == endpoints
 
 
-@pytest.mark.parametrize("text", ["", "localhost", "a:0", "a:70000", "a:x", ":9092", "SSL://a:1", []])
+@pytest.mark.parametrize("text", ["", "localhost", "a:0", "a:70000", "a:x", ":9092", "HTTP://a:1", []])
 def test_address_that_cannot_be_is_refused_with_an_example(text: object) -> None:
     """One clear sentence."""
     with pytest.raises(ConfigError, match=r"bootstrap.servers cannot be"):
@@ -48,6 +51,28 @@ def test_misspelt_option_names_the_nearest() -> None:
     """Issue: nearest valid name."""
     with pytest.raises(UnknownOptionError, match="did you mean group_id"):
         CONSUMER_OPTIONS.parse({"groupid": "x"})
+
+
+def test_every_unknown_option_is_told_at_once() -> None:
+    """Who brings the options of another client mends them in one go."""
+    with pytest.raises(UnknownOptionError) as refusal:
+        CONSUMER_OPTIONS.gather({"groupid": "x", "fetch.wait.max.ms": 5, "client.id": "a", "linger.ms": 5}, {})
+    assert str(refusal.value) == (
+        "unknown consumer option groupid; did you mean group_id?; "
+        "consumer option fetch.wait.max.ms is called fetch.max.wait.ms here; "
+        "consumer option linger.ms is not needed here: it concerns producers"
+    )
+
+
+def test_other_unit_is_told_with_the_other_name() -> None:
+    """The same number would be a thousandth of what was meant."""
+    with pytest.raises(UnknownOptionError, match=r"is called fetch.buffer.bytes here, in bytes$"):
+        CONSUMER_OPTIONS.gather({"queued.max.messages.kbytes": 65536}, {})
+
+
+def test_no_codec_may_be_written_as_nothing() -> None:
+    """As kafka-python and aiokafka have it."""
+    assert PRODUCER_OPTIONS.parse({"compression.type": None})["compression.type"] == "none"
 
 
 @pytest.mark.parametrize("client", [kohort.Consumer, kohort.Producer, kohort.Admin], ids=lambda each: each.__name__)

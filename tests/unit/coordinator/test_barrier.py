@@ -183,3 +183,21 @@ def test_a_broker_that_stood_still_gives_everybody_that_much_longer(giving: Grou
     assert "a" in giving.group.members
     giving.advance(ms=1)
     assert "a" not in giving.group.members
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_given_bit_by_bit_is_not_free_for_a_list_without_it(giving: GroupDialogue, restarts: bool) -> None:
+    """A client in its callback takes all of it when that ends, and lists what it owns meanwhile if it connects anew."""
+    for count in (8, 12):
+        giving.set_topics({"t": count})
+        giving.fire_due()
+        giving.heartbeat("a", epoch=giving.member("a").member_epoch)
+    given = sorted(giving.member("a").assigned[giving.topic_id("t")].keys() - {0, 1})
+    assert len(given) == 4, "two of each growth"
+    if restarts:
+        giving.restart()
+    submit(giving, dict.fromkeys(given, "b"))
+
+    giving.heartbeat("a", epoch=giving.member("a").member_epoch, owned=[0, 1, 2, 3], full=True)
+
+    assert {giving.group.holders[giving.topic_id("t")][each] for each in given} == {"a"}

@@ -6,6 +6,7 @@ Source: requirement G1; KAFKA-19862 (records whose predecessors compaction took)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from kohort.coordinator import recordcodec
 from support.chaos import Chaos
 from support.coordinator_dialogue import GroupDialogue
+from support.moves import submit
 
 Entry = tuple[bytes, bytes | None]
 
@@ -41,9 +43,34 @@ def history(seed: int) -> GroupDialogue:
     return chaos.dialogue
 
 
+def history_of_moves(seed: int) -> GroupDialogue:
+    """Of one group whose partitions are moved by hand."""
+    random = Random(seed)
+    dialogue = GroupDialogue({"t": 4, "u": 2})
+    names: list[str] = []
+    for turn in range(60):
+        match random.randint(0, 7):
+            case 0 if len(names) < 3:
+                names.append(f"m{turn}")
+                dialogue.heartbeat(names[-1], epoch=0, topics=["t", "u"])
+            case 1 if len(names) > 2 or (names and random.random() < 0.2):
+                dialogue.leave(names.pop(random.randrange(len(names))))
+            case 2:
+                dialogue.set_topics(random.choice([{"t": 4}, {"t": 4, "u": 2}]))
+            case 3 if not names:
+                dialogue.delete_group()
+            case 4 | 5 if names:
+                submit(dialogue, [(*random.choice([("t", 0), ("t", 3), ("u", 0)]), random.choice(names))])
+            case _ if names:
+                dialogue.fire_due()
+                dialogue.settle()
+    return dialogue
+
+
+@pytest.mark.parametrize("build", [history, history_of_moves], ids=["chaos", "moves"])
 @pytest.mark.parametrize("seed", range(30))
-def test_any_compaction_of_a_random_history_folds_to_the_same(seed: int) -> None:
-    dialogue, random = history(seed), Random(seed)
+def test_any_compaction_of_a_random_history_folds_to_the_same(seed: int, build: Callable[[int], GroupDialogue]) -> None:
+    dialogue, random = build(seed), Random(seed)
     expected = dialogue.fold().state_digest()
     for superseded_kept, tombstones_kept in ((0.0, 1.0), (0.5, 1.0), (0.0, 0.5), (0.0, 0.0)):
         log = compacted(dialogue.log, random, superseded_kept=superseded_kept, tombstones_kept=tombstones_kept)
@@ -55,8 +82,8 @@ def test_histories_have_records_of_every_common_type() -> None:
     """So that the law above says something about each."""
     kinds: dict[int, set[bool]] = {}
     for seed in range(10):
-        for key, value in history(seed).log:
+        for key, value in (*history(seed).log, *history_of_moves(seed).log):
             kinds.setdefault(int.from_bytes(key[:2], "big"), set()).add(value is None)
             assert recordcodec.decode(key, value) is not None
-    for kind in (1, 2, 3, 5, 6, 7, 8):
+    for kind in (1, 2, 3, 5, 6, 7, 8, 20_002):
         assert kinds[kind] == {True, False}, kind

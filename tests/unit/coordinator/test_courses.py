@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import courses, teller
-from kohort.coordinator.courses import Courses
+from kohort.coordinator.events import consumerevents, courses
+from kohort.coordinator.events.courses import Courses
 from kohort.journal.rows import Entry
 from support.coordinator_dialogue import GroupDialogue
 from support.hold_dialogue import HoldDialogue
+from support.moves import answers, statuses, submit
 from support.situations import again, classic
 
 
@@ -46,6 +47,7 @@ def test_a_moved_partition_is_told_with_whose_it_was_and_when_each_step_was_done
     assert details(committed) == {
         "from": "a",
         "partitions": "t-2",
+        "granted_epoch": "1",
         "asked_ms": str(asked_ms),
         "committed_ms": str(asked_ms + 300),
         "released_ms": str(asked_ms + 500),
@@ -75,8 +77,29 @@ def test_a_partition_whose_member_left_is_told_with_whose_it_was_however_late() 
     group.heartbeat("b", epoch=0)
 
     (moved,) = told(group, "partitions_moved")
-    assert details(moved) == {"from": "a", "partitions": "t-0", "released_ms": str(left_ms), "trigger": "member joined"}
+    assert details(moved) == {
+        "from": "a",
+        "partitions": "t-0",
+        "granted_epoch": "1",
+        "released_ms": str(left_ms),
+        "trigger": "member joined",
+    }
     assert details(told(group, "group_at_rest")[0])["unowned_ms"] == "9000"
+
+
+def test_a_row_of_what_moved_has_the_name_of_the_move() -> None:
+    group = GroupDialogue({"t": 2})
+    group.stable(a=[0], b=[1])
+    group.told.clear()
+    (taken,) = answers(submit(group, {0: "b"}))
+    group.settle()
+    submit(group, {0: "a", 1: "a"})
+    group.settle()
+
+    moved = [details(entry) for entry in told(group, "partitions_moved")]
+    names = [f"{name}@{each['granted_epoch']}" for each in moved for name in each["partitions"].split()]
+    assert names[0] == taken[2]
+    assert set(names[1:]) == {move.move_id for move in statuses(group)}
 
 
 def test_a_partition_that_nobody_had_has_not_moved() -> None:
@@ -106,11 +129,42 @@ def test_who_shall_give_up_is_named_before_it_has_heard_of_it() -> None:
     group.heartbeat("b", epoch=0)
 
     (planned,) = told(group, "revocation_planned")
-    assert (planned.member_id, details(planned)) == ("a", {"partitions": "t-2 t-3"})
+    assert (planned.member_id, details(planned)) == ("a", {"partitions": "t-2 t-3", "heartbeat": "awaited"})
+
+
+def test_whose_heartbeat_is_held_is_told_with_for_how_long() -> None:
+    group = HoldDialogue({"t": 4})
+    group.at_rest(a=[0, 1, 2, 3])
+    group.beat("a")
+    group.advance(ms=700)
+    group.told.clear()
+    group.heartbeat("b", epoch=0)
+    group.advance(ms=30)
+
+    (planned,) = told(group, "revocation_planned")
+    assert details(planned) == {"partitions": "t-2 t-3", "heartbeat": "held", "held_ms": "700"}
+    (answered,) = [entry for entry in told(group, "ConsumerGroupHeartbeat") if entry.member_id == "a"]
+    assert details(answered) == {"member_epoch": "1", "answer": "held", "held_ms": "730"}
+
+
+def test_who_shall_give_up_is_named_when_the_pace_lets_the_move_begin() -> None:
+    group = GroupDialogue({"t": 4}, group_moves_per_second=2.0)
+    group.stable(a=[0, 1, 2, 3])
+    group.told.clear()
+    group.heartbeat("b", epoch=0)
+    assert details(told(group, "moves_waiting")[0]) == {"moves": "2", "partitions": "t-2 t-3", "pace": "2 per second"}
+    assert told(group, "revocation_planned") == []
+
+    for _ in range(2):
+        group.advance(ms=500)
+
+    begun = [details(entry) for entry in told(group, "moves_begun")]
+    assert [(each["partitions"], each["left"]) for each in begun] == [("t-2", "1"), ("t-3", "0")]
+    assert [details(entry)["partitions"] for entry in told(group, "revocation_planned")] == ["t-2", "t-3"]
 
 
 def test_of_very_many_who_shall_give_up_only_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teller, "GIVERS_SHOWN", 2)
+    monkeypatch.setattr(consumerevents, "GIVERS_SHOWN", 2)
     group = GroupDialogue({"t": 12})
     for member_id in ("a", "b", "c"):
         group.heartbeat(member_id, epoch=0)
@@ -189,7 +243,7 @@ def test_what_is_remembered_of_groups_is_bounded(monkeypatch: pytest.MonkeyPatch
         remembered.tidy(group_id)
     assert [group_id for group_id in "abcd" if remembered.find(group_id)] == ["b", "c", "d"]
     for group_id, count in (("b", 6), ("c", 5)):
-        remembered.of(group_id).release("m", [("t", number) for number in range(count)], now_ms=2)
+        remembered.of(group_id).release("m", {("t", number): 1 for number in range(count)}, now_ms=2)
         remembered.tidy(group_id)
     assert [group_id for group_id in "abcd" if remembered.find(group_id)] == ["c", "d"]
 
@@ -198,7 +252,7 @@ def test_a_group_at_rest_that_lacks_nothing_is_forgotten() -> None:
     remembered = Courses()
     course = remembered.of("g")
     course.begin("member left", now_ms=1)
-    course.release("m", [("t", 0)], now_ms=1)
+    course.release("m", {("t", 0): None}, now_ms=1)
     course.rest(now_ms=1)
     remembered.tidy("g")
     assert remembered.find("g") is course, "somebody will get t-0"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
-from kohort.coordinator import shard
-from kohort.coordinator.consumer.moves import PHASES, MoveTimes
+from kohort.coordinator.consumer.moves import PHASES
+from kohort.coordinator.records import SubmittedMoveForgotten, SubmittedMoveSet
 from support.coordinator_dialogue import GroupDialogue
 from support.moves import describe, statuses, submit
 
@@ -81,11 +79,36 @@ def test_a_move_that_is_called_off_is_none(moving: GroupDialogue) -> None:
     assert moving.holders() == {"a": {("t", 0), ("t", 1)}, "b": set()}
 
 
-def test_a_restart_knows_what_moves_by_the_same_name_and_no_times(moving: GroupDialogue) -> None:
-    before = describe(moving)
+@pytest.mark.parametrize("steps", range(2, 6))
+def test_a_restart_knows_each_phase_of_what_was_asked_for_with_its_times(moving: GroupDialogue, steps: int) -> None:
+    submit(moving, {0: "b"})
+    for step in (
+        lambda: moving.alter_configs({"group.moves.paused": "false"}),
+        moving.fire_due,
+        lambda: moving.heartbeat("a", epoch=1),
+        lambda: moving.heartbeat("a", epoch=1, owned=[1]),
+        moving.settle,
+    )[:steps]:
+        moving.advance(ms=1_000)
+        step()
+    before = statuses(moving)
+
     moving.restart()
-    assert describe(moving) == before
-    assert [move.begun_ms for move in statuses(moving)] == [-1]
+
+    assert statuses(moving) == before
+    assert [move.cause for move in before] == ["administrator moved partitions"]
+    moving.settle()
+    assert describe(moving) == [("t-0@1", "a", "b", "granted")]
+
+
+def test_a_restart_knows_what_the_assignor_moves_by_the_same_name_and_no_times(group: GroupDialogue) -> None:
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0)
+    before = describe(group)
+    assert [move.begun_ms for move in statuses(group)] == [BEGIN_MS]
+    group.restart()
+    assert describe(group) == before
+    assert [move.begun_ms for move in statuses(group)] == [-1]
 
 
 def test_a_group_that_goes_is_forgotten_with_its_moves(group: GroupDialogue) -> None:
@@ -100,17 +123,68 @@ def test_a_group_that_goes_is_forgotten_with_its_moves(group: GroupDialogue) -> 
     assert statuses(group) == []
 
 
-def test_what_has_ended_is_bounded_and_the_group_with_most_loses_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard, "MoveTimes", partial(MoveTimes, most_ended=10))
-    group = GroupDialogue()
-    for group_id, count in (("small", 2), ("large", 40)):
-        group.group_id = group_id
-        group.stable(a=[0], b=[1])
-        for number in range(count):
-            submit(group, {0: "ba"[number % 2]})
-            group.settle()
-            group.advance(ms=1)
-    assert 1 <= len(describe(group)) <= 8
-    assert statuses(group)[0].granted_ms == group.now_ms - 1
-    group.group_id = "small"
-    assert len(describe(group)) == 2
+def test_what_has_ended_is_known_until_the_partition_is_asked_for_again(group: GroupDialogue) -> None:
+    """So it is bounded as committed offsets are: one for each partition of a group."""
+    group.stable(a=[0], b=[1])
+    for number in range(5):
+        submit(group, {0: "ba"[number % 2]})
+        group.settle()
+        group.advance(ms=1)
+    (last,) = statuses(group)
+    assert (last.to_member_id, last.granted_ms) == ("b", group.now_ms - 1)
+    group.restart()
+    assert statuses(group) == [last]
+
+
+def test_what_was_asked_for_is_forgotten_with_its_topic(group: GroupDialogue) -> None:
+    group.set_topics({"t": 2, "u": 2})
+    group.heartbeat("a", epoch=0, topics=["t", "u"])
+    group.heartbeat("b", epoch=0, topics=["t", "u"])
+    group.settle()
+    submit(group, [("u", number, "a") for number in range(2)])
+    group.settle()
+    assert {move.topic for move in statuses(group)} == {"u"}
+    group.set_topics({"t": 2})
+    assert [type(record) for record in group.new_records() if isinstance(record, SubmittedMoveForgotten)]
+    assert statuses(group) == []
+
+
+def test_what_the_assignor_decides_anew_nobody_has_asked_for() -> None:
+    group = GroupDialogue({"t": 6}, group_moves_paused=True)
+    group.heartbeat("a", epoch=0)
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    submit(group, dict.fromkeys(range(6), "b"))
+    asked_for = {move.move_id for move in statuses(group) if move.cause == "administrator moved partitions"}
+    assert len(asked_for) == 3, "the assignor gives b the others anyway"
+    group.heartbeat("c", epoch=0)
+    causes = {move.move_id: (move.to_member_id, move.cause) for move in statuses(group)}
+    assert {cause for taker, cause in causes.values() if taker != "b"} == {"assignment"}
+    assert asked_for - causes.keys(), "what goes back to its owner is none"
+    group.restart()
+    assert {move.move_id: (move.to_member_id, move.cause) for move in statuses(group)} == causes
+
+
+@pytest.mark.parametrize("side", ["one", "two"])
+def test_the_process_that_takes_a_static_member_s_place_takes_its_moves_too(side: str) -> None:
+    """KIP-345: whoever comes back under the name changes nothing about who shall have what."""
+    group = GroupDialogue({"t": 2}, group_moves_paused=True)
+    for name in ("one", "two"):
+        group.heartbeat(name, epoch=0, instance_id=name)
+        group.settle()
+    submit(group, {0: "two", 1: "two"})
+    group.heartbeat(side, epoch=-2, instance_id=side)
+    group.heartbeat("new", epoch=0, instance_id=side)
+    group.settle()
+    group.alter_configs({"group.moves.paused": "false"})
+    group.fire_due()
+    group.settle()
+    moves = statuses(group)
+    assert {(move.cause, move.phase) for move in moves} <= {("administrator moved partitions", "granted")}
+    assert len(group.holders()["new" if side == "two" else "two"]) == 2
+
+
+def test_a_commit_writes_nothing_about_moves(moving: GroupDialogue) -> None:
+    moving.new_records()
+    moving.commit({0: 7}, member_id="a", epoch=1)
+    assert not any(isinstance(record, SubmittedMoveSet) for record in moving.new_records())

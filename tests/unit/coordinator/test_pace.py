@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.coordinator.commands import DescribeConsumerGroupReply
 from kohort.coordinator.decision import TimerKey
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
 from support.hold_dialogue import HoldDialogue
+from support.mixed_dialogue import MixedDialogue
 from support.moves import describe, submit
 
 PACE = "group.moves.per.second"
@@ -62,6 +64,30 @@ def test_until_its_move_begins_neither_side_is_told(paced: GroupDialogue) -> Non
     assert not paced.group.behind
     assert phases(paced) == ["waiting"] * 3
     assert paced.list_groups()[0][2] == "Reconciling"
+
+
+def test_a_group_whose_moves_are_paused_is_stable(paced: GroupDialogue) -> None:
+    """Kafka's tools wait for groups to be Stable: nothing goes on in this one until an administrator says so."""
+    paced.settle()
+    paced.alter_configs({"group.moves.paused": "true"})
+    assert paced.list_groups()[0][2] == "Stable"
+    assert paced.describe().body_as(DescribeConsumerGroupReply).state == "Stable"
+    assert phases(paced) == ["waiting"] * 3
+    paced.alter_configs({"group.moves.paused": "false"})
+    assert paced.list_groups()[0][2] == "Reconciling"
+
+
+def test_a_group_that_comes_from_the_classic_protocol_is_paced_from_its_first_move_on() -> None:
+    group = MixedDialogue({"t": 8}, group_moves_per_second=1.0)
+    clients = group.classic_group(x=[0, 1, 2, 3], y=[4, 5, 6, 7])
+    group.heartbeat("a", epoch=0)
+    seen = []
+    for _ in range(3):
+        group.fire_due()
+        group.settle_all(*clients.values())
+        seen.append(loads(group)["a"])
+        group.advance(ms=1_000)
+    assert seen == [1, 2, 2]
 
 
 def test_a_burst_begins_at_once() -> None:

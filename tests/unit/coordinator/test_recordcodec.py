@@ -24,12 +24,15 @@ from kohort.coordinator.records import (
     MemberState,
     MemberTargetForgotten,
     MemberTargetSet,
+    MoveFacts,
     OffsetCommitted,
     OffsetForgotten,
     Record,
     RegularExpressionForgotten,
     RegularExpressionResolved,
     StoredClassicMember,
+    SubmittedMoveForgotten,
+    SubmittedMoveSet,
     TargetAssignmentEpochForgotten,
     TargetAssignmentEpochSet,
     TopicImageReplaced,
@@ -131,6 +134,14 @@ RECORDS = st.one_of(
         timestamp_ms=INT64,
     ),
     st.builds(RegularExpressionForgotten, **GROUP, regex=TEXT),
+    st.builds(
+        SubmittedMoveSet,
+        **GROUP,
+        topic_id=ID,
+        partition=COUNT,
+        move=st.builds(MoveFacts, INT32, TEXT, TEXT, *[INT64] * 5),
+    ),
+    st.builds(SubmittedMoveForgotten, **GROUP, topic_id=ID, partition=COUNT),
 )
 
 
@@ -326,12 +337,3 @@ def test_volatile_records_are_not_written() -> None:
     assert recordcodec.encode_durable([volatile, offset()]) == [recordcodec.encode(offset())]
     with pytest.raises(AssertionError, match="TopicImageReplaced"):
         recordcodec.encode(volatile)
-
-
-def test_topics_of_an_embedded_subscription() -> None:
-    assert recordcodec.subscribed_topics(b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff") == ("t",)
-    # A newer version only appends fields.
-    newer = b"\0\x09\0\0\0\1\0\1t\xff\xff\xff\xff\0\0\0\0\xff\xff\xff\xff\xff\xffmore"
-    assert recordcodec.subscribed_topics(newer) == ("t",)
-    for broken in (b"", b"\0", b"\0\0", b"\xff\xff\0\0\0\0", b"\0\0\x7f\xff\xff\xff"):
-        assert recordcodec.subscribed_topics(broken) is None

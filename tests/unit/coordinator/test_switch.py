@@ -8,7 +8,7 @@ import pytest
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator.consumer.switch import MOST_MOVES
-from kohort.coordinator.consumer.window import STEP_MS
+from kohort.coordinator.consumer.targets.window import STEP_MS
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
 from support.moves import answers, describe, submit

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.consumer.window import STEP_MS, assignment_key
+from kohort.coordinator.consumer.targets.steps import count_open
+from kohort.coordinator.consumer.targets.window import STEP_MS, assignment_key
 from support.coordinator_dialogue import GroupDialogue
 
 
@@ -42,6 +43,31 @@ def test_step_waits_until_the_one_before_is_done() -> None:
     group.settle()
     group.advance(ms=STEP_MS)
     assert group.group.epoch == 3
+
+
+def test_the_next_step_takes_as_many_as_have_come_to_their_end() -> None:
+    """H3: no move waits for another; only as many are on their way as may be. One member has not heard of anything."""
+    group = GroupDialogue({"t": 12}, group_assignor_max_moves=3)
+    for name in ("slow", "quick"):
+        group.heartbeat(name, epoch=0)
+        for _ in range(4):
+            group.settle()
+            group.advance(ms=STEP_MS)
+    assert loads(group) == [6, 6]
+    group.heartbeat("new", epoch=0)
+    seen = []
+    for _ in range(4):
+        seen.append(count_open(group.group))
+        for name in ("quick", "quick", "new"):
+            group.report(group.member(name))
+        group.advance(ms=STEP_MS)
+    assert (seen[0], max(seen)) == (3, 3)
+    assert group.group.epoch > 4, "a step was taken while the slow one has not given up what it was asked for"
+    assert len(group.holders()["slow"]) == 6
+    group.settle()
+    group.advance(ms=STEP_MS)
+    group.settle()
+    assert loads(group) == [4, 4, 4]
 
 
 def test_restart_forgets_no_step() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.consumer.volatile import AssignmentWindowOpened
-from kohort.coordinator.consumer.window import assignment_key
+from kohort.coordinator.consumer.targets.volatile import AssignmentWindowOpened
+from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberState, TargetAssignmentEpochSet
 from support.coordinator_dialogue import GroupDialogue
 

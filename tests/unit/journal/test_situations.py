@@ -8,10 +8,10 @@ import pytest
 
 import support.classic_situations
 import support.static_situations
-from kohort.coordinator import causes
+from kohort.coordinator.events import triggers
 from kohort.errors import NotInHistoryError
-from kohort.journal.explaining import explain
-from kohort.journal.whywords import say_trigger
+from kohort.journal.why.explaining import explain
+from kohort.journal.why.whywords import say_trigger
 from support.explained import event_of, explained, last
 from support.situations import SITUATIONS, settled
 
@@ -35,7 +35,7 @@ def test_what_is_said_of_a_situation_is_what_has_happened(name: str) -> None:
 def test_every_trigger_of_the_coordinator_has_words() -> None:
     """A trigger was added or worded anew: say in `whywords` what it is for a person."""
     named = [
-        value for name, value in vars(causes).items() if name.isupper() and name[0] != "_" and isinstance(value, str)
+        value for name, value in vars(triggers).items() if name.isupper() and name[0] != "_" and isinstance(value, str)
     ]
     assert len(named) > 5
     assert [trigger for trigger in named if say_trigger(trigger, (), "") in (trigger, "")] == []

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from kohort.client.admin.results import HistoryEvent
+from kohort.client.admin.results.groups import HistoryEvent
 from kohort.pipelines.fact import COLUMNS, Fact, Kind
 from kohort.pipelines.following import Follower
 from kohort.pipelines.journal import batches_of, frame_of

@@ -9,6 +9,7 @@ import pytest
 
 from kohort import TopicPartition
 from kohort.client.options import CONSUMER_OPTIONS
+from kohort.config import as_keyword
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.spark import read_stream, read_topic, typed_options, write_stream, write_topic
 from kohort.spark.frames import to_texts
@@ -115,10 +116,28 @@ def test_stream_and_batch_have_options_of_their_own() -> None:
 
 def test_every_option_has_its_keyword() -> None:
     """What Spark's source takes, and Kafka's as far as they are not the source's own."""
-    theirs = {option.keyword for option in CONSUMER_OPTIONS if option.name not in REFUSED and option.name not in IDLE}
-    assert typed_options.ReadOptions.__optional_keys__ == theirs | {option.keyword for option in OPTIONS}
+    taken = [option for option in CONSUMER_OPTIONS if option.name not in REFUSED and option.name not in IDLE]
+    theirs = {as_keyword(name) for option in taken for name in (option.name, *option.also)}
+    # One of the options that all clients share cannot travel.
+    assert typed_options.ReadOptions.__optional_keys__ - {"ssl_context"} == theirs | {
+        option.keyword for option in OPTIONS
+    }
     assert {option.keyword for option in SINK_OPTIONS} - {"topic"} < typed_options.WriteOptions.__optional_keys__
     assert {"acks", "compression_type", "bootstrap_servers"} < typed_options.WriteOptions.__optional_keys__
-    keywords = dict.fromkeys(typed_options.ReadOptions.__optional_keys__, "1")
-    named = to_texts(keywords, own=OPTIONS, settings=CONSUMER_OPTIONS)
+    given = dict.fromkeys(typed_options.ReadOptions.__optional_keys__, "1")
+    named = to_texts(given, own=OPTIONS, settings=CONSUMER_OPTIONS)
     assert all(name.startswith("kafka.") or name in OPTIONS for name in named)
+
+
+def test_function_travels_by_its_name() -> None:
+    """As long as it can be imported where it is called; what is made on the spot cannot."""
+    given = {"sasl_oauth_token_provider": parse_server, "ssl_cafile": "ca.pem"}
+    assert to_texts(given, own=OPTIONS, settings=CONSUMER_OPTIONS) == {
+        "kafka.sasl.oauth.token.provider": f"{__name__}:parse_server",
+        "kafka.ssl.ca.location": "ca.pem",
+    }
+
+
+def parse_server() -> str:
+    """Stands for a function that makes tokens."""
+    return "token"

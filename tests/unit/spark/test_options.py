@@ -164,7 +164,7 @@ def test_settings_of_executors_name_no_member() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "setting"),
     [
-        ("security.protocol", "plaintext", None),
+        ("security.protocol", "plaintext", "plaintext"),
         (
             "partition.assignment.strategy",
             "org.apache.kafka.clients.consumer.RangeAssignor, roundrobin",
@@ -339,12 +339,16 @@ def test_path_of_load_is_no_option() -> None:
         ),
         ({"kafka.interceptor.classes": "a.B"}, "kafka.interceptor.classes cannot be set: rows are what was sent"),
         (
-            {"kafka.sasl.jaas.config": "a;"},
-            "kafka.sasl.jaas.config cannot be set: it names a login module of Java; give",
+            {"kafka.sasl.jaas.config": "a;", "kafka.security.protocol": "SASL_SSL"},
+            "options with kafka. in front: sasl.jaas.config begins with no login module that is known",
         ),
         ({"kafka.ssl.engine.factory.class": "a.B"}, "it names a Java class"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "option kafka.security.protocol is not served yet"),
-        ({"kafka.ssl.truststore.location": "/x"}, "option kafka.ssl.truststore.location is not served yet"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "options with kafka. in front: sasl.mechanism is needed"),
+        ({"kafka.ssl.truststore.location": "/x"}, "ssl.ca.location would change nothing: security.protocol is PLAIN"),
+        ({"kafka.sasl.kerberos.service.name": "k"}, "Kerberos logins are made by Java"),
+        ({"kafka.ssl.truststore.type": "JKS"}, "option kafka.ssl.truststore.type cannot be 'JKS'"),
+        ({"kafka.ssl.context": "x"}, "an object cannot travel"),
+        ({"kafka.sasl.username": "a", "kafka.sasl.plain.username": "b"}, "is given twice, under two names"),
         ({"kafka.fetch.message.max.bytes": "1"}, "is called kafka.max.partition.fetch.bytes here"),
         ({"spark.kafka.clusters.a.auth": "x"}, "delegation tokens are fetched and renewed by a JVM"),
         ({"groupJoinTimeout": "5s"}, "groupJoinTimeout is for members of a group: give kafka.group.id, too"),

@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.errors import LocalProtocolError
+from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire import codec
 from kohort.wire.codec import decode, encode, encode_into, encode_parts
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kohort.wire.schema import INT32, Message, field, message, schema_of
 from support.wire_reference import reference_encode
 from support.wire_samples import SAMPLES, Empties, Empty, Leaf, Payload, Scalars, Tagged, Tags, Tree
@@ -241,6 +246,16 @@ def test_a_misspelt_field_is_refused_by_the_constructor() -> None:
         Tags(frist=1)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         Tags().frist = 1  # type: ignore[attr-defined]
+
+
+def test_rows_of_all_arrays_of_a_message_are_bounded_together() -> None:
+    """Also where each array alone is short."""
+    topics = [OffsetCommitRequestTopic(name=name, partitions=[OffsetCommitRequestPartition()] * 2) for name in "ab"]
+    sent = encode(OffsetCommitRequest(group_id="g", topics=topics), 9)
+    for buffer in (sent, memoryview(bytearray(sent))):
+        assert codec.bounded_decoder(OffsetCommitRequest, 9, 6)(buffer, 0)[0].topics == topics
+        with pytest.raises(RemoteProtocolError, match="more than 5 rows"):
+            codec.bounded_decoder(OffsetCommitRequest, 9, 5)(buffer, 0)
 
 
 def test_nothing_is_compiled_before_it_is_used() -> None:

@@ -1,7 +1,8 @@
 """ApiVersions (key 18): what this broker speaks.
 
 Every version from 0 to 4 is served; a later one is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
-APIs of our own (`wire.private`) are announced to kohort's clients alone, which name their software (KIP-511).
+APIs of our own (`wire.private`) and the version of kohort are told to kohort's clients alone, which name their software
+(KIP-511).
 Produce is announced from version 0 though it is served from 3 on: librdkafka infers from the range what a broker can
 do. Feature group.version 1 is what makes clients use KIP-848; its lowest level is 0, which clients before version 4
 reject (KAFKA-17011), so they are only told that it is switched on.
@@ -12,6 +13,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+import kohort
 from kohort.broker.context import BrokerContext
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode
@@ -24,7 +26,7 @@ from kohort.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 from kohort.wire.private import API_VERSIONS, SOFTWARE_NAME
-from kohort.wire.registry import VERSIONS, ApiKey
+from kohort.wire.registry import SERVED, ApiKey
 
 #: Served, but of no use to a client without the rest of its family: producers that see TxnOffsetCommit take the broker
 #: for one that has a transaction coordinator, which comes with AddOffsetsToTxn and EndTxn.
@@ -53,7 +55,7 @@ def refuse_version(context: BrokerContext, request: Request, message: object) ->
 
 @cache
 def _encoded(version: int, *, is_ours: bool = False, error: ErrorCode = ErrorCode.NONE) -> bytes:
-    announced: list[tuple[int, tuple[int, int]]] = [*VERSIONS.items(), *(API_VERSIONS.items() if is_ours else ())]
+    announced: list[tuple[int, tuple[int, int]]] = [*SERVED.items(), *(API_VERSIONS.items() if is_ours else ())]
     keys = [
         ApiVersion(api_key=key, min_version=_ANNOUNCED_FROM.get(key, lowest), max_version=highest)
         for key, (lowest, highest) in announced
@@ -66,5 +68,6 @@ def _encoded(version: int, *, is_ours: bool = False, error: ErrorCode = ErrorCod
         supported_features=supported,
         finalized_features_epoch=1,
         finalized_features=[FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1)],
+        broker_version=kohort.__version__ if is_ours else None,
     )
     return encode(response, version)

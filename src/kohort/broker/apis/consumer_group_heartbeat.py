@@ -11,6 +11,7 @@ from typing import Final
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.memberids import new_member_id
+from kohort.broker.push import PatientBeat
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -55,37 +56,86 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         hold_ms=terms.hold_ms,
         since_cut_ms=terms.since_cut_ms,
     )
-    if owned is None and message.member_epoch > 0 and command.hold_ms < 0:
-        request.renew = _Standing(context, request, command).renew
-    runtime.answer(request, command, partial(_translate, context, message.group_id))
+    if owned is None and message.member_epoch > 0:
+        request.standing = standing = _Standing(context, request, command)
+        context.pushing.attach(request, standing)
+        runtime.answer(request, command, standing.translate)
+    else:
+        context.pushing.attach(request, PatientBeat(context.pushing, runtime, request.connection, command))
+        runtime.answer(request, command, partial(_translate, context, message.group_id))
     if command.hold_ms > 0 and request.is_open:
         # It is accepted, and held: who it is from is known before it is answered.
         connections.heartbeat(request.connection, message.group_id, member_id)
-        context.pushing.park(runtime, request, command)
 
 
-class _Standing:
+class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
     """A member's heartbeat that may come again word for word, and the answer as it was last."""
 
-    __slots__ = ("_body", "_command", "_connection", "_connections", "_interval_ms", "_runtime", "_version")
+    __slots__ = ("_body", "_context", "_interval_ms", "_is_over", "_version")
 
     def __init__(self, context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat) -> None:
-        self._runtime: Final = context.runtime
-        self._connections: Final = context.member_connections
-        self._connection: Final = request.connection
+        super().__init__(context.pushing, context.runtime, request.connection, command)
+        self._context: Final = context
         self._version: Final = request.version
-        self._command: Final = command
         self._interval_ms = -1
         self._body = b""
+        #: Its answer had news: what its member says next is another request, though its words may be the same.
+        self._is_over = False
+
+    def hold_ms(self) -> int:
+        """See `Standing.hold_ms`."""
+        command = self.command
+        if command.hold_ms < 0:
+            return -1
+        return self._context.pushing.hold_ms(self._connection, (command.group_id, command.member_id))
+
+    def hold(self, request: Request, hold_ms: int) -> bool:
+        """See `Standing.hold`; who has cut a hold is told another interval each time."""
+        command = self.command
+        if (
+            self._is_over
+            or hold_ms <= 0
+            or hold_ms != command.hold_ms
+            or (command.group_id, command.member_id) in self._connection.cuts
+        ):
+            return False
+        self._context.pushing.attach(request, self)
+        if not self._context.runtime.hold(request, command, self.translate):
+            return False
+        self._context.member_connections.heartbeat(self._connection, command.group_id, command.member_id)
+        return True
 
     def renew(self) -> bytes | None:
-        """Answer it once more, if nothing is new on either side; otherwise nothing is done, and it is `None`."""
-        command = self._command
-        interval_ms = self._runtime.renew(command)
+        """See `Standing.renew`."""
+        command = self.command
+        interval_ms = self._context.runtime.renew(command)
         if interval_ms is None:
             return None
-        self._connections.heartbeat(self._connection, command.group_id, command.member_id)
+        self._context.member_connections.heartbeat(self._connection, command.group_id, command.member_id)
+        return self._answer(interval_ms)
+
+    def translate(
+        self, request: Request, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal
+    ) -> ConsumerGroupHeartbeatResponse | bytes:
+        """The answer of the coordinator."""
+        command = self.command
+        if (
+            isinstance(body, commands.Refusal)
+            or body.assignment is not None
+            or body.member_epoch != command.member_epoch
+        ):
+            self._is_over = True
+            return _translate(self._context, command.group_id, request, body)
+        if command.hold_ms <= 0:
+            self._context.member_connections.heartbeat(request.connection, command.group_id, command.member_id)
+        member = command.group_id, command.member_id
+        self._context.pushing.note_told(request.connection, member, body.heartbeat_interval_ms)
+        return self._answer(body.heartbeat_interval_ms)
+
+    def _answer(self, interval_ms: int) -> bytes:
+        """That nothing is new."""
         if interval_ms != self._interval_ms:
+            command = self.command
             answer = ConsumerGroupHeartbeatResponse(
                 member_id=command.member_id, member_epoch=command.member_epoch, heartbeat_interval_ms=interval_ms
             )
@@ -109,11 +159,10 @@ def _translate(
 ) -> ConsumerGroupHeartbeatResponse:
     if isinstance(body, commands.Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=body.code, error_message=body.message or body.code.name)
-    connections = context.member_connections
     if body.member_epoch < 0:
-        connections.left(group_id, body.member_id)
+        context.member_connections.left(group_id, body.member_id)
     else:
-        connections.heartbeat(request.connection, group_id, body.member_id)
+        context.member_connections.heartbeat(request.connection, group_id, body.member_id)
         context.pushing.note_told(request.connection, (group_id, body.member_id), body.heartbeat_interval_ms)
     assignment = body.assignment
     return ConsumerGroupHeartbeatResponse(

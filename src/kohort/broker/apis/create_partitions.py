@@ -5,6 +5,7 @@ Versions 0 to 3 are served. An assignment by hand may only name the brokers that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from kohort.broker.context import BrokerContext
@@ -21,15 +22,22 @@ from kohort.wire.messages.create_partitions import (
 def handle(context: BrokerContext, request: Request, message: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grow each topic on its own; one that is refused does not hold up the others."""
     del request
-    rows = [_answer(context, topic, validate_only=message.validate_only) for topic in message.topics]
+    counts = Counter(topic.name for topic in message.topics)
+    with context.cluster.as_one_change():
+        rows = [
+            _answer(context, topic, is_only=counts[topic.name] == 1, validate_only=message.validate_only)
+            for topic in message.topics
+        ]
     return CreatePartitionsResponse(results=rows)
 
 
 def _answer(
-    context: BrokerContext, asked: CreatePartitionsTopic, *, validate_only: bool
+    context: BrokerContext, asked: CreatePartitionsTopic, *, is_only: bool, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     cluster = context.cluster
     try:
+        if not is_only:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
         topic = cluster.check_growth(asked.name, asked.count)
         _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
         if not validate_only:

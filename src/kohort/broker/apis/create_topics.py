@@ -27,12 +27,12 @@ def handle(context: BrokerContext, request: Request, message: CreateTopicsReques
     """Create each topic on its own; one that is refused does not hold up the others."""
     del request
     counts = Counter(topic.name for topic in message.topics)
-    return CreateTopicsResponse(
-        topics=[
+    with context.cluster.as_one_change():
+        rows = [
             _answer(context, topic, is_only=counts[topic.name] == 1, validate_only=message.validate_only)
             for topic in message.topics
         ]
-    )
+    return CreateTopicsResponse(topics=rows)
 
 
 def _answer(

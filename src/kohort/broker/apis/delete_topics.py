@@ -5,6 +5,8 @@ Versions 1 to 6 are served. Version 5: messages with the errors. Version 6: topi
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kohort.broker.context import BrokerContext
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused, StorageError
@@ -15,14 +17,19 @@ from kohort.wire.messages.delete_topics import DeletableTopicResult, DeleteTopic
 def handle(context: BrokerContext, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete each topic on its own; one that is refused does not hold up the others."""
     if request.version >= 6:
-        rows = [_answer(context, topic.name, topic.topic_id) for topic in message.topics]
+        asked = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
-        rows = [_answer(context, name, ZERO_TOPIC_ID) for name in message.topic_names]
+        asked = [(name, ZERO_TOPIC_ID) for name in message.topic_names]
+    counts = Counter(asked)
+    with context.cluster.as_one_change():
+        rows = [_answer(context, *each, is_only=counts[each] == 1) for each in asked]
     return DeleteTopicsResponse(responses=rows)
 
 
-def _answer(context: BrokerContext, name: str | None, topic_id: bytes) -> DeletableTopicResult:
+def _answer(context: BrokerContext, name: str | None, topic_id: bytes, *, is_only: bool) -> DeletableTopicResult:
     cluster = context.cluster
+    if not is_only:
+        return _refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "the topic is named twice in the request")
     if (name is None) == (topic_id == ZERO_TOPIC_ID):
         return _refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "a topic is named either by name or by id")
     topic, missing = cluster.find(name or "", topic_id)

@@ -104,7 +104,10 @@ def _rows_here(context: BrokerContext, asked: DescribeConfigsResource) -> Iterab
         case Resource.TOPIC:
             return _topic_rows(context, asked.resource_name)
         case Resource.BROKER:
-            if asked.resource_name not in ("", str(context.leadership.node_id)):
+            if not asked.resource_name:
+                # What was set for all brokers together while they run; here all is of each broker's start.
+                return ()
+            if asked.resource_name != str(context.leadership.node_id):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}")
             return _broker_rows(context.settings.values)
         case other:

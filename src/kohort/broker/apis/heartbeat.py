@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.push import PatientBeat
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -41,8 +42,9 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
             error_code=code, rebalance_reason=runtime.journal.reason(message.group_id) if is_moving else None
         )
 
+    if command.hold_ms >= 0:
+        context.pushing.attach(request, PatientBeat(context.pushing, runtime, request.connection, command))
     runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
         # It is accepted, and held: who it is from is known before it is answered.
         connections.heartbeat(request.connection, message.group_id, message.member_id)
-        context.pushing.park(runtime, request, command)

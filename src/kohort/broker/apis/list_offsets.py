@@ -7,6 +7,7 @@ offset that tiered storage lacks (11). There is no tiered storage, so -5 and -6 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from kohort.broker.context import BrokerContext
@@ -37,18 +38,17 @@ _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 
 
 def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Look each partition up on its own."""
+    """Look each partition up on its own; one that is named twice is refused once, as by Apache Kafka."""
+    named = Counter((asked.name, row.partition_index) for asked in message.topics for row in asked.partitions)
     rows = []
     for asked in message.topics:
         topic, _ = context.cluster.find(asked.name, ZERO_TOPIC_ID)
+        once = {row.partition_index: row for row in asked.partitions}
         answers = [
-            _answer(
-                context.leadership,
-                context.cluster.partition(topic, partition.partition_index),
-                partition,
-                request.version,
-            )
-            for partition in asked.partitions
+            _answer(context.leadership, context.cluster.partition(topic, number), row, request.version)
+            if named[asked.name, number] == 1
+            else ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.INVALID_REQUEST)
+            for number, row in once.items()
         ]
         rows.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=rows)

@@ -40,7 +40,10 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
         rows = (_describe(context, topic) for topic in list(cluster.topics.values()))
     else:
         may_create = message.allow_auto_topic_creation and context.settings.values["auto.create.topics.enable"]
-        answers = [_answer(context, request, topic, may_create=may_create) for topic in asked]
+        # Named again and again it is answered once, as by Apache Kafka; and many new topics are one change.
+        once = {(topic.topic_id, topic.name): topic for topic in asked}
+        with cluster.as_one_change():
+            answers = [_answer(context, request, topic, may_create=may_create) for topic in once.values()]
         # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
         rows = sorted(answers, key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
     topics = list(rows)

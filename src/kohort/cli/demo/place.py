@@ -20,6 +20,7 @@ from kohort.storage.catalog import CATALOG_NAME
 from kohort.storage.datadir import LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
 from kohort.storage.fs import DiskFileSystem
 from kohort.storage.recovery import CLEANED_SUFFIX
+from kohort.storage.segment import DELETED_SUFFIX
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 12
@@ -37,7 +38,9 @@ _MARK: Final = (
 )
 _IN_DATA: Final = re.compile(f"({re.escape(META_NAME)}|{re.escape(CATALOG_NAME)}|{re.escape(MARKER_NAME)})(\\.tmp)?")
 _FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
-_IN_FOLDER: Final = re.compile(rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)})?|{re.escape(PARTITION_METADATA_NAME)}")
+_IN_FOLDER: Final = re.compile(
+    rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?|{re.escape(PARTITION_METADATA_NAME)}"
+)
 _NAMES_SHOWN: Final = 3
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 
 from kohort import Admin, TopicPartition
 from kohort.cli.demo.place import TOPIC
-from kohort.client.admin.results import GroupDescription
+from kohort.client.admin.results.groups import GroupDescription
 from kohort.errors import KohortError
-from kohort.journal.explanation import GroupRebalance
+from kohort.journal.why.explanation import GroupRebalance
 from kohort.journal.words import show_partitions
 
 #: Seconds between two looks.

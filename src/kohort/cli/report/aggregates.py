@@ -48,7 +48,8 @@ def tables_of(
         rows = pipelines.read_journal(spark, list(gathered.paths))
         if gathered.journal:
             # What is in both counts once.
-            older = _source(spark, gathered.journal).option("subscribe", JOURNAL_TOPIC).option("columns", "value")
+            source = _source(spark, gathered.journal, gathered.settings)
+            older = source.option("subscribe", JOURNAL_TOPIC).option("columns", "value")
             rows = rows.unionByName(pipelines.parse_journal(older.load()))
         tables = tables_from(rows, gathered, since_ms=since_ms, assignors=assignors)
     if gathered.bootstrap and gathered.ends:
@@ -213,7 +214,7 @@ def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> Da
     from kohort.pipelines.lags import OFFSETS_TOPIC
 
     now_ms = int(time.time() * 1000)
-    source = _source(spark, str(gathered.bootstrap))
+    source = _source(spark, str(gathered.bootstrap), gathered.settings)
     groups = sorted({group for group, _, _ in gathered.ends})
     topics = sorted({topic for _, topic, _ in gathered.ends})
     offsets = source.option("subscribe", OFFSETS_TOPIC).option("columns", "key,value,timestamp").load()
@@ -247,8 +248,9 @@ def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> Da
     return pipelines.lag(since.persist(), ends, every=every)
 
 
-def _source(spark: SparkSession, bootstrap: str) -> DataFrameReader:
-    return spark.read.format("kohort").option("kafka.bootstrap.servers", bootstrap)
+def _source(spark: SparkSession, bootstrap: str, settings: Mapping[str, str]) -> DataFrameReader:
+    given = {f"kafka.{name}": value for name, value in settings.items()}
+    return spark.read.format("kohort").options(**{**given, "kafka.bootstrap.servers": bootstrap})
 
 
 def _lag_lines(lag: DataFrame) -> dict[str, Lines]:

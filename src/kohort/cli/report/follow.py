@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kohort.cli.bootstrap import connection
 from kohort.cli.output import complain, plain
 from kohort.cli.report.aggregates import SHORTEST_WAIT_S, aggregate
 from kohort.cli.report.gather import Gathered
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from kohort import Admin
-    from kohort.client.admin.results import HistoryEvent
+    from kohort.client.admin.results.groups import HistoryEvent
 
 #: Seconds between two looks at the histories.
 INTERVAL_S: Final = 1.0
@@ -49,7 +50,7 @@ def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int
     from kohort import Admin
     from kohort.cli.demo.sparkjob import open_session
 
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         # Whether it can be had at all is known before a folder is made and Spark starts.
         for group in [options.group] if options.group else [row.group_id for row in admin.list_groups()[:1]]:
             if not admin.group_history(group).events:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kohort.cli.bootstrap import connection
 from kohort.cli.output import plain
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from kohort.ids import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
     from kohort import Admin
-    from kohort.client.admin.results import GroupHistory
+    from kohort.client.admin.results.groups import GroupHistory
 
 _SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 
@@ -37,6 +38,8 @@ class Gathered:
     partitions: dict[str, int] = field(default_factory=dict)
     ends: dict[tuple[str, str, int], int] = field(default_factory=dict)
     bootstrap: str | None = None
+    #: Client options by which that broker is entered.
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
     has_history: bool = True
     journal: str | None = None
 
@@ -60,7 +63,7 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
     """
     from kohort import Admin
 
-    with Admin(bootstrap_servers=options.bootstrap) as admin:
+    with Admin(connection(options)) as admin:
         there = [row.group_id for row in admin.list_groups()]
         groups = [options.group] if options.group else there
         path = folder / "history.json"
@@ -97,6 +100,7 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
             partitions={topic.name: topic.partition_count for topic in topics},
             ends={} if options.no_lag else dict(_ends(admin, groups)),
             bootstrap=None if options.no_lag else options.bootstrap,
+            settings={name: str(value) for name, value in getattr(options, "settings", {}).items()},
             has_history=has_history,
             journal=options.bootstrap if has_journal and not is_complete else None,
         )
@@ -139,7 +143,9 @@ def _session_timeouts(admin: Admin, groups: Sequence[str]) -> Iterator[tuple[str
 
 
 def _ends(admin: Admin, groups: Sequence[str]) -> Iterator[tuple[tuple[str, str, int], int]]:
-    for group in groups:
-        for row in admin.group_offsets(group):
+    for group, found in admin.groups_offsets(groups).items():
+        if isinstance(found, KohortError):
+            raise found
+        for row in found:
             if row.committed is not None and row.end_offset >= 0:
                 yield (group, row.topic, row.partition), row.end_offset

@@ -1,4 +1,4 @@
-"""The door of the admin client: its thread, and one question with its answer.
+"""The door of the admin client: questions and their answers.
 
 Source: Kafka's Admin.
 """
@@ -6,23 +6,30 @@ Source: Kafka's Admin.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, cast
 
 from kohort.client.actions import Endpoint
 from kohort.client.admin.core import topics as topic_shapes
 from kohort.client.admin.core.admin_machine import (
-    AdminCloseAsked,
-    AdminEvent,
-    AdminMachine,
     Coordinator,
+    CoordinatorAt,
     MovedError,
     RequestAsked,
 )
-from kohort.client.io.thread import IoThread
-from kohort.client.options import ADMIN_OPTIONS, client_settings
-from kohort.errors import BrokerError, ErrorCode, UnknownTopicError, UnsupportedFeatureError
+from kohort.client.admin.core.groupid import check_group_id
+from kohort.client.admin.host import AdminHost
+from kohort.client.refusals import refused
+from kohort.errors import (
+    BrokerError,
+    ErrorCode,
+    KohortError,
+    StateError,
+    UnknownTopicError,
+    UnsupportedFeatureError,
+)
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_moves import DescribeMovesResponse
 from kohort.wire.messages.group_history import GroupHistoryResponse
@@ -31,9 +38,6 @@ from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic,
 from kohort.wire.messages.submit_moves import SubmitMovesResponse
 from kohort.wire.schema import Message
 
-if TYPE_CHECKING:
-    from kohort.client.typed_options import AdminOptions
-
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 #: What kohort's own brokers answer.
@@ -41,51 +45,27 @@ _Own = TypeVar("_Own", GroupHistoryResponse, SubmitMovesResponse, DescribeMovesR
 
 #: Between two looks at who leads, seconds.
 _LOOK_AGAIN_S = 0.1
+#: Requests of one call that are under way at once.
+_AT_ONCE: Final = 100
+#: What a call may take beyond its own time, so that the machine's better error arrives, seconds.
+GRACE_S: Final = 5.0
 
 
-class AdminDoor:
-    """What every call of the admin client goes through. May be shared by threads."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Generic[R]):
+    """One request and what answers it; the other fields are those of `RequestAsked`."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:
-        """Nothing is connected before the first call.
+    request: Message
+    expected: type[R]
+    during: str
+    codes: Callable[[R], Iterable[int]]
+    target: Endpoint | Coordinator | CoordinatorAt | None = None
+    min_version: int | None = None
+    max_version: int | None = None
 
-        Args:
-            config: options by Kafka's dotted names; may be mixed with keywords.
-            options: options as keywords.
 
-        Raises:
-            ConfigError: an option is unknown, has an impossible value, or is given twice.
-        """
-        values = ADMIN_OPTIONS.parse(ADMIN_OPTIONS.gather(config, options))
-        settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
-        self._timeout_s = values["default.api.timeout.ms"] / 1000
-        self._io: IoThread[AdminEvent] = IoThread(
-            AdminMachine(settings), settings, deliver=lambda _: None, what="admin client"
-        )
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """An admin client from Kafka's dotted names."""
-        return cls(config)
-
-    def close(self) -> None:
-        """End; harmless if it is closed already."""
-        if self._io.is_running:
-            self._io.post(AdminCloseAsked())
-            self._io.join(5.0)
-        self._io.raise_failure()
-
-    def metrics(self) -> dict[str, float]:
-        """What this client has counted so far, by Kafka's names; see docs/client.md."""
-        return self._io.traffic.metrics()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+class AdminDoor(AdminHost):
+    """What every call of the admin client goes through."""
 
     def _ask(
         self,
@@ -95,22 +75,70 @@ class AdminDoor:
         during: str,
         codes: Callable[[R], Iterable[int]],
         target: Endpoint | Coordinator | None = None,
+        min_version: int | None = None,
         max_version: int | None = None,
     ) -> R:
-        """One request and its response; asked again while it is answered by codes that may pass."""
-        deadline = self._io.deadline_ms(self._timeout_s)
-        answer = self._io.call(
-            lambda ticket: RequestAsked(
-                ticket=ticket,
-                deadline_ms=deadline,
-                request=request,
-                target=target,
-                codes=cast("Callable[[Message], Iterable[int]]", codes),
-                during=during,
-                max_version=max_version,
-            ),
-            self._timeout_s + 5.0,
+        """One request and its response; asked again while it is answered by codes that may pass.
+
+        Raises:
+            UnsupportedFeatureError: the broker has no version of it from `min_version` to `max_version`.
+        """
+        question = Question(
+            request=request,
+            expected=expected,
+            during=during,
+            codes=codes,
+            target=target,
+            min_version=min_version,
+            max_version=max_version,
         )
+        return self._ask_each([question])[0]
+
+    def _ask_each(self, questions: Sequence[Question[R]]) -> list[R]:
+        """The responses to several requests that are sent together; where one has none, why the first of them has."""
+        return [answered(answer) for answer in self._ask_all(questions)]
+
+    def _ask_all(self, questions: Sequence[Question[R]], *, deadline_ms: int | None = None) -> list[R | KohortError]:
+        """Several requests, sent together and each asked again by itself: its response, or why there is none.
+
+        `deadline_ms`: by the host's clock; `None` is `default.api.timeout.ms` from now.
+        """
+        deadline = self._io.deadline_ms(self._timeout_s) if deadline_ms is None else deadline_ms
+        tickets: list[Future[object]] = []
+        found: list[R | KohortError] = []
+        for number, question in enumerate(questions):
+            if number >= _AT_ONCE:
+                found.append(self._end(tickets[len(found)], questions[len(found)].expected))
+            tickets.append(self._post(question, deadline))
+        for ticket, question in zip(tickets[len(found) :], questions[len(found) :], strict=True):
+            found.append(self._end(ticket, question.expected))
+        return found
+
+    def _post(self, question: Question[R], deadline_ms: int) -> Future[object]:
+        if isinstance(question.target, Coordinator):
+            check_group_id(question.target.group_id)
+        ticket: Future[object] = Future()
+        self._io.post(
+            RequestAsked(
+                ticket=ticket,
+                deadline_ms=deadline_ms,
+                request=question.request,
+                target=question.target,
+                codes=cast("Callable[[Message], Iterable[int]]", question.codes),
+                during=question.during,
+                min_version=question.min_version,
+                max_version=question.max_version,
+            )
+        )
+        return ticket
+
+    def _end(self, ticket: Future[object], expected: type[R]) -> R | KohortError:
+        try:
+            answer = self._io.wait(ticket, self._timeout_s + GRACE_S)
+        except StateError:
+            raise
+        except KohortError as why:
+            return why
         assert isinstance(answer, expected)
         return answer
 
@@ -131,13 +159,19 @@ class AdminDoor:
         except BrokerError as why:
             if why.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            text = f"only kohort's broker {feature}, and this is another"
+            text = f"only kohort's broker {feature}: {why.message}"
             raise UnsupportedFeatureError(why.code, text, during=during) from why
 
-    def _metadata(self, topics: Iterable[str] | None) -> MetadataResponse:
+    def _metadata(
+        self, topics: Iterable[str] | None, *, include_authorized_operations: bool = False
+    ) -> MetadataResponse:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         return self._ask(
-            MetadataRequest(topics=wanted, allow_auto_topic_creation=False),
+            MetadataRequest(
+                topics=wanted,
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=include_authorized_operations,
+            ),
             MetadataResponse,
             during="looking up topics",
             codes=lambda response: [response.error_code],
@@ -152,20 +186,23 @@ class AdminDoor:
     def _offsets_by(
         self, metadata: MetadataResponse, partitions: Collection[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
-        for leader, request in topic_shapes.offsets_requests(partitions, timestamp, metadata).items():
-            response = self._ask(
-                request,
-                ListOffsetsResponse,
+        questions = [
+            Question(
+                request=request,
+                expected=ListOffsetsResponse,
                 target=leader,
                 during="looking up offsets",
                 codes=lambda response: [row.error_code for topic in response.topics for row in topic.partitions],
             )
-            for topic in response.topics:
-                for row in topic.partitions:
-                    if row.error_code == 0:
-                        found[TopicPartition(topic.name, row.partition_index)] = row.offset
-        return found
+            for leader, request in topic_shapes.offsets_requests(partitions, timestamp, metadata).items()
+        ]
+        return {
+            TopicPartition(topic.name, row.partition_index): row.offset
+            for response in self._ask_each(questions)
+            for topic in response.topics
+            for row in topic.partitions
+            if row.error_code == 0
+        }
 
     def _of_brokers(self, look: Callable[[MetadataResponse], T], metadata: MetadataResponse) -> T:
         """What brokers of certain addresses say; with fresh metadata of the same topics while one of them has moved."""
@@ -182,8 +219,21 @@ class AdminDoor:
 
 def check(code: int, message: str | None, during: str, *, topic: str | None = None) -> None:
     """Raise what a code of an answer means; NONE is nothing."""
+    error = error_of(code, message, during, topic=topic)
+    if error is not None:
+        raise error
+
+
+def error_of(code: int, message: str | None, during: str, *, topic: str | None = None) -> KohortError | None:
+    """What a code of an answer means; `None` for NONE."""
     found = ErrorCode.of(code)
     if found is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic is not None:
-        raise UnknownTopicError(topic)
-    if found is not ErrorCode.NONE:
-        raise BrokerError(found, message, during=during)
+        return UnknownTopicError(topic)
+    return None if found is ErrorCode.NONE else refused(found, message, during=during)
+
+
+def answered(found: T | KohortError) -> T:
+    """What was found; raise why there is nothing."""
+    if isinstance(found, KohortError):
+        raise found
+    return found

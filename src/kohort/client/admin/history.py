@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kohort.client.admin.core import groups as shapes
-from kohort.client.admin.results import GroupHistory, HistoryEvent
+from kohort.client.admin.results.groups import GroupHistory, HistoryEvent
 from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistoryResponse
 
 #: Pages of the topic that are read unless all of them are: a thousand rows of all groups each.

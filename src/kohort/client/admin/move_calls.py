@@ -12,7 +12,7 @@ from typing import Final
 from kohort.client.admin.core import moves as shapes
 from kohort.client.admin.door import check
 from kohort.client.admin.group_calls import GroupCalls
-from kohort.client.admin.results import GroupMove, SubmittedMove
+from kohort.client.admin.results.moves import GroupMove, SubmittedMove
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_moves import DescribeMovesRequest, DescribeMovesResponse
@@ -87,8 +87,8 @@ class MoveCalls(GroupCalls):
     def moves(self, group: str) -> list[GroupMove]:
         """The partitions on their way, by topic and partition, also those that the assignor moves.
 
-        Behind them are those that were asked for and have come, the latest first, as far as the coordinator remembers
-        them: not beyond a restart. No more than 10,000 are told.
+        Behind them are those that were asked for and have come, of each partition the latest move, the latest first;
+        they are known until the topic or the group goes, also beyond a restart. No more than 10,000 are told.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND (also of a classic group).
@@ -109,10 +109,13 @@ class MoveCalls(GroupCalls):
             timeout_s: for all of them together, seconds; by default `default.api.timeout.ms`.
 
         Raises:
+            TypeError: these are no moves that were submitted, or no seconds.
             KohortTimeoutError: who is waited for, and in which phase.
             KohortError: the group has changed meanwhile, and a partition is not to go there any more.
         """
-        left = {TopicPartition(move.topic, move.partition): move.to_member_id for move in moves if move.is_taken}
+        left: Mapping[TopicPartition, str] = shapes.awaited_moves(moves)
+        if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float)):
+            raise TypeError(f"timeout_s is {timeout_s!r}; expected seconds")
         pauses = _Pauses(self._timeout_s if timeout_s is None else timeout_s)
         while left:
             left = self._still_on_their_way(group, left)

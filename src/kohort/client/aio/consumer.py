@@ -17,6 +17,7 @@ from kohort.client.aio.rounds import Rounds
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.reading import ITERATION_S
 from kohort.client.consumer.steps import Pause, Steps, Wait
+from kohort.client.elsewhere import CONSUMERS, answering
 from kohort.client.exchange import GroupMembershipOperation
 from kohort.client.io.in_loop import InLoop
 from kohort.client.records import ConsumerRecord
@@ -33,6 +34,7 @@ T = TypeVar("T")
 _JOIN_S: Final = 5.0
 
 
+@answering(CONSUMERS)
 class Consumer(OffsetCalls):
     """Reads topics on the running loop, alone or as a member of a group; options as those of `kohort.Consumer`.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from kohort.client.aio.rounds import Rounds
 from kohort.client.arguments import to_seconds, to_topic
+from kohort.client.elsewhere import PRODUCERS, answering
 from kohort.client.io.in_loop import InLoop
 from kohort.client.producer.core.producer_events import FlushAsked, PartitionsAsked, ProducerCloseAsked
 from kohort.client.producer.deliveries import Deliveries
@@ -88,6 +89,7 @@ class AsyncRoom(AnyRoom):
             self._waiting[0].set()
 
 
+@answering(PRODUCERS)
 class Producer(ProducerSide):
     """Sends records on the running loop; options as those of `kohort.Producer`.
 

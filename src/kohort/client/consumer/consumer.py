@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.offset_calls import OffsetCalls
 from kohort.client.consumer.steps import Pause, Steps, Wait
+from kohort.client.elsewhere import CONSUMERS, answering
 from kohort.client.exchange import GroupMembershipOperation
 from kohort.client.io.thread import IoThread
 from kohort.client.records import ConsumerRecord
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@answering(CONSUMERS)
 class Consumer(OffsetCalls):
     """Reads topics, alone or as a member of a group.
 

@@ -109,6 +109,9 @@ class SubscribingSide(ConsumerSide):
         """
         beginnings = to_beginnings(partitions)
         chosen = set(beginnings)
+        if self._is_in_callback:
+            # Common with confluent-kafka, where it is how offsets of one's own are set.
+            raise StateError("assign cannot be called inside a callback: seek there to begin elsewhere")
         self._begin_long("assign")
         try:
             if self._is_subscribed:

@@ -16,9 +16,10 @@ from kohort.client.cluster import Cluster
 from kohort.client.exchange import Chunk, Watermarks, WatermarksSeen
 from kohort.client.fetch.readings import Reading, Readings
 from kohort.client.fetch.sources import Fetch
+from kohort.client.refusals import refused
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
-from kohort.errors import BrokerError, CorruptRecordError, ErrorCode
+from kohort.errors import CorruptRecordError, ErrorCode
 from kohort.ids import TopicPartition
 from kohort.records.header import check_batch, parse_header
 from kohort.wire.messages.fetch import FetchResponse, PartitionData
@@ -159,7 +160,9 @@ class FetchAnswers:
         elif code.invalidates_metadata:
             self._cluster.refresh(now_ms)
         elif not code.retriable:
-            self._readings.stick(reading, BrokerError(code, during=f"reading {reading.partition}"))
+            during = f"reading {reading.partition}"
+            error = refused(code, during=during, operation="read", name=reading.partition.topic)
+            self._readings.stick(reading, error)
 
 
 class End(NamedTuple):

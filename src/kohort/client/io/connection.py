@@ -1,4 +1,4 @@
-"""One connection to one broker: frames in and out, correlation ids, versions agreed, answers in order.
+"""One connection to one broker: frames in and out, correlation ids, versions agreed, a login, answers in order.
 
 Laws: the answer to a request is the next frame that arrives; any other order ends the connection. One that is closed,
 or was never open, has no memory for frames and is in no reference cycle: the attempts of hours leave nothing for the
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +20,16 @@ from typing import Final, cast
 import kohort
 from kohort.client.actions import Endpoint, Send
 from kohort.client.io.frame_receiver import BodyPool, FrameReceiver
+from kohort.client.io.software import software_of
 from kohort.client.io.traffic import Traffic
+from kohort.client.signin import Response, SignIn, SignInRefused, renewal_ms, repeat_ms
 from kohort.errors import ErrorCode, ForeignProtocolError, LocalProtocolError, ProtocolError, RemoteProtocolError
+from kohort.security.tls import explain
 from kohort.wire.codec import decode, encode, encode_parts
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.header import RequestHeader, ResponseHeader
+from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kohort.wire.private import SOFTWARE_NAME
 from kohort.wire.registry import (
     AnyApiKey,
@@ -37,8 +43,11 @@ from kohort.wire.registry import (
 from kohort.wire.schema import Message, schema_of
 
 _LENGTH: Final = Struct(">i")
+_CLOSED: Final = "the broker closed the connection"
 #: Longest answer to ApiVersions, the first on every connection; what other protocols send reads as more.
 _FIRST_ANSWER_LIMIT_BYTES: Final = 1024 * 1024
+#: Requests up to this size are put together before they are sent: as much as TLS has in one record.
+_JOINED_BYTES: Final = 16 * 1024
 #: The version of ApiVersions that every broker since 2.4 reads; older ones refuse it in version 0.
 _API_VERSIONS_FIRST: Final = 3
 
@@ -52,7 +61,7 @@ class UnsupportedError(LocalProtocolError):
 @dataclass(slots=True, kw_only=True)
 class _InFlight:
     correlation_id: int
-    #: The request; `None` for the connection's own ApiVersions.
+    #: The request; `None` for the connection's own: ApiVersions, and those of a login.
     send: Send | None
     key: AnyApiKey
     version: int
@@ -68,7 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         frame_limit_bytes: longest answer that is accepted.
         pool: memory for large answers.
         traffic: counts.
-        on_ready: versions are agreed, requests may be sent.
+        sign_in: the login; `None` where none is wanted.
+        on_ready: versions are agreed and the client is let in, requests may be sent; called again after each login.
         on_response: (token, version, message), in the order of the requests.
         on_closed: (itself, reason, sends that were not answered); called once, if it was ever open.
     """
@@ -83,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_limit_bytes: int,
         pool: BodyPool,
         traffic: Traffic,
+        sign_in: SignIn | None = None,
         on_ready: Callable[[], None],
         on_response: Callable[[int, int, Message], None],
         on_closed: Callable[[Connection, str, list[Send]], None],
@@ -91,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pool = pool
         self._frame_limit_bytes = frame_limit_bytes
         self._traffic = traffic
+        self._sign_in = sign_in
         self._on_ready = on_ready
         self._on_response = on_response
         self._on_closed = on_closed
@@ -99,19 +111,41 @@ class Connection(asyncio.BufferedProtocol):
         self._next_correlation_id = 1
         #: API -> (first, last) version that the broker announced.
         self._versions: dict[int, tuple[int, int]] = {}
-        self._is_ready = False
+        #: What the broker is, in words.
+        self._software = ""
+        self._was_ready = False
         self._close_reason: str | None = None
-        self._deadline_of_versions_ms = 0
+        #: For what the connection asks itself.
+        self._own_deadline_ms = 0
+        #: When the session was begun that ends, and how long it lasts, ms; 0: it does not end.
+        self._session: tuple[int, int] = (0, 0)
+        self._logs_in = sign_in is not None
+        #: Whether any request but the connection's own was answered.
+        self._has_answered = False
+        #: One of the two sides does not believe the other.
+        self.is_refused = False
 
     @property
     def is_ready(self) -> bool:
-        """Whether versions are agreed and the connection is open."""
-        return self._is_ready and self._close_reason is None
+        """Whether versions are agreed, no login is under way, and the connection is open."""
+        return self._was_ready and self._sign_in is None and self._close_reason is None
 
     @property
     def was_ready(self) -> bool:
-        """Whether versions were agreed, be the connection open or not."""
-        return self._is_ready
+        """Whether requests could be sent once, be the connection open or not."""
+        return self._was_ready
+
+    @property
+    def renew_at_ms(self) -> int | None:
+        """When the login is due again, before its session ends; `None` if it does not end."""
+        began_ms, lifetime_ms = self._session
+        return began_ms + renewal_ms(lifetime_ms, id(self) >> 4) if lifetime_ms > 0 else None
+
+    def renew_again_ms(self, now_ms: int) -> int | None:
+        """When the login is to be tried anew that could not be; `None` if the session will have ended."""
+        began_ms, lifetime_ms = self._session
+        pause_ms = repeat_ms(began_ms + lifetime_ms - now_ms)
+        return None if pause_ms is None else now_ms + pause_ms
 
     def next_deadline(self) -> int | None:
         """When the earliest request in flight times out."""
@@ -124,9 +158,16 @@ class Connection(asyncio.BufferedProtocol):
     # -- sending --------------------------------------------------------------------------------------------------
 
     def negotiate_versions(self, *, deadline_ms: int) -> None:
-        """Ask the broker what it speaks; `on_ready` follows."""
-        self._deadline_of_versions_ms = deadline_ms
+        """Ask the broker what it speaks, and log in if that is wanted; `on_ready` follows."""
+        self._own_deadline_ms = deadline_ms
         self._ask_versions(_API_VERSIONS_FIRST)
+
+    def sign_in_again(self, sign_in: SignIn, *, deadline_ms: int) -> None:
+        """Begin the session anew, behind what is under way; nothing is sent until `on_ready` is called again."""
+        assert self.is_ready, "a session is begun anew where there is one"
+        self._own_deadline_ms = deadline_ms
+        self._sign_in = sign_in
+        self._say(sign_in.start())
 
     def send(self, send: Send, *, deadline_ms: int) -> None:
         """Send a request on a ready connection.
@@ -148,13 +189,32 @@ class Connection(asyncio.BufferedProtocol):
         theirs = self._versions.get(key)
         version = None if theirs is None else negotiate(key, theirs[0], theirs[1], highest)
         if version is None or (lowest is not None and version < lowest):
-            announced = "none" if theirs is None else f"versions {theirs[0]} to {theirs[1]}"
-            raise UnsupportedError(f"the broker speaks {announced} of {key.name}, which this call cannot use")
+            name = "".join(word.capitalize() for word in key.name.split("_"))
+            lack = (
+                f"no {name}"
+                if theirs is None
+                else f"versions {theirs[0]} to {theirs[1]} of {name}, not what this needs"
+            )
+            raise UnsupportedError(f"is {self._software} and has {lack}")
         return version
 
     def _ask_versions(self, version: int) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__)
-        self._write(request, ApiKey.API_VERSIONS, version, send=None, deadline_ms=self._deadline_of_versions_ms)
+        self._write(request, ApiKey.API_VERSIONS, version, send=None, deadline_ms=self._own_deadline_ms)
+
+    def _say(self, request: SaslHandshakeRequest | SaslAuthenticateRequest) -> None:
+        is_handshake = isinstance(request, SaslHandshakeRequest)
+        key = ApiKey.SASL_HANDSHAKE if is_handshake else ApiKey.SASL_AUTHENTICATE
+        try:
+            version = self._agree(key, 1 if is_handshake else 0, None)
+        except UnsupportedError as why:
+            self._refuse(f"no login is possible there: it {why}")
+            return
+        self._write(request, key, version, send=None, deadline_ms=self._own_deadline_ms)
+
+    def _refuse(self, reason: str) -> None:
+        self.is_refused = True
+        self.close(reason)
 
     def _write(self, request: Message, key: AnyApiKey, version: int, *, send: Send | None, deadline_ms: int) -> None:
         assert self._transport is not None
@@ -179,7 +239,11 @@ class Connection(asyncio.BufferedProtocol):
             )
         )
         self._traffic.on_sent(size, is_answered=send is None or send.has_response)
-        self._transport.writelines([_LENGTH.pack(size), *parts])
+        # Each part would be a record of TLS of its own, which costs both sides more than a copy of a few bytes.
+        if size <= _JOINED_BYTES:
+            self._transport.write(b"".join((_LENGTH.pack(size), *parts)))
+        else:
+            self._transport.writelines([_LENGTH.pack(size), *parts])
 
     # -- receiving (called by the event loop) ---------------------------------------------------------------------
 
@@ -209,18 +273,33 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The broker has closed its side."""
-        self._close_reason = self._close_reason or "the broker closed the connection"
+        self._close_reason = self._close_reason or _CLOSED + self._hint()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone: everything in flight has failed."""
-        reason = self._close_reason or (str(exc) if exc is not None else "the broker closed the connection")
+        reason = self._close_reason
+        if reason is None:
+            reason = explain(exc) if isinstance(exc, ssl.SSLError) else (str(exc) if exc else _CLOSED) + self._hint()
+        # With TLS 1.3 a broker refuses this client's certificate when the handshake is over on this side.
+        self.is_refused = self.is_refused or isinstance(exc, ssl.SSLError)
         self._close_reason = reason
         lost = [each.send for each in self._in_flight if each.send is not None]
         self._traffic.on_closed(len(self._in_flight))
         self._in_flight.clear()
         del self._receiver
         self._on_closed(self, reason, lost)
+
+    def _hint(self) -> str:
+        """What a broker may mean that leaves without a word."""
+        if self._has_answered or self._transport is None:
+            return ""
+        if self._was_ready and not self._logs_in:
+            return ": it may want a login, see security.protocol"
+        if self._sign_in is not None and self._versions:
+            return " in the middle of the login: the log of the broker says why"
+        is_tls = self._transport.get_extra_info("sslcontext") is not None
+        return ": it may want a certificate of this client, see ssl.certificate.location" if is_tls else ""
 
     def close(self, reason: str) -> None:
         """Close now; `on_closed` follows with what was in flight."""
@@ -238,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             raise RemoteProtocolError(
                 f"answer {header.correlation_id} came in place of {waiting.correlation_id} ({waiting.key.name})"
             )
-        if waiting.send is None:
+        if waiting.key is ApiKey.API_VERSIONS and waiting.send is None:
             self._in_flight.popleft()
             self._note_answer(waiting, frame, None)
             self._on_versions(frame, position, waiting.version)
@@ -246,7 +325,30 @@ class Connection(asyncio.BufferedProtocol):
         message, _ = decode(response_class(waiting.key), waiting.version, frame, position)
         self._in_flight.popleft()
         self._note_answer(waiting, frame, message)
-        self._on_response(waiting.send.token, waiting.version, message)
+        if waiting.send is None:
+            self._on_said(message)
+        else:
+            self._has_answered = True
+            self._on_response(waiting.send.token, waiting.version, message)
+
+    def _on_said(self, message: Message) -> None:
+        assert self._sign_in is not None, "a login is under way"
+        try:
+            request = self._sign_in.on_answer(cast(Response, message))
+        except SignInRefused as why:
+            self._refuse(str(why))
+            return
+        if request is not None:
+            self._say(request)
+            return
+        self._session = (self._traffic.now_ms(), self._sign_in.lifetime_ms)
+        self._sign_in = None
+        self._become_ready()
+
+    def _become_ready(self) -> None:
+        self._was_ready = True
+        self._receiver.limit_bytes = self._frame_limit_bytes
+        self._on_ready()
 
     def _note_answer(self, waiting: _InFlight, frame: memoryview, message: Message | None) -> None:
         throttle_ms = getattr(message, "throttle_time_ms", 0)
@@ -264,23 +366,31 @@ class Connection(asyncio.BufferedProtocol):
         if response.error_code != ErrorCode.NONE:
             raise RemoteProtocolError(f"the broker refuses ApiVersions: {ErrorCode.of(response.error_code).name}")
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-        self._is_ready = True
-        self._receiver.limit_bytes = self._frame_limit_bytes
-        self._on_ready()
+        self._software = software_of(response)
+        if self._sign_in is None:
+            self._become_ready()
+        else:
+            self._say(self._sign_in.start())
 
 
-async def connect(factory: Callable[[], Connection], to: Endpoint) -> asyncio.Transport:
-    """Open a connection; `OSError` if no address of that name accepts one."""
+async def connect(
+    factory: Callable[[], Connection], to: Endpoint, tls: ssl.SSLContext | None = None
+) -> asyncio.Transport:
+    """Open a connection, with TLS if a context is given; `OSError` if no address of that name accepts one.
+
+    The time is the caller's to bound. An `ssl.SSLError`, which is an `OSError`, says that the handshake failed.
+    """
     loop = asyncio.get_running_loop()
+    name = None if tls is None else to.host
     try:
-        return (await loop.create_connection(factory, to.host, to.port))[0]
+        return (await loop.create_connection(factory, to.host, to.port, ssl=tls, server_hostname=name))[0]
     except RuntimeError:
         # A program that ends starts no thread any more in which the loop could look the name up.
         found = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
     failure: OSError | None = None
     for *_, (host, *_) in found:
         try:
-            return (await loop.create_connection(factory, str(host), to.port))[0]
+            return (await loop.create_connection(factory, str(host), to.port, ssl=tls, server_hostname=name))[0]
         except OSError as error:
             failure = error
     raise failure or OSError("the name has no address")

@@ -45,22 +45,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
-from kohort.client.io.connection import Connection, UnsupportedError, connect
+from kohort.client.io.connection import Connection, UnsupportedError
 from kohort.client.io.frame_receiver import POOL_BYTES, BodyPool
+from kohort.client.io.link import Link
+from kohort.client.io.opening import Opener, Unopened
 from kohort.client.io.reach import Reach
 from kohort.client.io.tickets import Tickets
 from kohort.client.io.traffic import Traffic
 from kohort.client.options import ClientSettings
+from kohort.client.signin import SignIn
 from kohort.clock import Clock
 from kohort.errors import LocalProtocolError, StateError
 from kohort.wire.schema import Message
@@ -84,24 +84,6 @@ class Machine(Protocol[E_contra]):
     def next_deadline(self) -> int | None:
         """When `DeadlineReached` is wanted, in milliseconds of the driver's clock; `None` means never."""
         ...
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Link:
-    """One connection to one broker as the driver sees it, over all its reconnects."""
-
-    to: Endpoint
-    lane: Lane
-    #: Open or being negotiated; `None` while there is none.
-    connection: Connection | None = None
-    #: Opens the connection; `None` while nothing is being opened.
-    opening: asyncio.Task[None] | None = None
-    #: (request, instant at which it times out), in order, until the connection is ready.
-    queue: deque[tuple[Send, int]] = field(default_factory=deque)
-    #: Attempts in a row that did not become ready.
-    failures: int = 0
-    #: No attempt before this instant.
-    not_before_ms: int = 0
 
 
 class Driver(Generic[E]):
@@ -137,8 +119,9 @@ class Driver(Generic[E]):
         self._on_stopped = on_stopped
         self._refusal = refusal
         self._tickets = Tickets()
-        self._links: dict[tuple[Endpoint, Lane], _Link] = {}
+        self._links: dict[tuple[Endpoint, Lane], Link] = {}
         self._reach = Reach(settings)
+        self._opener = Opener(settings)
         #: Events that have happened and were not handled yet.
         self._events: deque[E | DriverEvent] = deque()
         self._is_handling = False
@@ -167,8 +150,9 @@ class Driver(Generic[E]):
         if self._timer is not None:
             self._timer.cancel()
         for link in self._links.values():
-            if link.opening is not None:
-                link.opening.cancel()
+            for task in (link.opening, link.renewing):
+                if task is not None:
+                    task.cancel()
             if link.connection is not None:
                 link.connection.close("the client is closing")
         self._pool.clear()
@@ -228,6 +212,7 @@ class Driver(Generic[E]):
         for link in self._links.values():
             if link.connection is not None:
                 deadlines.append(link.connection.next_deadline())
+                deadlines.append(link.renew_at_ms)
             deadlines.extend(deadline for _, deadline in link.queue)
         earliest = min((deadline for deadline in deadlines if deadline is not None), default=None)
         if earliest is not None:
@@ -252,6 +237,9 @@ class Driver(Generic[E]):
                 link.connection.close(
                     _OVERDUE if was_ready else f"none within {patience_ms / 1000:g} s, is it HTTP or TLS?"
                 )
+            if link.connection is not None and link.renew_at_ms is not None and link.renew_at_ms <= now_ms:
+                link.renew_at_ms = None
+                link.renewing = self._loop.create_task(self._renew(link, link.connection))
             overdue = [send for send, deadline in link.queue if deadline <= now_ms]
             if overdue:
                 link.queue = deque(entry for entry in link.queue if entry[1] > now_ms)
@@ -267,7 +255,7 @@ class Driver(Generic[E]):
     def _send(self, send: Send) -> None:
         link = self._links.get((send.to, send.lane))
         if link is None:
-            link = self._links[(send.to, send.lane)] = _Link(to=send.to, lane=send.lane)
+            link = self._links[(send.to, send.lane)] = Link(to=send.to, lane=send.lane)
         deadline_ms = self._clock.now_ms() + send.timeout_ms
         # What waited for the connection goes first: a request without an answer may bring on the next at once.
         if link.connection is not None and link.connection.is_ready and not link.queue:
@@ -281,7 +269,7 @@ class Driver(Generic[E]):
         try:
             connection.send(send, deadline_ms=deadline_ms)
         except UnsupportedError as error:
-            self._fail([send], Failure.UNSUPPORTED, str(error))
+            self._fail([send], Failure.UNSUPPORTED, f"{send.to} {error}")
         except LocalProtocolError as error:
             self._fail([send], Failure.UNENCODABLE, str(error))
 
@@ -294,54 +282,66 @@ class Driver(Generic[E]):
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    async def _open(self, link: _Link) -> None:
+    async def _open(self, link: Link) -> None:
         pause_ms = link.not_before_ms - self._clock.now_ms()
         if pause_ms > 0:
             await asyncio.sleep(pause_ms / 1000)
-        connection = Connection(
-            client_id=self._settings.client_id,
-            frame_limit_bytes=_FRAME_LIMIT_BYTES,
-            pool=self._pool,
-            traffic=self._traffic,
-            on_ready=partial(self._on_ready, link),
-            on_response=self._on_response,
-            on_closed=partial(self._on_closed, link),
-        )
         try:
-            async with asyncio.timeout(self._reach.connect_timeout_ms(link.to, link.failures) / 1000):
-                transport = await connect(lambda: connection, link.to)
-        except (OSError, ValueError, OverflowError) as error:
-            # What is no name or no port at all is a ValueError or an OverflowError; brokers name addresses, too.
+            timeout_ms = self._reach.connect_timeout_ms(link.to, link.failures)
+            connection = await self._opener.open(link.to, partial(self._build_connection, link), timeout_ms=timeout_ms)
+        except Unopened as why:
             link.opening = None
-            self._on_unopened(link, Failure.UNREACHABLE, _reason(error))
+            self._on_unopened(link, why.failure, why.reason)
             return
         except asyncio.CancelledError:
-            # By the end of a loop that is not ours alone: what is queued is sent all the same, if there is time.
+            # By the end of a loop that is not ours alone: what is queued is sent all the same.
             link.opening = None if self._is_stopped else self._loop.create_task(self._open(link))
             raise
         link.opening = None
         link.connection = connection
-        self._size_buffers(transport)
         patience_ms = self._reach.first_answer_timeout_ms(link.failures)
         connection.negotiate_versions(deadline_ms=self._clock.now_ms() + patience_ms)
         self._rearm()
 
-    def _size_buffers(self, transport: asyncio.Transport) -> None:
-        handle = transport.get_extra_info("socket")
-        if self._settings.receive_buffer_bytes >= 0:
-            handle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
-        if self._settings.send_buffer_bytes >= 0:
-            handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.send_buffer_bytes)
+    def _build_connection(self, link: Link, sign_in: SignIn | None) -> Connection:
+        return Connection(
+            client_id=self._settings.client_id,
+            frame_limit_bytes=_FRAME_LIMIT_BYTES,
+            pool=self._pool,
+            traffic=self._traffic,
+            sign_in=sign_in,
+            on_ready=partial(self._on_ready, link),
+            on_response=self._on_response,
+            on_closed=partial(self._on_closed, link),
+        )
 
-    def _on_ready(self, link: _Link) -> None:
+    async def _renew(self, link: Link, connection: Connection) -> None:
+        """Begin the session of a connection anew before it ends."""
+        try:
+            sign_in = await self._opener.sign_in()
+        except Unopened as why:
+            _LOG.warning("broker %s: the login cannot be renewed: %s", link.to, why.reason)
+            if link.connection is connection:
+                link.renew_at_ms = connection.renew_again_ms(self._clock.now_ms())
+                self._rearm()
+            return
+        finally:
+            link.renewing = None
+        if connection.is_ready and sign_in is not None:
+            connection.sign_in_again(sign_in, deadline_ms=self._clock.now_ms() + self._settings.request_timeout_ms)
+            self._rearm()
+
+    def _on_ready(self, link: Link) -> None:
         link.failures = 0
         self._reach.on_ready(link.to)
+        if link.connection is not None:
+            link.renew_at_ms = link.connection.renew_at_ms
         while link.queue and link.connection is not None:
             send, deadline_ms = link.queue.popleft()
             self._write(link.connection, send, deadline_ms)
         self._rearm()
 
-    def _on_unopened(self, link: _Link, failure: Failure, reason: str) -> None:
+    def _on_unopened(self, link: Link, failure: Failure, reason: str) -> None:
         """An attempt has ended without a connection that requests can be sent on."""
         self._back_off(link)
         self._reach.on_failed(link.to, reason, link.failures)
@@ -349,12 +349,16 @@ class Driver(Generic[E]):
         link.queue.clear()
         self._fail(queued, failure, reason)
 
-    def _on_closed(self, link: _Link, connection: Connection, reason: str, lost: list[Send]) -> None:
+    def _on_closed(self, link: Link, connection: Connection, reason: str, lost: list[Send]) -> None:
+        if connection.is_refused:
+            self._opener.on_refused()
         # A connection that was given up on purpose has been taken off its link: what is queued is for the next one.
         if link.connection is connection:
-            link.connection = None
+            link.connection, link.renew_at_ms = None, None
             if not (connection.was_ready or self._is_stopped):
-                self._on_unopened(link, Failure.NO_BROKER, f"connected, but no Kafka answer: {reason}")
+                failure = Failure.NOT_AUTHENTICATED if connection.is_refused else Failure.NO_BROKER
+                unsaid = "" if connection.is_refused else "connected, but no Kafka answer: "
+                self._on_unopened(link, failure, unsaid + reason)
                 self._rearm()
                 return
             self._back_off(link)
@@ -372,15 +376,6 @@ class Driver(Generic[E]):
             connection, link.connection = link.connection, None
             connection.close("not needed any more")
 
-    def _back_off(self, link: _Link) -> None:
+    def _back_off(self, link: Link) -> None:
         link.not_before_ms = self._clock.now_ms() + self._settings.reconnect.delay_ms(link.failures)
         link.failures += 1
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer to the attempt to connect"
-    if not isinstance(error, OSError):
-        return f"no address: {error}"
-    # asyncio words its own errors around the address, which the caller names anyway.
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))

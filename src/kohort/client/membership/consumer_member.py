@@ -21,8 +21,9 @@ from kohort.client.membership.beats import patience_ms
 from kohort.client.membership.host import Later
 from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState
+from kohort.client.refusals import refused
 from kohort.client.requests import Answer, message_of
-from kohort.errors import BrokerError, ErrorCode
+from kohort.errors import ErrorCode
 from kohort.ids import TopicId, TopicPartition
 from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -280,7 +281,10 @@ class ConsumerMember(Member):
         elif code in BUSY or code in _TROUBLED:
             if code in _TROUBLED:
                 during = f"heartbeating in group {self.group_id}"
-                self._host.on_trouble(BrokerError(code, message, during=during), is_fatal=False)
+                # Which of the topics it is the broker does not say.
+                only = self.topics[0] if len(self.topics) == 1 else ""
+                error = refused(code, message, during=during, operation="read", name=only)
+                self._host.on_trouble(error, is_fatal=False)
             self._heard_ms = now_ms
             self._retry_all(now_ms)
         elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:

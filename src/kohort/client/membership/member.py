@@ -20,9 +20,10 @@ from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
 from kohort.client.options import ConsumerSettings
+from kohort.client.refusals import left_out
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
-from kohort.errors import ErrorCode, FencedError, InvariantViolation
+from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import TopicPartition
 
 
@@ -333,9 +334,7 @@ class Member(ABC):
 
     def _refuse(self, code: ErrorCode, message: str | None, now_ms: int) -> None:
         """The coordinator will not have this member, whatever it does."""
-        error = FencedError(
-            code, message, group=self.group_id, member=self.member_id, epoch=self.epoch, during="joining the group"
-        )
+        error = left_out(code, message, group=self.group_id, member=self.member_id, epoch=self.epoch)
         if self.state is MemberState.LEAVING:
             self._on_left(now_ms)
             return

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import MOVED, CoordinatorLookup
 from kohort.client.records import Committable, with_metadata
+from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, FencedError, KohortError, KohortTimeoutError
@@ -73,12 +74,21 @@ class _Commit:
     waiting: list[tuple[Collection[TopicPartition], CommitThen]]
     deadline_ms: int
     is_asynchronous: bool = False
+    is_automatic: bool = False
     #: Somebody asked for it who is not told: a failure is a line in the log.
     is_logged: bool = False
     #: Epoch with which it was tried; `None` before the first time.
     epoch: int | None = None
     #: Why the last attempt has to be repeated, and of which partition that is said.
     refusal: tuple[TopicPartition, ErrorCode] | None = None
+
+    @property
+    def goes_before_revocation(self) -> bool:
+        """Whether partitions are given up behind it: nobody waits for it, who would see that it has not ended.
+
+        An automatic one that was refused may be of an epoch that ends with the revocation.
+        """
+        return self.is_asynchronous or (self.is_automatic and self.refusal is None)
 
     @property
     def last_refusal(self) -> str:
@@ -173,7 +183,7 @@ class Commits:
     ) -> None:
         """Commit automatically what was consumed of these partitions, e.g. before they are given up."""
         offsets = {each: self._consumed.pop(each) for each in sorted(partitions) if each in self._consumed}
-        if not offsets and not any(commit.is_asynchronous for commit in self._queue):
+        if not offsets and not any(commit.goes_before_revocation for commit in self._queue):
             then(now_ms)
             return
 
@@ -182,7 +192,8 @@ class Commits:
                 self._requests.warn(f"what was consumed before a hand-over could not be committed: {error}")
             then(now_ms)
 
-        # Without offsets it is a place in the queue: what the application asked for goes before what it gives up.
+        # Without offsets it is a place in the queue: what was asked for, by the application or by the time, goes before
+        # what is given up.
         self.commit(offsets, ended, deadline_ms=deadline_ms)
 
     def _commit_automatically(self, now_ms: int) -> None:
@@ -207,6 +218,7 @@ class Commits:
             self._requests.warn(f"automatic commit of group {self._group_id} failed: {error}")
 
         self.commit(offsets, ended, deadline_ms=now_ms + self._requests.request_timeout_ms)
+        self._queue[-1].is_automatic = True
 
     def _make_up_for(self, offsets: Offsets, number: int, now_ms: int) -> None:
         """Commit these again next time, but for what is not ours any more or was committed anew meanwhile."""
@@ -336,7 +348,9 @@ class Commits:
             self._end_commit(refused[partition], now_ms, refused=refused)
 
     def _refusal(self, partition: TopicPartition, code: ErrorCode) -> BrokerError:
-        return BrokerError(code, during=f"committing the offset of {partition} for group {self._group_id}")
+        name = self._group_id if code is ErrorCode.GROUP_AUTHORIZATION_FAILED else partition.topic
+        during = f"committing the offset of {partition} for group {self._group_id}"
+        return refused(code, during=during, operation="read", name=name)
 
     def _is_overtaken(self, commit: _Commit) -> bool:
         """Whether the group has moved on with its member: a commit behind a join is looked at when that has ended."""

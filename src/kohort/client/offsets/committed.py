@@ -15,9 +15,10 @@ from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import MOVED, CoordinatorLookup
 from kohort.client.offsets.commits import NO_MEMBER, Committer
 from kohort.client.records import OffsetAndMetadata
+from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
-from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError
+from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -135,7 +136,7 @@ class CommittedOffsets:
             self._ask_again(query, now_ms)
         else:
             during = f"asking for the committed offsets of group {self._group_id}"
-            self._end_query(query, BrokerError(code, during=during), now_ms)
+            self._end_query(query, refused(code, during=during, operation="read", name=self._group_id), now_ms)
 
     def _ask_again(self, query: _Query, now_ms: int) -> None:
         query.due_ms = now_ms + max(1, self._retry.delay_ms(query.attempts))

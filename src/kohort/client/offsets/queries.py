@@ -14,9 +14,10 @@ from typing import Final
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
+from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
-from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, UnknownTopicError
+from kohort.errors import ErrorCode, KohortError, KohortTimeoutError, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -224,7 +225,9 @@ class OffsetQueries:
             self._cluster.refresh(now_ms)
             self._pause(query, now_ms)
         else:
-            self._fail(query, partition, BrokerError(code, during=f"asking for the offsets of {partition}"), now_ms)
+            during = f"asking for the offsets of {partition}"
+            error = refused(code, during=during, operation="read", name=partition.topic)
+            self._fail(query, partition, error, now_ms)
 
     def _fail(self, query: _Query, partition: TopicPartition, error: KohortError, now_ms: int) -> None:
         if query.on_error is None:

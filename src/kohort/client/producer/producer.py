@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from kohort.client.arguments import to_seconds, to_topic
+from kohort.client.elsewhere import PRODUCERS, answering
 from kohort.client.io.thread import IoThread
 from kohort.client.producer.core.producer_events import (
     FlushAsked,
@@ -32,6 +33,7 @@ _FOREVER_S: Final = 1e9
 _CALLBACKS_S: Final = 5.0
 
 
+@answering(PRODUCERS)
 class Producer(ProducerSide):
     """Sends records; idempotent unless told otherwise, so that a retry never doubles or reorders them.
 

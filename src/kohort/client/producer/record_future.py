@@ -33,6 +33,20 @@ DeliveryCall = Callable[[KohortError | None, RecordMetadata | None], object]
 _LOCK: Final = Lock()
 #: What `Future.__init__` makes, and this class when it is asked for.
 _WHEN_WATCHED: Final = frozenset({"_condition", "_waiters", "_done_callbacks"})
+_BOTH_ENDS: Final = "add_done_callback, or give send a function as on_delivery"
+#: What kafka-python's futures have, in words of ours.
+_CALLED: Final = {
+    "get": "result",
+    "value": "result",
+    "is_done": "done",
+    "succeeded": "exception",
+    "failed": "exception",
+    "add_callback": _BOTH_ENDS,
+    "add_errback": _BOTH_ENDS,
+    "add_both": _BOTH_ENDS,
+    # What asyncio.wait calls, which takes futures of the loop alone.
+    "remove_done_callback": "asyncio.ensure_future before asyncio.wait",
+}
 
 
 class BatchEnd:
@@ -148,7 +162,8 @@ class RecordFuture(Future[RecordMetadata]):
         if name == "end":
             return _NOT_YET
         if name not in _WHEN_WATCHED:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+            instead = f": call {_CALLED[name]}" if name in _CALLED else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}{instead}")
         with _LOCK:
             if not self.is_watched:
                 show_record(self)

@@ -23,12 +23,6 @@ ASSIGNMENTS_LIMIT_BYTES: Final = 32 << 20
 PENDING_LIMIT: Final = 10_000
 
 
-def check_group_id(group_id: str) -> None:
-    """The empty name is refused: INVALID_GROUP_ID."""
-    if not group_id:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-
-
 def check_member(group: ClassicGroup | None, member_id: str, instance_id: str | None) -> ClassicMember:
     """The member that a request speaks for; UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another holds its instance."""
     if group is None:

@@ -5,7 +5,7 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupHeartbeat`.
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.checks import check_generation, check_group_id, check_member
+from kohort.coordinator.classic.checks import check_generation, check_member
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands import Done, Heartbeat, Refusal
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
@@ -16,9 +16,8 @@ def decide_heartbeat(group: ClassicGroup | None, command: Heartbeat, *, now_ms: 
     """Prolong the member's session; REBALANCE_IN_PROGRESS tells it to rejoin.
 
     Raises:
-        Refused: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+        Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
     """
-    check_group_id(command.group_id)
     member = check_member(group, command.member_id, command.instance_id)
     assert group is not None
     check_generation(group, command.generation_id)

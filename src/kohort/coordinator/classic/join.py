@@ -12,7 +12,6 @@ from typing import Final
 from kohort.coordinator.classic.checks import (
     PENDING_LIMIT,
     PROTOCOLS_LIMIT,
-    check_group_id,
     check_member,
     check_metadata_size,
 )
@@ -60,7 +59,7 @@ def decide_join(
         image: the topics that there are; `None`: whoever leads has to find out alone what changed.
 
     Raises:
-        Refused: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,
+        Refused: INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,
             GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL.
     """
     check_form(command, settings)
@@ -90,7 +89,6 @@ def decide_join(
 
 def check_form(command: JoinGroup, settings: GroupSettings) -> None:
     """Refuse a JoinGroup that is malformed, whatever kind of group it is for."""
-    check_group_id(command.group_id)
     shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     if not shortest <= command.session_timeout_ms <= longest:
         raise Refused(

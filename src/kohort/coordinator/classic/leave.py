@@ -5,7 +5,7 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupLeave`; KIP-345 (batche
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.checks import check_group_id, check_member
+from kohort.coordinator.classic.checks import check_member
 from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.rebalance import complete_join_if_all_are_here, go_on_without, remove_member
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
@@ -17,12 +17,7 @@ from kohort.errors import ErrorCode, Refused
 
 
 def decide_leave(group: ClassicGroup | None, command: LeaveGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Remove each member that may be removed; one rebalance for all of them.
-
-    Raises:
-        Refused: INVALID_GROUP_ID; whatever concerns one member is in its row of the reply.
-    """
-    check_group_id(command.group_id)
+    """Remove each member that may be removed; one rebalance for all of them. Refusals are in the rows of the reply."""
     draft = Draft(group, command.group_id, now_ms=now_ms)
     outcomes: list[tuple[LeavingMember, ErrorCode]] = []
     gone: list[str] = []

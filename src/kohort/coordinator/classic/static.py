@@ -24,7 +24,6 @@ from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, lea
 from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
-from kohort.coordinator.recordcodec import subscribed_topics
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 
@@ -74,7 +73,12 @@ def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicM
     if before == after:
         return True
     # The bytes also hold what the member owned and what its assignor noted, which a restart forgets.
-    return set(subscribed_topics(before) or ()) == set(subscribed_topics(after) or ())
+    return _topics(before) == _topics(after)
+
+
+def _topics(metadata: bytes) -> tuple[str, ...]:
+    found = read_subscription(metadata)
+    return () if found is None else found.topics
 
 
 def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup
-from kohort.coordinator.embeddedcodec import read_assignment
-from kohort.coordinator.recordcodec import subscribed_topics
+from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
 from kohort.coordinator.topics import TopicImage
 
 #: The protocol type of consumers, whose metadata says what they read; Kafka Connect and others have their own.
@@ -24,10 +23,10 @@ def topics_of(group: ClassicGroup) -> set[str] | None:
     topics: set[str] = set()
     for member in group.members.values():
         for _, metadata in member.protocols:
-            found = subscribed_topics(metadata)
+            found = read_subscription(metadata)
             if found is None:
                 return None
-            topics.update(found)
+            topics.update(found.topics)
     return topics
 
 

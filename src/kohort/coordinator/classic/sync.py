@@ -11,7 +11,6 @@ from dataclasses import replace
 from kohort.coordinator.classic.checks import (
     ASSIGNMENTS_LIMIT_BYTES,
     check_generation,
-    check_group_id,
     check_member,
 )
 from kohort.coordinator.classic.draft import Draft
@@ -41,10 +40,9 @@ def decide_sync(
         image: the topics that there are, `None` where they do not matter.
 
     Raises:
-        Refused: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+        Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
             INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS; UNKNOWN_SERVER_ERROR if the assignments are too large.
     """
-    check_group_id(command.group_id)
     member = check_member(group, command.member_id, command.instance_id)
     assert group is not None
     check_generation(group, command.generation_id)

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from kohort.coordinator.consumer.standing import note_standing
-from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.consumer.waiting import follow_release, follow_target
+from kohort.coordinator.consumer.change import topics_of
+from kohort.coordinator.consumer.reconciliation.standing import note_standing
+from kohort.coordinator.consumer.reconciliation.waiting import follow_release, follow_target
 from kohort.coordinator.model import (
     NO_GRANTS,
     NO_NAMES,
@@ -40,6 +40,8 @@ from kohort.coordinator.records import (
     Record,
     RegularExpressionForgotten,
     RegularExpressionResolved,
+    SubmittedMoveForgotten,
+    SubmittedMoveSet,
     TargetAssignmentEpochForgotten,
     TargetAssignmentEpochSet,
 )
@@ -192,6 +194,18 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
     note_standing(group, member)
 
 
+def apply_submitted_move_set(groups: GroupsState, record: SubmittedMoveSet) -> None:
+    """Type 20,002."""
+    _group(groups, record.group_id).submitted[record.topic_id, record.partition] = record.move
+
+
+def apply_submitted_move_forgotten(groups: GroupsState, record: SubmittedMoveForgotten) -> None:
+    """Tombstone of type 20,002."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None:
+        group.submitted.pop((record.topic_id, record.partition), None)
+
+
 def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> None:
     """Volatile."""
     group = groups.consumer.get(record.group_id)
@@ -336,6 +350,8 @@ CONSUMER_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     CurrentAssignmentSet: apply_current_assignment_set,
     CurrentAssignmentForgotten: apply_current_assignment_forgotten,
     MemberConnectionSeen: apply_connection_seen,
+    SubmittedMoveSet: apply_submitted_move_set,
+    SubmittedMoveForgotten: apply_submitted_move_forgotten,
     RegularExpressionResolved: apply_regex_resolved,
     RegularExpressionForgotten: apply_regex_forgotten,
 }

@@ -9,7 +9,6 @@ from collections.abc import Collection
 from typing import Final
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
-from kohort.coordinator.groupid import check_group_id_length
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
@@ -50,9 +49,6 @@ def check_heartbeat(command: ConsumerGroupHeartbeat, settings: GroupSettings) ->
 
 
 def _check_ids(command: ConsumerGroupHeartbeat) -> None:
-    if not command.group_id:
-        raise _invalid("GroupId can't be empty")
-    check_group_id_length(command.group_id)
     if not command.member_id:
         raise _invalid("MemberId can't be empty")
     for name, value in (("InstanceId", command.instance_id), ("RackId", command.rack_id)):

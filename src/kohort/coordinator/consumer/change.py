@@ -1,18 +1,22 @@
-"""What a decision is about to do to a group's members, and the group as it is after that.
+"""What a group's members subscribe to, what a decision is about to do to them, and the group as it is after that.
+
+A member subscribes to the topics that it names and to those that its pattern was resolved to.
 
 Laws: a change is a value; the group that it is laid over stays as it is. Everything here gives the same answer before
 the change is applied (with the change) and after it (without).
-Source: architecture rule 2: a decision that changes members computes their target before anything is applied.
+Whoever wants to know a member's topics asks here; `subscribed_topic_names` is only what the member said. A topic counts
+once, however often it is subscribed to, and the order is by name.
+Source: KIP-848 (subscriptions by regular expression); Apache Kafka's union of both. Architecture rule 2: a decision
+that changes members computes their target before anything is applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.model import ConsumerGroup
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import ConsumerMemberSubscribed
 
 
@@ -70,6 +74,32 @@ def subscribed_names(group: ConsumerGroup, change: MembershipChange) -> Collecti
     if all((counts.get(name, 0) > 0) == (counts.get(name, 0) + by > 0) for name, by in by_name.items()):
         return None
     return {name for name in counts.keys() | by_name.keys() if counts.get(name, 0) + by_name.get(name, 0) > 0}
+
+
+def topics_of(group: ConsumerGroup, member: ConsumerMember) -> tuple[str, ...]:
+    """Names of the topics that the member subscribes to now, ascending, each once; they need not exist."""
+    return topics_for(group, names=member.subscribed_topic_names, regex=member.subscribed_topic_regex)
+
+
+def topics_for(group: ConsumerGroup, *, names: tuple[str, ...], regex: str | None) -> tuple[str, ...]:
+    """What a subscription to `names` and to the pattern `regex` means in this group; an unresolved one is nothing."""
+    resolved = None if regex is None else group.regexes.get(regex)
+    return names if resolved is None else unite_topics(names, resolved.topics)
+
+
+def unite_topics(names: tuple[str, ...], resolved: tuple[str, ...]) -> tuple[str, ...]:
+    """Both as one; where one side says nothing new the other is returned as it is, so that members share it."""
+    if not names or names == resolved:
+        return resolved
+    if not resolved:
+        return names
+    united = tuple(sorted({*names, *resolved}))
+    return resolved if united == resolved else united
+
+
+def names_in(subscriptions: Iterable[Collection[str]]) -> set[str]:
+    """Every topic that occurs in some subscription."""
+    return {name for distinct in subscriptions for name in distinct}
 
 
 def _take_away(group: ConsumerGroup, member_id: str, by_name: dict[str, int]) -> None:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from kohort.coordinator.classic.checks import (
     GROUP_METADATA_LIMIT_BYTES,
     MEMBER_METADATA_LIMIT_BYTES,
-    check_group_id,
 )
 from kohort.coordinator.classic.join import check_form
 from kohort.coordinator.classic.rebalance import build_join_error
@@ -35,11 +34,11 @@ from kohort.coordinator.commands import (
     SyncGroupReply,
 )
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
+from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.heartbeat import decide_member
-from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment, is_same
+from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
+from kohort.coordinator.consumer.reconciliation.way import way_of
 from kohort.coordinator.consumer.static import bearer_of, decide_release
-from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.consumer.way import way_of
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.embeddedcodec import (
     NO_GENERATION,
@@ -281,7 +280,6 @@ def _as_join(decision: Decision, command: JoinGroup, member_id: str, *, now_ms: 
 
 
 def _check_member(group: ConsumerGroup, command: SyncGroup | Heartbeat) -> tuple[ConsumerMember, ClassicMemberFacts]:
-    check_group_id(command.group_id)
     if command.instance_id is not None and bearer_of(group, command.instance_id, command.member_id) is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group is called {command.instance_id}")
     member = group.members.get(command.member_id)

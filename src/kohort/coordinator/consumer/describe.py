@@ -10,8 +10,8 @@ from kohort.coordinator.commands import (
     DescribeConsumerGroupReply,
     DescribedConsumerMember,
 )
-from kohort.coordinator.consumer.assignorchoice import chosen_assignor
-from kohort.coordinator.consumer.standing import known_epoch
+from kohort.coordinator.consumer.reconciliation.standing import known_epoch
+from kohort.coordinator.consumer.targets.assignable import chosen_assignor
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
@@ -22,13 +22,17 @@ from kohort.ids import TopicId
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-def state_of(group: ConsumerGroup) -> str:
-    """Empty, Assigning, Reconciling or Stable, as Kafka prints it."""
+def state_of(group: ConsumerGroup, *, is_paused: bool = False) -> str:
+    """Empty, Assigning, Reconciling or Stable, as Kafka prints it.
+
+    A rebalance is not over while moves wait for the pace. Where they are paused nothing goes on, and whoever waits for
+    a group to be stable would wait for an administrator.
+    """
     if not group.members:
         return "Empty"
     if group.epoch > group.target_epoch:
         return "Assigning"
-    return "Reconciling" if group.behind or group.waiting else "Stable"
+    return "Reconciling" if group.behind or (group.waiting and not is_paused) else "Stable"
 
 
 def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
@@ -37,7 +41,7 @@ def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, setting
     members = tuple(_describe_member(group, group.members[member_id]) for member_id in sorted(group.members))
     reply = DescribeConsumerGroupReply(
         group_id=group.group_id,
-        state=state_of(group),
+        state=state_of(group, is_paused=settings.group_moves_paused),
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=chosen_assignor(group, settings),
@@ -51,10 +55,8 @@ def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
     """The KIP-848 group that an administrator names.
 
     Raises:
-        Refused: INVALID_GROUP_ID for no name at all, GROUP_ID_NOT_FOUND for an unknown or classic one.
+        Refused: GROUP_ID_NOT_FOUND for an unknown or classic one.
     """
-    if not group_id:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
     group = groups.consumer.get(group_id)
     if group is None:
         why = "is not a consumer group" if group_id in groups.classic else "does not exist"

@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
-from kohort.coordinator.consumer.assignorchoice import chosen_assignor
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
-from kohort.coordinator.consumer.change import joining
-from kohort.coordinator.consumer.handover import decide_times, untaken_after
+from kohort.coordinator.consumer.change import joining, topics_of, unite_topics
 from kohort.coordinator.consumer.leave import decide_leave
-from kohort.coordinator.consumer.offload import refuse_joins
-from kohort.coordinator.consumer.reconcile import Goal, decide_next_assignment, is_same
+from kohort.coordinator.consumer.reconciliation.handover import decide_times, untaken_after
+from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
+from kohort.coordinator.consumer.reconciliation.standing import is_settled
+from kohort.coordinator.consumer.reconciliation.way import way_in
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
-from kohort.coordinator.consumer.standing import is_settled
 from kohort.coordinator.consumer.static import (
     build_succession,
     check_holder,
@@ -26,9 +25,9 @@ from kohort.coordinator.consumer.static import (
     find_predecessor,
     successor_of,
 )
-from kohort.coordinator.consumer.subscription import topics_of, unite_topics
-from kohort.coordinator.consumer.target import decide_change, decide_pending, target_epoch_in
-from kohort.coordinator.consumer.way import way_in
+from kohort.coordinator.consumer.targets.assignable import chosen_assignor
+from kohort.coordinator.consumer.targets.offload import refuse_joins
+from kohort.coordinator.consumer.targets.target import decide_change, decide_pending, target_epoch_in
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms
 from kohort.coordinator.migration.conversion import decide_convert_to_consumer
@@ -53,20 +52,8 @@ def decide_heartbeat(
     # The common case first: nothing is new on either side, and nothing is looked at that grows with the group.
     found = find_settled(groups, command)
     if found is not None:
-        group, member = found
-        reply = ConsumerGroupHeartbeatReply(
-            member_id=member.member_id,
-            member_epoch=member.member_epoch,
-            heartbeat_interval_ms=settled_interval_ms(
-                settings,
-                len(group.members),
-                command.proposed_heartbeat_interval_ms,
-                since_cut_ms=command.since_cut_ms,
-            ),
-            assignment=None,
-        )
-        session = Arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
-        return Decision((), (Reply(command.request, reply), session))
+        session = Arm(found[1].session_key, now_ms + settings.group_consumer_session_timeout_ms)
+        return Decision((), (Reply(command.request, build_settled_reply(command, settings, *found)), session))
     check_heartbeat(command, settings)
     if command.member_epoch < JOIN_EPOCH:
         return decide_leave(groups, command, settings, now_ms=now_ms)
@@ -82,6 +69,23 @@ def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[
     if member is None or not _is_settled(group, member, command):
         return None
     return group, member
+
+
+def build_settled_reply(
+    command: ConsumerGroupHeartbeat, settings: GroupSettings, group: ConsumerGroup, member: ConsumerMember
+) -> ConsumerGroupHeartbeatReply:
+    """What is told to whom `find_settled` has found."""
+    return ConsumerGroupHeartbeatReply(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        heartbeat_interval_ms=settled_interval_ms(
+            settings,
+            len(group.members),
+            command.proposed_heartbeat_interval_ms,
+            since_cut_ms=command.since_cut_ms,
+        ),
+        assignment=None,
+    )
 
 
 def decide_member(

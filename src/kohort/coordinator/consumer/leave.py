@@ -18,10 +18,10 @@ from kohort.coordinator.commands import (
 )
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.change import MembershipChange
-from kohort.coordinator.consumer.pace import decide_begin
+from kohort.coordinator.consumer.reconciliation.pace import decide_begin
 from kohort.coordinator.consumer.regex import build_forgotten_regexes
 from kohort.coordinator.consumer.static import bearer_of, decide_absence
-from kohort.coordinator.consumer.target import decide_change, decide_due
+from kohort.coordinator.consumer.targets.target import decide_change, decide_due
 from kohort.coordinator.consumer.tombstones import build_member_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.migration.downgrade import can_downgrade, decide_downgrade

@@ -16,14 +16,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from kohort.coordinator.commands import AskedMove, MoveAnswer, SubmitMoves, SubmitMovesReply
+from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.describe import find_group
 from kohort.coordinator.consumer.moves import move_id
-from kohort.coordinator.consumer.pace import hold_back
+from kohort.coordinator.consumer.reconciliation.following import granted_epoch_of
+from kohort.coordinator.consumer.reconciliation.pace import hold_back
 from kohort.coordinator.consumer.static import is_away
-from kohort.coordinator.consumer.subscription import topics_of
-from kohort.coordinator.consumer.window import assignment_key
+from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.decision import Decision, Disarm, Reply
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState, Place
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
@@ -32,15 +33,13 @@ from kohort.ids import TopicId
 
 #: A request names no more moves than this.
 MOST_MOVES: Final = 10_000
-#: Topic id and partition.
-Place = tuple[TopicId, int]
 
 
 def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Give partitions to the members that were named.
 
     Raises:
-        Refused: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST (too many moves), REBALANCE_IN_PROGRESS (a
+        Refused: GROUP_ID_NOT_FOUND, INVALID_REQUEST (too many moves), REBALANCE_IN_PROGRESS (a
             target is about to be computed, which would not know of this one).
     """
     group = find_group(groups, command.group_id)
@@ -104,9 +103,7 @@ def _name_of(group: ConsumerGroup, move: AskedMove, place: Place) -> str:
     holder_id = group.holders.get(topic_id, {}).get(partition, move.to_member_id)
     if holder_id == move.to_member_id:
         return ""
-    holder = group.members[holder_id]
-    grants = (held.get(topic_id, {}).get(partition) for held in (holder.assigned, holder.pending_revocation))
-    return next(move_id(move.topic, partition, epoch) for epoch in grants if epoch is not None)
+    return move_id(move.topic, move.partition, granted_epoch_of(group.members[holder_id], place))
 
 
 def _target_owners(group: ConsumerGroup, image: TopicImage, topics: set[str]) -> dict[Place, str]:

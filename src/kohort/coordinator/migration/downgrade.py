@@ -18,8 +18,8 @@ from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, Class
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.classic.volatile import MemberPut
 from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
-from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.decision import Decision, Disarm, Effect, TimerKey, TimerKind
 from kohort.coordinator.embeddedcodec import write_assignment
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState

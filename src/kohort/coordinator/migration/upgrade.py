@@ -19,8 +19,8 @@ from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.commands import JoinGroupReply
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.bounds import check_topics
-from kohort.coordinator.consumer.target import hash_topics
-from kohort.coordinator.consumer.window import assignment_key
+from kohort.coordinator.consumer.targets.target import hash_topics
+from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.decision import Arm, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.embeddedcodec import NamedPartitions, read_assignment, read_subscription
 from kohort.coordinator.model import ConsumerGroup, GroupsState

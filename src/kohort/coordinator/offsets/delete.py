@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from kohort.coordinator.classic.checks import check_group_id
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.commands import DeleteGroup, DeleteOffsets, DeleteOffsetsReply, Done
+from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
-from kohort.coordinator.consumer.window import assignment_key
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import ClassicGroupForgotten, OffsetForgotten, Record
@@ -21,7 +20,6 @@ from kohort.errors import ErrorCode, Refused
 
 def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decision:
     """Forget offsets of partitions that nobody in the group subscribes to; raises `Refused` for all of them."""
-    check_group_id(command.group_id)
     is_subscribed = _subscription_test(groups, command.group_id)
     known = set(_partitions_of(groups, command.group_id))
     image = groups.image

@@ -8,7 +8,7 @@ that carried the current one may still be on its way (KAFKA-20765).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from kohort.coordinator.commands import CommittedOffset, FetchOffsets, FetchOffsetsReply
 from kohort.coordinator.decision import Decision, Reply
@@ -16,7 +16,7 @@ from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import OffsetCommitted
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
-from kohort.ids import ZERO_TOPIC_ID
+from kohort.ids import ZERO_TOPIC_ID, TopicId
 
 
 def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
@@ -24,17 +24,19 @@ def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
     _check_member(groups, command)
     topics = groups.offsets.get(command.group_id, {})
     pending = groups.pending_offsets.get(command.group_id, {}) if command.require_stable else {}
-    if command.partitions is None:
-        known = {(topic, partition) for topic, partitions in topics.items() for partition in partitions}
-        wanted = sorted(known.union(pending))
+    if command.partitions is None and not pending:
+        offsets = tuple(_everything(topics, groups.image))
     else:
-        wanted = list(command.partitions)
-    offsets = tuple(
-        _unstable(topic, partition, groups.image)
-        if (topic, partition) in pending
-        else _committed(topic, partition, topics.get(topic, {}).get(partition), groups.image)
-        for topic, partition in wanted
-    )
+        wanted = command.partitions
+        if wanted is None:
+            known = {(topic, partition) for topic, partitions in topics.items() for partition in partitions}
+            wanted = tuple(sorted(known.union(pending)))
+        offsets = tuple(
+            _unstable(topic, partition, groups.image)
+            if (topic, partition) in pending
+            else _committed(topic, partition, topics.get(topic, {}).get(partition), _known_id(topic, groups.image))
+            for topic, partition in wanted
+        )
     return Decision(effects=(Reply(command.request, FetchOffsetsReply(offsets=offsets)),))
 
 
@@ -52,19 +54,27 @@ def _check_member(groups: GroupsState, command: FetchOffsets) -> None:
         )
 
 
+def _everything(topics: Mapping[str, Mapping[int, OffsetCommitted]], image: TopicImage) -> Iterator[CommittedOffset]:
+    for topic, partitions in sorted(topics.items()):
+        topic_id = _known_id(topic, image)
+        for partition in sorted(partitions):
+            yield _committed(topic, partition, partitions[partition], topic_id)
+
+
 def _unstable(topic: str, partition: int, image: TopicImage) -> CommittedOffset:
     """What a transaction that is open may replace; the client asks again."""
-    return replace(_committed(topic, partition, None, image), error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    nothing = _committed(topic, partition, None, _known_id(topic, image))
+    return nothing._replace(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
-def _committed(topic: str, partition: int, found: OffsetCommitted | None, image: TopicImage) -> CommittedOffset:
+def _known_id(topic: str, image: TopicImage) -> TopicId:
     facts = image.by_name.get(topic)
-    known_id = ZERO_TOPIC_ID if facts is None else facts.topic_id
-    return CommittedOffset(
-        topic=topic,
-        topic_id=known_id if found is None or found.topic_id == ZERO_TOPIC_ID else found.topic_id,
-        partition=partition,
-        offset=-1 if found is None else found.offset,
-        leader_epoch=-1 if found is None else found.leader_epoch,
-        metadata="" if found is None else found.metadata,
-    )
+    return ZERO_TOPIC_ID if facts is None else facts.topic_id
+
+
+def _committed(topic: str, partition: int, found: OffsetCommitted | None, known_id: TopicId) -> CommittedOffset:
+    """`known_id`: of the topic that has the name now."""
+    if found is None:
+        return CommittedOffset(topic, known_id, partition, -1, -1, "")
+    topic_id = known_id if found.topic_id == ZERO_TOPIC_ID else found.topic_id
+    return CommittedOffset(topic, topic_id, partition, found.offset, found.leader_epoch, found.metadata)

@@ -25,11 +25,9 @@ def decide_commit_in_transaction(
     """Keep offsets aside for the producer's transaction; one code per partition.
 
     Raises:
-        Refused: INVALID_GROUP_ID, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH; UNKNOWN_MEMBER_ID,
+        Refused: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH; UNKNOWN_MEMBER_ID,
             FENCED_INSTANCE_ID, ILLEGAL_GENERATION and, from version 6 on, STALE_MEMBER_EPOCH.
     """
-    if not command.group_id:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
     _check_producer(groups, command)
     try:
         member, effects = _check_consumer(groups, command, now_ms=now_ms)

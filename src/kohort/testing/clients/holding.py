@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.memberconnections import MemberKey
-from kohort.broker.push import Pushing, Terms
-from kohort.broker.request import Request
+from kohort.broker.push import Pushing
+from kohort.broker.request import Peer, Request
 from kohort.clock import Clock
 from kohort.coordinator.model import ConsumerGroup
 from kohort.ids import TopicPartition
@@ -36,13 +36,13 @@ class HoldsFor(Pushing):
         super().__init__(values, clock)
         self._share: Final = share
 
-    def terms(self, request: Request, member: MemberKey, *, is_join: bool) -> Terms:
+    def bears(self, request: Request) -> bool:
+        """As `Pushing` has it."""
+        return self._share > 0 and super().bears(request)
+
+    def hold_ms(self, connection: Peer, member: MemberKey) -> int:
         """As `Pushing` has it, for another time."""
-        usual = super().terms(request, member, is_join=is_join)
-        if usual.hold_ms < 0 or not self._share:
-            return Terms(-1, -1)
-        held_ms = int(request.connection.told_intervals.get(member, 0) * self._share)
-        return usual if is_join else usual._replace(hold_ms=held_ms)
+        return int(connection.told_intervals.get(member, 0) * self._share)
 
 
 class Members:

@@ -120,6 +120,10 @@ LAWS: Final[dict[str, Law]] = {
         "a new target takes from those who stay only what the even shares of all need",
         "testing.laws.moves.MoveLaws",
     ),
+    "ExternalMovesNothing": Law(
+        "a target of the assignor external takes nothing from those who stay and want it",
+        "testing.laws.moves.MoveLaws",
+    ),
     "HandOverEndsInTime": Law(
         "nobody holds up the others for longer than the rebalance timeout",
         "testing.laws.handovers.HandOvers",
@@ -140,13 +144,21 @@ LAWS: Final[dict[str, Law]] = {
         "no more moves begin than the group's pace allows, and none while they are paused",
         "testing.laws.pace.PaceLaws",
     ),
+    "ToldCauseIsTrue": Law(
+        "a group's history names a cause of each epoch, rebalance and removal that is so",
+        "testing.laws.causes.CauseLaws",
+    ),
     "OwnedUntilItBegins": Law(
         "what waits for its move stays in its owner's hands, unless that one leaves it behind",
         "coordinator.invariants.check_kept",
     ),
     "RenewalIsHandling": Law(
         "a heartbeat that says nothing new is answered the short way as it is the long way",
-        "coordinator.invariants.check_renewal",
+        "testing.laws.shortcuts.check_renewal",
+    ),
+    "EndIsAnswering": Law(
+        "a hold that ends with nothing new is answered the short way as it is the long way",
+        "testing.laws.shortcuts.check_end_of_hold",
     ),
     "HoldsEndInTime": Law(
         "a heartbeat is held for no longer than its client bears",
@@ -165,7 +177,7 @@ LAWS: Final[dict[str, Law]] = {
         "testing.laws.sessions.SessionLaws",
     ),
     "AnswersInOrder": Law(
-        "the answers of a connection leave in the order of its requests",
+        "the answers of a connection leave in the order of its requests, but for heartbeats of who takes them in any",
         "testing.sockets.Socket",
     ),
     "HeldInNobodysWay": Law(

@@ -2,18 +2,20 @@
 
 Laws: where all members of before and after want the same topics, a target of a built-in sticky assignor takes from the
 members that stay as few partitions as there are beyond their even shares, whatever came or went; with a limit of moves,
-no more than that limit. So many short-lived members cost a few stable ones no more than their share each time.
-Source: requirement G7 (ephemeral members); KIP-848 (minimal moves); H2 (`group.assignor.max.moves`).
+no more than that limit. So many short-lived members cost a few stable ones no more than their share each time. One of
+`external` takes nothing from who stays and wants it still, whatever they subscribe to.
+Source: requirement G7 (ephemeral members); KIP-848 (minimal moves); H2 (`group.assignor.max.moves`); H9 (`external`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from kohort.assign.external import External
 from kohort.coordinator import records as facts
 from kohort.coordinator.commands import Command, SubmitMoves, TargetComputed
-from kohort.coordinator.consumer.assignorchoice import chosen_assignor
-from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.consumer.change import topics_of
+from kohort.coordinator.consumer.targets.assignable import chosen_assignor
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.shard import Shard
@@ -50,13 +52,16 @@ class MoveLaws:
                 }
 
     def after_step(self, shard: Shard) -> None:
-        """MovesOnlyForBalance, where a target was replaced by one of a sticky assignor."""
+        """MovesOnlyForBalance and ExternalMovesNothing, where a target was replaced."""
         for group_id, before in self._before.items():
             group = shard.groups.consumer.get(group_id)
             settings = shard.settings_for(group_id)
-            if group is None or group.target_epoch < group.epoch or not _wants_one_thing(group):
+            if group is None or group.target_epoch < group.epoch:
                 continue
-            if chosen_assignor(group, settings) in _STICKY:
+            assignor = chosen_assignor(group, settings)
+            if assignor == External.name:
+                _check_external(group, before, shard)
+            elif assignor in _STICKY and _wants_one_thing(group):
                 self._check(group, before, shard, limit=settings.group_assignor_max_moves)
 
     def _check(self, group: ConsumerGroup, before: dict[str, _Owned], shard: Shard, *, limit: int) -> None:
@@ -89,6 +94,19 @@ def moves_needed(had: list[int], partitions: int, members: int) -> int:
     share, larger_shares = divmod(partitions, members)
     most_first = sorted(had, reverse=True)
     return sum(max(0, count - share - (place < larger_shares)) for place, count in enumerate(most_first))
+
+
+def _check_external(group: ConsumerGroup, before: dict[str, _Owned], shard: Shard) -> None:
+    by_id = shard.groups.image.by_id
+    for member_id, owned in before.items():
+        member = group.members.get(member_id)
+        wanted = () if member is None else topics_of(group, member)
+        target = group.targets.get(member_id, {})
+        for topic_id, number in sorted(owned):
+            name = by_id[topic_id].name if topic_id in by_id else None
+            if name in wanted and number not in target.get(topic_id, ()):
+                why = f"{member_id} loses {name}-{number} by the target of epoch {group.target_epoch}, and wants it"
+                raise LawBroken("ExternalMovesNothing", why, group_id=group.group_id)
 
 
 def _wants_one_thing(group: ConsumerGroup) -> bool:

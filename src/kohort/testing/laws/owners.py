@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from kohort.coordinator import commands as asked
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
-from kohort.coordinator.consumer.subscription import topics_of
+from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.ids import TopicId

@@ -7,7 +7,7 @@ Source: requirement H4.
 
 from __future__ import annotations
 
-from kohort.coordinator.consumer.way import MovesBegun
+from kohort.coordinator.consumer.reconciliation.way import MovesBegun
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.shard import Shard
 from kohort.testing.story import LawBroken

@@ -15,8 +15,9 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.volatile import MemberPut, MemberRemoved
 from kohort.coordinator.commands import GroupCommand, Heartbeat, JoinGroup, ReplyBody, SyncGroup
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.decision import Arm, Decision
 from kohort.coordinator.model import GroupsState
+from kohort.coordinator.parking import HeartbeatReleased
 from kohort.coordinator.shard import Shard
 from kohort.errors import ErrorCode
 from kohort.testing.story import LawBroken
@@ -67,6 +68,13 @@ class SessionLaws:
     def on_held(self, shard: Shard, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
         """A heartbeat was accepted, and is answered later: that its answer leaves says nothing of its member."""
         self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
+
+    def check_release(self, record: HeartbeatReleased, decision: Decision) -> None:
+        """What was held is answered: that is no sign of life, in either protocol."""
+        for effect in decision.effects:
+            if isinstance(effect, Arm) and effect.key == ("session", record.group_id, record.member_id):
+                why = f"the answer to {record.member_id}, which it did not ask for now, prolongs its session"
+                raise LawBroken("SessionsCountFromArrival", why, group_id=record.group_id)
 
     def on_released(self, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
         """What was held is answered: a classic member may be told to rejoin by that."""
@@ -156,6 +164,20 @@ class SessionLaws:
                 if late_ms > 0:
                     why = f"{member.member_id} was silent for {now_ms - since_ms} ms, and has {late_ms} ms too much"
                     raise LawBroken("SessionsCountFromArrival", why, group_id=group_id)
+
+    def causes(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> frozenset[str]:
+        """Why the session of a member may end now."""
+        who = group_id, member_id
+        consumer, classic = shard.groups.consumer.get(group_id), shard.groups.classic.get(group_id)
+        session_ms = session_timeout_ms(shard, group_id)
+        hosted = None if consumer is None else consumer.members.get(member_id)
+        if hosted is not None and hosted.classic is not None:
+            session_ms = hosted.classic.session_timeout_ms
+        elif classic is not None and member_id in classic.members:
+            session_ms = classic.members[member_id].session_timeout_ms
+        is_silent = now_ms - self._heard.get(who, self._loaded_ms) >= session_ms
+        found = {"session timeout": is_silent, "connection lost": who in self._gone}
+        return frozenset(cause for cause, is_true in found.items() if is_true)
 
     def after_step(self, groups: GroupsState, group_ids: tuple[str, ...], *, now_ms: int) -> None:
         """Note who begins to give up, and which phase of a rebalance begins."""

@@ -22,8 +22,14 @@ class Administrator:
     def __init__(self, world: World) -> None:
         self._world = world
         self._connection: Connection | None = None
+        #: Whom it wanted to be removed, by each of its requests.
+        self._removals: list[tuple[asked.LeavingMember, ...]] = []
 
-    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
+    def has_asked(self, command: asked.LeaveGroup) -> bool:
+        """Whether a request is one of its own; the broker has numbered it since."""
+        return any(command.members is members for members in self._removals)
+
+    def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
         """The story has it already."""
 
     def on_broken(self, connection: Connection) -> None:
@@ -41,7 +47,16 @@ class Administrator:
     def remove_member(self, group_id: str, *, member_id: str, instance_id: str | None) -> None:
         """LeaveGroup in the name of a member."""
         leaving = asked.LeavingMember(member_id=member_id, instance_id=instance_id)
-        self._ask(asked.LeaveGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, members=(leaving,)))
+        self._removals.append((leaving,))
+        self._ask(
+            asked.LeaveGroup(
+                cause=NO_CAUSE,
+                request=NO_REQUEST,
+                group_id=group_id,
+                members=self._removals[-1],
+                client_id=self.name,
+            )
+        )
 
     def alter_configs(self, group_id: str, changes: dict[str, str | None]) -> None:
         """IncrementalAlterConfigs of a group."""

@@ -102,7 +102,9 @@ class ClassicMember(MemberProcess):
             self.later(self.settings.request_timeout_ms, self.end)
             return
         leaving = asked.LeavingMember(member_id=self.member_id)
-        command = asked.LeaveGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, members=(leaving,))
+        command = asked.LeaveGroup(
+            cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, members=(leaving,), client_id=self.name
+        )
         self.ask(command, lambda _: self.end(), self.end)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:

@@ -1,19 +1,24 @@
-"""The connection of a process to the coordinator, by which one member asks, or several; answers come in order.
+"""The connection of a process to the coordinator, by which one member asks, or several.
 
-Laws: a connection whose oldest answer does not come in its time is given up, with all requests that are open on it.
+Laws: a connection of which an answer does not come in its time is given up, with all requests that are open on it.
+Who does not tell answers apart by the numbers of their requests gets them in order (AnswersInOrder).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kohort.coordinator.commands import ReplyBody
 from kohort.testing.members.exchange import Exchange
 from kohort.testing.network import Connection, SimulatedNetwork
+from kohort.testing.story import LawBroken
 
 if TYPE_CHECKING:
     from kohort.testing.members.process import MemberProcess
+
+#: Finds the request of an answer by its number.
+MATCHING: Final = "librdkafka"
 
 
 class Wire:
@@ -46,10 +51,15 @@ class Wire:
         """Whether the answer has not come."""
         return exchange in self._exchanges
 
-    def on_reply(self, connection: Connection, body: ReplyBody) -> None:
-        """The oldest request is answered."""
-        if connection is self._connection and self._exchanges:
-            self._exchanges.popleft().deliver(body)
+    def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
+        """A request is answered: the oldest one, or any of them."""
+        if connection is not self._connection:
+            return
+        if place and self.software != MATCHING:
+            raise LawBroken("AnswersInOrder", f"{self.name} takes an answer for another", group_id="")
+        exchange = self._exchanges[place]
+        del self._exchanges[place]
+        exchange.deliver(body)
 
     def on_broken(self, connection: Connection) -> None:
         """The network says that a connection is gone."""

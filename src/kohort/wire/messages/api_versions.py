@@ -61,3 +61,5 @@ class ApiVersionsResponse(Message):
     finalized_features_epoch: int = field(INT64, since=3, tag=1, default=-1)
     finalized_features: list[FinalizedFeatureKey] = field(array(FinalizedFeatureKey), since=3, tag=2)
     zk_migration_ready: bool = field(BOOL, since=3, tag=3)
+    #: Ours (wire.private): the version of kohort that the broker is of, for people.
+    broker_version: str | None = field(STRING, since=3, nullable=3, tag=10_000, default=None)

@@ -6,7 +6,7 @@ the type, or with the version of the value, stands before each message and is no
 
 from __future__ import annotations
 
-from kohort.wire.schema import STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT32, INT64, STRING, UUID, Message, array, field, message, struct
 
 
 @message(key=20_001, kind="coordinator-key", versions="0", flexible="none")
@@ -29,3 +29,26 @@ class GroupConfigsValue(Message):
     """Every config that the group has of its own."""
 
     configs: list[GroupConfig] = field(array(GroupConfig))
+
+
+@message(key=20_002, kind="coordinator-key", versions="0", flexible="none")
+class SubmittedMoveKey(Message):
+    """One partition, for one group."""
+
+    group_id: str = field(STRING)
+    topic_id: bytes = field(UUID)
+    partition: int = field(INT32)
+
+
+@message(key=20_002, kind="coordinator-value", versions="0", flexible="0+")
+class SubmittedMoveValue(Message):
+    """The latest move of the partition that was asked for; times in milliseconds since 1970, -1: not yet."""
+
+    granted_epoch: int = field(INT32)
+    from_member_id: str = field(STRING)
+    to_member_id: str = field(STRING)
+    submitted_ms: int = field(INT64)
+    begun_ms: int = field(INT64, default=-1)
+    fenced_ms: int = field(INT64, default=-1)
+    committed_ms: int = field(INT64, default=-1)
+    granted_ms: int = field(INT64, default=-1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort import Admin, TopicPartition
-from kohort.client.admin.results import SubmittedMove
+from kohort.client.admin.results.moves import SubmittedMove
 from kohort.errors import BrokerError, ErrorCode, UnsupportedFeatureError
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
@@ -95,7 +95,8 @@ def test_a_broker_that_has_no_moves_is_asked_for_none() -> None:
             lambda: admin.moves("g"),
         ):
             with pytest.raises(
-                UnsupportedFeatureError, match="only kohort's broker moves partitions on request"
+                UnsupportedFeatureError,
+                match=f"only kohort's broker moves partitions on request: {stock.broker.endpoint} is a broker",
             ) as why:
                 ask()
             assert why.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -20,7 +20,7 @@ from kohort.errors import StateError
 WAIT_S = 20.0
 PRODUCER = "kohort.client.producer.core.producer_machine.ProducerMachine"
 CONSUMER = "kohort.client.consumer.core.consumer_machine.ConsumerMachine"
-ADMIN = "kohort.client.admin.door.AdminMachine"
+ADMIN = "kohort.client.admin.host.AdminMachine"
 Plant = Callable[..., None]
 
 

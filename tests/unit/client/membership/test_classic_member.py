@@ -8,7 +8,7 @@ from kohort.client.actions import Complete, Disconnect
 from kohort.client.events import Failure
 from kohort.client.exchange import CallbackKind
 from kohort.client.membership.states import MemberState
-from kohort.errors import ErrorCode, FencedError
+from kohort.errors import AuthorizationError, ErrorCode, FencedError
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import decode_assignment, decode_subscription
 from kohort.wire.messages.heartbeat import HeartbeatRequest
@@ -235,7 +235,6 @@ def test_missing_common_assignor_is_named(member: ClassicDialogue) -> None:
     [
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         ErrorCode.INVALID_SESSION_TIMEOUT,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_MAX_SIZE_REACHED,
     ],
 )
@@ -248,6 +247,17 @@ def test_refusal_for_good_reaches_the_application(member: ClassicDialogue, code:
     error = member.troubles()[-1].error
     assert isinstance(error, FencedError)
     assert error.code is code
+
+
+def test_right_that_is_missing_is_named(member: ClassicDialogue) -> None:
+    """By the right and the group."""
+    member.subscribe()
+    member.joined(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+    assert member.state is MemberState.FATAL
+    error = member.troubles()[-1].error
+    assert isinstance(error, AuthorizationError)
+    assert (error.operation, error.resource_type, error.name) == ("read", "group", "billing")
 
 
 def test_assignment_that_cannot_be_read_is_a_refusal(member: ClassicDialogue) -> None:

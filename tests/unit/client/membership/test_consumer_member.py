@@ -8,7 +8,7 @@ from kohort.client.actions import Complete, Endpoint, Fail, Lane
 from kohort.client.events import Failure
 from kohort.client.exchange import CallbackKind, CloseAsked, Identity, Subscribed, Unsubscribed
 from kohort.client.membership.states import MemberState
-from kohort.errors import ErrorCode, FencedError
+from kohort.errors import AuthorizationError, ErrorCode, FencedError
 from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -382,7 +382,6 @@ def test_late_answer_of_the_application_counts_for_nothing(member: ConsumerDialo
         ErrorCode.UNSUPPORTED_ASSIGNOR,
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         ErrorCode.INVALID_REQUEST,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.INVALID_REGULAR_EXPRESSION,
     ],
@@ -402,6 +401,19 @@ def test_refusal_for_good_reaches_the_application(member: ConsumerDialogue, code
     member.acknowledge(LOST, 0)
     member.advance(60_000)
     assert member.find(ConsumerGroupHeartbeatRequest) == []
+
+
+def test_right_on_the_group_that_is_taken_away_is_named(member: ConsumerDialogue) -> None:
+    """By the right and the group; partitions are lost, as they are by any refusal."""
+    member.stable(0)
+    member.advance(5_000)
+    member.reply(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+    trouble = member.troubles()[-1]
+    assert trouble.is_fatal
+    assert isinstance(trouble.error, AuthorizationError)
+    assert (trouble.error.operation, trouble.error.resource_type, trouble.error.name) == ("read", "group", "billing")
+    member.acknowledge(LOST, 0)
 
 
 def test_new_subscription_after_a_refusal_starts_afresh(member: ConsumerDialogue) -> None:

@@ -8,7 +8,7 @@ from kohort.client.actions import Complete
 from kohort.client.events import Failure
 from kohort.client.exchange import CallbackKind, CommitAsked, CommitEnded
 from kohort.client.membership.states import MemberState
-from kohort.errors import BrokerError, ErrorCode, FencedError, KohortTimeoutError, StateError
+from kohort.errors import AuthorizationError, ErrorCode, FencedError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -123,7 +123,7 @@ def test_refusal_is_told_to_those_whom_it_concerns(member: ConsumerDialogue) -> 
     topic = OffsetCommitResponseTopic(name="orders", partitions=answers)
     member.answer(request, OffsetCommitResponse(topics=[topic]))
 
-    assert ends(member) == [("before", None), ("good", None), ("bad", BrokerError)]
+    assert ends(member) == [("before", None), ("good", None), ("bad", AuthorizationError)]
 
 
 def test_fenced_member_is_told(member: ConsumerDialogue) -> None:

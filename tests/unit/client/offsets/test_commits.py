@@ -212,6 +212,24 @@ def test_automatic_commit_contains_what_was_returned_from(member: ConsumerDialog
     assert member.commits() == {partition(0): 7, partition(1): 2}
 
 
+def test_close_waits_for_the_automatic_commit_that_is_under_way(member: ConsumerDialogue) -> None:
+    """Though nothing was consumed since: what it says was consumed, and nobody says it again."""
+    member.poll(p0=3)
+    member.advance(5_000)
+    assert member.commits() == {partition(0): 3}
+    member.reply(epoch=1)
+    member.close()
+    member.acknowledge(CallbackKind.REVOKED, 0, 1)
+    assert member.ended("close") is None
+    member.accept_commit()
+    member.reply(epoch=1)
+    member.reply(epoch=-1)
+
+    assert isinstance(member.ended("close"), Complete)
+    assert member.committed == {partition(0): 3}
+    assert member.warnings() == []
+
+
 def test_nothing_new_means_no_commit(member: ConsumerDialogue) -> None:
     """An idle consumer does not write."""
     member.poll(p0=3)

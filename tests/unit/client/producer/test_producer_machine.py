@@ -24,6 +24,7 @@ from kohort.client.producer.record_future import RecordFuture
 from kohort.client.records import RecordMetadata
 from kohort.errors import (
     AdvertisedAddressError,
+    AuthorizationError,
     BrokerError,
     BrokersUnreachableError,
     ConfigError,
@@ -584,6 +585,23 @@ def test_topic_that_the_broker_cannot_make_says_why() -> None:
     with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR while looking up topic orders"):
         stored.result(0)
     assert dialogue.warnings() == ["looking up topic orders: KAFKA_STORAGE_ERROR, retrying for 120 s"]
+
+
+def test_topic_that_was_refused_is_looked_up_again() -> None:
+    """An administrator gives rights while the application goes on."""
+    dialogue = Dialogue()
+    refused = dialogue.submit(b"1").exception
+    dialogue.answer_metadata(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    error = refused(0)
+    assert isinstance(error, AuthorizationError)
+    assert (error.operation, error.resource_type, error.name) == ("write", "topic", "orders")
+
+    dialogue.advance(1_000)
+    stored = dialogue.submit(b"2")
+    dialogue.answer_metadata()
+    dialogue.answer_identity()
+    dialogue.answer_produce(dialogue.next(ProduceRequest), offset=3)
+    assert stored.result(0).offset == 3
 
 
 def test_nobody_listens() -> None:

@@ -176,6 +176,12 @@ def test_missing_attribute_is_an_attribute_error() -> None:
         batch_of(1)[1][0].colour  # type: ignore[attr-defined]  # noqa: B018
 
 
+def test_names_of_kafka_python_are_answered_with_ours() -> None:
+    """Whoever comes from there calls get."""
+    with pytest.raises(AttributeError, match=r"no attribute get: call result$"):
+        batch_of(1)[1][0].get(timeout=10)  # type: ignore[attr-defined]
+
+
 def test_first_looks_and_ends_at_the_same_time() -> None:
     """Two threads, many futures: nobody waits for an end that has come, nobody misses one."""
     batches = [batch_of(10) for _ in range(2_000)]

@@ -26,6 +26,7 @@ from kohort.coordinator.commands import (
     SyncGroupReply,
 )
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.groupid import check_group_id
 from kohort.coordinator.records import Record, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
@@ -276,6 +277,7 @@ class ClassicDialogue:
     def _decide(self, command: GroupCommand, decide: Callable[[], Decision]) -> None:
         before = snapshot(self.group)
         try:
+            check_group_id(command)
             decision = decide()
         except Refused as refused:
             decision = Decision(effects=(Reply(command.request, Refusal(code=refused.code)),))

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from kohort.client.admin.results import GroupDescription, GroupListing, HistoryEvent, MemberDescription
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kohort.client.admin.core.access import authorized_operations
+from kohort.client.admin.results.groups import (
+    GroupDescription,
+    GroupListing,
+    GroupOffset,
+    GroupSummary,
+    HistoryEvent,
+    MemberDescription,
+)
+from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ErrorCode, ProtocolError
 from kohort.ids import TopicPartition
 from kohort.wire import embedded
-from kohort.wire.messages.consumer_group_describe import Assignment
+from kohort.wire.messages.consumer_group_describe import Assignment, ConsumerGroupDescribeResponse
 from kohort.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+from kohort.wire.messages.delete_groups import DeleteGroupsResponse
 from kohort.wire.messages.describe_groups import DescribedGroup as ClassicGroup
+from kohort.wire.messages.describe_groups import DescribeGroupsResponse
 from kohort.wire.messages.group_history import HistoryRow
 from kohort.wire.messages.list_groups import ListedGroup
-from kohort.wire.messages.offset_fetch import OffsetFetchResponse
+from kohort.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+T = TypeVar("T")
+#: What a group has committed.
+Committed = dict[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Generic[T]):
+    """What a response says of one group; `value` is for those without a code."""
+
+    code: int
+    message: str | None = None
+    value: T
 
 
 def listing(group: ListedGroup) -> GroupListing:
@@ -46,6 +80,7 @@ def from_consumer_group(group: ConsumerGroup) -> GroupDescription:
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         members=members,
+        authorized_operations=authorized_operations(group.authorized_operations),
     )
 
 
@@ -71,26 +106,101 @@ def from_classic_group(group: ClassicGroup) -> GroupDescription:
         group_epoch=None,
         assignment_epoch=None,
         members=members,
+        authorized_operations=authorized_operations(group.authorized_operations),
     )
 
 
-def is_missing(group: ClassicGroup) -> bool:
-    """Whether DescribeGroups says that there is no such group: version 6 by code, older ones by the state Dead."""
-    return ErrorCode.of(group.error_code) is ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == "Dead"
+def read_consumer_groups(response: ConsumerGroupDescribeResponse, _: list[str]) -> dict[str, Row[GroupDescription]]:
+    """group -> what is said of it as one of the new protocol."""
+    return {
+        row.group_id: Row(code=row.error_code, message=row.error_message, value=from_consumer_group(row))
+        for row in response.groups
+    }
 
 
-def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
-    """What a group has committed; up to version 7 the topics stand in the response itself, later below the group."""
-    rows = [
-        (topic.name, row.partition_index, row.committed_offset)
-        for group in response.groups
-        for topic in group.topics
+def read_classic_groups(response: DescribeGroupsResponse, _: list[str]) -> dict[str, Row[GroupDescription]]:
+    """group -> what is said of it as a classic one; there is none by code, before version 6 by the state Dead."""
+    return {
+        row.group_id: Row(
+            code=ErrorCode.GROUP_ID_NOT_FOUND if row.group_state == "Dead" and not row.error_code else row.error_code,
+            # Of a group that is not there some say nothing, and others what ours say.
+            message=row.error_message or None,
+            value=from_classic_group(row),
+        )
+        for row in response.groups
+    }
+
+
+def read_deletions(response: DeleteGroupsResponse, _: list[str]) -> dict[str, Row[None]]:
+    """group -> whether it is deleted."""
+    return {row.group_id: Row(code=row.error_code, value=None) for row in response.results}
+
+
+def offsets_request(groups: list[str]) -> OffsetFetchRequest:
+    """All that groups have committed; up to version 7 of one group."""
+    rows = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+    return OffsetFetchRequest(group_id=groups[0], topics=None, groups=rows, require_stable=False)
+
+
+def read_offsets(response: OffsetFetchResponse, groups: list[str]) -> dict[str, Row[Committed]]:
+    """group -> what it has committed; up to version 7 the one group stands in the response itself."""
+    if not response.groups:
+        return {groups[0]: _offsets_row(response.error_code, response.topics)}
+    return {row.group_id: _offsets_row(row.error_code, row.topics) for row in response.groups}
+
+
+def _offsets_row(
+    code: int, topics: Collection[OffsetFetchResponseTopic] | Collection[OffsetFetchResponseTopics]
+) -> Row[Committed]:
+    committed = {
+        TopicPartition(topic.name, row.partition_index): OffsetAndMetadata(
+            row.committed_offset, row.metadata or "", row.committed_leader_epoch
+        )
+        for topic in topics
         for row in topic.partitions
+        if row.committed_offset >= 0
+    }
+    # A group that is not there has committed nothing.
+    return Row(code=0 if ErrorCode.of(code) is ErrorCode.GROUP_ID_NOT_FOUND else code, value=committed)
+
+
+def group_offsets(
+    members: Collection[MemberDescription], committed: Committed, ends: Mapping[TopicPartition, int]
+) -> list[GroupOffset]:
+    """Where a group stands: every partition that it has committed or that a member owns, by topic and partition."""
+    owners = {partition: member.member_id for member in members for partition in member.assignment}
+    return [
+        GroupOffset(
+            topic=partition.topic,
+            partition=partition.partition,
+            committed=committed[partition].offset if partition in committed else None,
+            end_offset=ends.get(partition, -1),
+            lag=_lag(partition, committed, ends),
+            member_id=owners.get(partition),
+        )
+        for partition in sorted({*owners, *committed})
     ]
-    rows += [
-        (topic.name, row.partition_index, row.committed_offset) for topic in response.topics for row in topic.partitions
-    ]
-    return {TopicPartition(name, number): offset for name, number, offset in rows if offset >= 0}
+
+
+def summary(
+    group: GroupListing, members: int, committed: Committed, ends: Mapping[TopicPartition, int]
+) -> GroupSummary:
+    """One group, counted."""
+    lags = [lag for partition in committed if (lag := _lag(partition, committed, ends)) is not None]
+    return GroupSummary(
+        group_id=group.group_id,
+        group_type=group.group_type,
+        state=group.state,
+        protocol_type=group.protocol_type,
+        members=members,
+        lag=sum(lags) if lags else None,
+    )
+
+
+def _lag(partition: TopicPartition, committed: Committed, ends: Mapping[TopicPartition, int]) -> int | None:
+    if partition not in committed or partition not in ends:
+        return None
+    return max(0, ends[partition] - committed[partition].offset)
 
 
 def history_event(row: HistoryRow) -> HistoryEvent:

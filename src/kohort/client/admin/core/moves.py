@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kohort.client.admin.results import GroupMove, SubmittedMove
+from kohort.client.admin.results.moves import GroupMove, SubmittedMove
 from kohort.errors import ConfigError, ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_moves import DescribedMove
@@ -39,6 +39,21 @@ def _wanted(partition: object, member_id: object) -> MoveToSubmit:
                 raise ConfigError(f"{topic}-{number} is no partition: no number is that large")
             return MoveToSubmit(topic=topic, partition=number, to_member_id=member_id)
     raise TypeError(f"{partition!r} is no partition; expected a TopicPartition, or (topic, number)")
+
+
+def awaited_moves(moves: Iterable[SubmittedMove]) -> dict[TopicPartition, str]:
+    """Partition -> the member that shall have it, of those that were taken.
+
+    Raises:
+        TypeError: these are no submitted moves.
+    """
+    if not isinstance(moves, Iterable):
+        raise TypeError(f"{moves!r} are no moves; expected what submit_moves has returned")
+    found = list(moves)
+    wrong = next((each for each in found if not isinstance(each, SubmittedMove)), None)
+    if wrong is not None:
+        raise TypeError(f"{wrong!r} is no submitted move; expected what submit_moves or switch_partition has returned")
+    return {TopicPartition(move.topic, move.partition): move.to_member_id for move in found if move.is_taken}
 
 
 def submitted_moves(asked: Sequence[MoveToSubmit], response: SubmitMovesResponse) -> list[SubmittedMove]:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kohort.client.actions import Endpoint
-from kohort.client.admin.results import PartitionDescription, TopicDescription, TopicListing
+from kohort.client.admin.core.access import authorized_operations
+from kohort.client.admin.core.configs import describe_request
+from kohort.client.admin.newtopic import NewTopic
+from kohort.client.admin.results.configs import ConfigResource
+from kohort.client.admin.results.topics import CreatedTopic, PartitionDescription, TopicDescription, TopicListing
 from kohort.config import as_text
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
-from kohort.ids import TopicPartition, format_topic_id
-from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.ids import ZERO_TOPIC_ID, TopicPartition, format_topic_id
+from kohort.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kohort.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
 from kohort.wire.messages.describe_configs import (
     DescribeConfigsRequest,
-    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -21,46 +35,107 @@ from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsR
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from kohort.wire.private import idle_words_in
 
-TOPIC_RESOURCE = 2
 #: Where a config value comes from: set on the topic itself.
 _SET_ON_TOPIC = 1
 EARLIEST, LATEST = -2, -1
 
 
-def create_request(
-    name: str, partitions: int, configs: Mapping[str, object], *, timeout_ms: int
-) -> CreateTopicsRequest:
-    """One topic; the number of copies is left to the cluster, and so is a config with the value `None`."""
-    listed = [
-        CreatableTopicConfig(name=key, value=None if value is None else as_text(value))
-        for key, value in sorted(configs.items())
+def create_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
+    """Topics to be made; a config with the value `None` is left to the cluster."""
+    return CreateTopicsRequest(
+        topics=[_creatable(topic) for topic in topics], timeout_ms=timeout_ms, validate_only=validate_only
+    )
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    brokers = topic.assignments or ()
+    assert isinstance(brokers, tuple) and topic.partitions is not None and topic.replication_factor is not None
+    return CreatableTopic(
+        name=topic.name,
+        # The assignment says both.
+        num_partitions=-1 if brokers else topic.partitions,
+        replication_factor=-1 if brokers else topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=number, broker_ids=list(row))
+            for number, row in enumerate(brokers)
+        ],
+        configs=[
+            CreatableTopicConfig(name=key, value=None if value is None else as_text(value))
+            for key, value in sorted((topic.configs or {}).items())
+        ],
+    )
+
+
+def weight(topic: NewTopic) -> int:
+    """How many records a controller writes for it, about; where the cluster chooses a number that is not known."""
+    return 1 + max(1, topic.partitions or 1) + len(topic.configs or ())
+
+
+def created(row: CreatableTopicResult, *, validate_only: bool) -> CreatedTopic:
+    """What a broker says of a topic that it has made."""
+    # Apache Kafka has an id for what it only checks, too.
+    return CreatedTopic(
+        name=row.name,
+        topic_id=None if validate_only or row.topic_id == ZERO_TOPIC_ID else format_topic_id(row.topic_id),
+        partition_count=None if row.num_partitions < 0 else row.num_partitions,
+        replication_factor=None if row.replication_factor < 0 else row.replication_factor,
+        idle={},
+    )
+
+
+def grow_request(
+    totals: Mapping[str, int],
+    assignments: Mapping[str, Sequence[Sequence[int]]],
+    *,
+    timeout_ms: int,
+    validate_only: bool,
+) -> CreatePartitionsRequest:
+    """Topics to be brought to so many partitions; `assignments`: the brokers of each new one."""
+    topics = [
+        CreatePartitionsTopic(
+            name=name,
+            count=total,
+            assignments=[CreatePartitionsAssignment(broker_ids=list(row)) for row in assignments[name]]
+            if name in assignments
+            else None,
+        )
+        for name, total in totals.items()
     ]
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=listed)
-    return CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=False)
+    return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
 
 
 def offsets_requests(
     partitions: Iterable[TopicPartition], timestamp: int, metadata: MetadataResponse
 ) -> dict[Endpoint, ListOffsetsRequest]:
     """One ListOffsets request per leader; partitions without a leader are left out."""
+    by_leader: dict[Endpoint, dict[TopicPartition, int]] = {}
+    leaders = leaders_of(metadata)
+    for partition in sorted(partitions):
+        leader = leaders.get(partition)
+        if leader is not None:
+            by_leader.setdefault(leader, {})[partition] = timestamp
+    return {leader: offsets_request(chosen) for leader, chosen in by_leader.items()}
+
+
+def leaders_of(metadata: MetadataResponse) -> dict[TopicPartition, Endpoint | None]:
+    """Where the leader of every partition is; `None` for one that has none."""
     brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in metadata.brokers}
-    leaders = {
-        TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
+    return {
+        TopicPartition(topic.name or "", row.partition_index): brokers.get(row.leader_id)
         for topic in metadata.topics
-        for partition in topic.partitions
+        for row in topic.partitions
     }
-    by_leader: dict[Endpoint, dict[str, ListOffsetsTopic]] = {}
-    for name, number in sorted(partitions):
-        leader = brokers.get(leaders.get(TopicPartition(name, number), -1))
-        if leader is None:
-            continue
-        topics = by_leader.setdefault(leader, {})
+
+
+def offsets_request(timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0) -> ListOffsetsRequest:
+    """Asks one leader; Kafka's numbers stand for the ends."""
+    topics: dict[str, ListOffsetsTopic] = {}
+    for (name, number), timestamp in timestamps.items():
         topic = topics.setdefault(name, ListOffsetsTopic(name=name))
         topic.partitions.append(ListOffsetsPartition(partition_index=number, timestamp=timestamp))
-    return {
-        leader: ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=list(topics.values()), timeout_ms=30_000)
-        for leader, topics in by_leader.items()
-    }
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=30_000
+    )
 
 
 def listing(topic: MetadataResponseTopic) -> TopicListing:
@@ -102,6 +177,7 @@ def describe(
         partitions=partitions,
         configs=dict(configs),
         idle=dict(idle),
+        authorized_operations=authorized_operations(topic.topic_authorized_operations),
     )
 
 
@@ -116,11 +192,7 @@ def check_topic(topic: MetadataResponseTopic) -> None:
 
 def configs_request(names: Iterable[str]) -> DescribeConfigsRequest:
     """Asks for every config of topics, and what the broker says of each."""
-    resources = [
-        DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
-        for name in names
-    ]
-    return DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=True)
+    return describe_request(ConfigResource("topic", name) for name in names)
 
 
 def own_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, str]]:

@@ -16,6 +16,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.producer.core.complaints import Complaints
 from kohort.client.producer.core.partition_lookups import lateness
 from kohort.client.producer.core.submissions import Outgoing
+from kohort.client.refusals import refused
 from kohort.client.requests import Requests
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnknownTopicError
 
@@ -85,7 +86,11 @@ class Homeless:
     def add(self, record: Outgoing, now_ms: int) -> None:
         """Its topic has no partitions, as far as is known."""
         name = name_of(record)
-        self._lost.setdefault(name, (now_ms, []))[1].append(record)
+        if name not in self._lost:
+            self._lost[name] = (now_ms, [])
+            # One that was given up is followed still, and would not be asked for before long.
+            self._cluster.refresh(now_ms)
+        self._lost[name][1].append(record)
         self._cluster.also_want([name], now_ms)
 
     def add_beyond(self, record: Outgoing, now_ms: int) -> None:
@@ -134,7 +139,7 @@ class Homeless:
         doing = f"looking up topic {name}"
         self._complaints.on_refused(doing, code, None)
         if not code.retriable:
-            self._drop_topic(name, BrokerError(code, during=doing))
+            self._drop_topic(name, refused(code, during=doing, operation="write", name=name))
 
     def _forget_missing(self, name: str) -> None:
         self._missing.discard(name)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from kohort.client.cluster import Cluster
 from kohort.client.producer.core.producer_events import PartitionsAsked
+from kohort.client.refusals import refused
 from kohort.client.requests import Requests
-from kohort.errors import BrokerError, ErrorCode, KohortTimeoutError
+from kohort.errors import ErrorCode, KohortTimeoutError
 
 
 class PartitionLookups:
@@ -42,7 +43,9 @@ class PartitionLookups:
         if topic is not None and (topic.partitions or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             self._requests.complete(asked.ticket, list(topic.partitions))
         elif topic is not None and not topic.error.retriable and topic.error is not ErrorCode.NONE:
-            self._requests.fail(asked.ticket, BrokerError(topic.error, during=f"looking up topic {asked.topic}"))
+            during = f"looking up topic {asked.topic}"
+            error = refused(topic.error, during=during, operation="write", name=asked.topic)
+            self._requests.fail(asked.ticket, error)
         elif now_ms >= asked.deadline_ms:
             text = f"the partitions of {asked.topic} are not known in time"
             self._requests.fail(asked.ticket, lateness(text, self._cluster))

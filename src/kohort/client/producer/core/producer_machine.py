@@ -31,9 +31,9 @@ from kohort.client.producer.core.shares import PartitionMissingError
 from kohort.client.producer.core.submissions import Outgoing, Submissions, is_about
 from kohort.client.producer.core.tally import Tally
 from kohort.client.producer.record_future import RecordFuture
+from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.errors import (
-    BrokerError,
     BrokersUnreachableError,
     ConfigError,
     ErrorCode,
@@ -288,7 +288,7 @@ class ProducerMachine:
         if response is None:
             # Moves on to another broker, and reports if none answers.
             self._cluster.refresh(now_ms)
-        error = BrokerError(code, detail, during=doing)
+        error = refused(code, detail, during=doing, operation="idempotent_write")
         self._sender.complaints.on_refused(doing, code, None)
         for batch in self._accumulator.batches():
             batch.last_error = error

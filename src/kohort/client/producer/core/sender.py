@@ -22,6 +22,7 @@ from kohort.client.producer.core.idempotence import Identity, following
 from kohort.client.producer.core.losses import Losses
 from kohort.client.producer.core.tally import Tally
 from kohort.client.producer.record_future import RecordFuture
+from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, LocalProtocolError, UnknownTopicError
@@ -267,7 +268,7 @@ class Sender:
         if told is None and code in _TOO_LARGE:
             # Apache Kafka says no more than the code.
             told = f"a record batch of {batch.size_bytes} bytes is above max.message.bytes of the topic"
-        error = BrokerError(code, told, during=doing)
+        error = refused(code, told, during=doing, operation="write", name=batch.partition.topic)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
             self.fail(batch, UnknownTopicError(batch.partition.topic))
         elif code in _TOO_LARGE and batch.count > 1:

@@ -1,0 +1,16 @@
+"""SaslAuthenticate (key 36): no listener of this broker has logins: refused as by those of Apache Kafka."""
+
+from __future__ import annotations
+
+from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
+from kohort.errors import ErrorCode
+from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+
+def handle(context: BrokerContext, request: Request, message: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """What it says is not looked at."""
+    del context, request, message
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="this listener has no logins", auth_bytes=b""
+    )

@@ -1,0 +1,117 @@
+"""`kohort quota list|set`: how much clients may send, fetch and ask.
+
+Source: kafka-configs (`--entity-type users`, `clients`, `ips`); KIP-546.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from kohort.cli.bootstrap import add_bootstrap, connection
+from kohort.cli.main import add_json, parse_pairs
+from kohort.cli.output import print_json, print_table
+from kohort.errors import ConfigError
+
+_KINDS: Final = ("user", "client-id", "ip")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    quota = subparsers.add_parser(
+        "quota", help="how much clients may send, fetch and ask: list, set", allow_abbrev=False
+    )
+    actions = quota.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = actions.add_parser(
+        "list",
+        help="limits that are set",
+        description="The limits of all that the options let through; all without one.",
+        allow_abbrev=False,
+    )
+    listing.set_defaults(run=run_list)
+
+    change = actions.add_parser(
+        "set",
+        help="set limits, or take them back",
+        description="Set limits of a user, a client id, both together, or an address. NAME= takes one back. Brokers "
+        "heed it a moment later.",
+        allow_abbrev=False,
+    )
+    change.add_argument(
+        "limits",
+        metavar="NAME=VALUE",
+        nargs="+",
+        help="producer_byte_rate, consumer_byte_rate (bytes a second and broker), request_percentage, "
+        "controller_mutation_rate, connection_creation_rate (of addresses)",
+    )
+    change.add_argument("--validate-only", "--dry-run", action="store_true", help="only say whether it could be done")
+    change.set_defaults(run=run_set)
+
+    for parser in (listing, change):
+        for kind in _KINDS:
+            choice = parser.add_mutually_exclusive_group()
+            choice.add_argument(f"--{kind}", metavar="NAME", help=f"this {kind}")
+            choice.add_argument(
+                f"--default-{kind}", action="store_true", help=f"every {kind} that has no limit of its own"
+            )
+        add_bootstrap(parser)
+        add_json(parser)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Limits by entity."""
+    from kohort import Admin
+    from kohort.client.admin.results.quotas import show_entity
+
+    with Admin(connection(options)) as admin:
+        found = admin.describe_client_quotas(_entity(options))
+    if options.json:
+        print_json(found)
+        return 0
+    rows = [(show_entity(row.entity), key, _show(limit)) for row in found for key, limit in row.values.items()]
+    print_table(("OF", "LIMIT", "VALUE"), rows, empty="no limits")
+    return 0
+
+
+def run_set(options: argparse.Namespace) -> int:
+    """Change the limits of one entity."""
+    from kohort import Admin, ClientQuota
+
+    entity = _entity(options)
+    if not entity:
+        raise ConfigError("who is to have these limits is missing: --user NAME, --default-user, --client-id NAME, ...")
+    limits = {name: _limit(name, value) for name, value in parse_pairs(options.limits, option="limit").items()}
+    quota = ClientQuota(entity=entity, values=limits)
+    with Admin(connection(options)) as admin:
+        admin.alter_client_quotas([quota], validate_only=options.validate_only)
+    if options.json:
+        print_json({"executed": not options.validate_only, "quota": quota})
+    else:
+        print(f"{'could be set' if options.validate_only else 'set'}: {quota}")
+    return 0
+
+
+def _entity(options: argparse.Namespace) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for kind in _KINDS:
+        dest = kind.replace("-", "_")
+        name = getattr(options, dest)
+        if name is not None or getattr(options, f"default_{dest}"):
+            found[kind] = name
+    return found
+
+
+def _limit(name: str, text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(
+            f"{name} cannot be {text!r}: a number above 0 is expected, or nothing: take it back"
+        ) from None
+
+
+def _show(limit: float | None) -> str | None:
+    return None if limit is None else f"{limit:.15g}"

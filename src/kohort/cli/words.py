@@ -1,0 +1,65 @@
+"""What several verbs take as words: topics with partitions, offsets, times and spans, brokers of partitions."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+#: Of ISO 8601, as Kafka's tool takes it, and in short.
+_ISO: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
+_SHORT: Final = re.compile(r"(\d+)([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+#: A topic, and perhaps partitions of it: orders, orders:0,2
+_TOPIC: Final = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
+#: The brokers of each partition, as kafka-topics takes them: 1:2,2:3
+_BROKERS: Final = re.compile(r"\d+(:\d+)*(,\d+(:\d+)*)*")
+_LONGEST: Final = 100_000
+
+
+def parse_topic(text: str) -> tuple[str, tuple[int, ...]]:
+    """A topic, and the partitions of it that are meant; none: all."""
+    found = _TOPIC.fullmatch(text)
+    if found is None or len(text) > _LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text[:60]!r} is no topic: orders is one, and orders:0,2 two of its partitions"
+        )
+    return found[1], tuple(int(number) for number in (found[2] or "").split(",") if number)
+
+
+def parse_offset(text: str) -> int:
+    """An offset."""
+    if not text.isdecimal() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is no offset: a whole number, 0 or above, is expected")
+    return int(text)
+
+
+def parse_datetime(text: str) -> datetime:
+    """A time; without a zone it is that of this machine."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 2026-01-31T12:00 is one, Z behind it is UTC") from None
+    return found.astimezone()
+
+
+def parse_duration(text: str) -> timedelta:
+    """A span of time."""
+    short, iso = _SHORT.fullmatch(text), _ISO.fullmatch(text)
+    try:
+        if short is not None:
+            return timedelta(**{_UNITS[short[2]]: int(short[1])})
+        if iso is not None and any(iso.groups()):
+            days, hours, minutes, seconds = (int(each or 0) for each in iso.groups())
+            return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no span: 30m, 2h, 7d and PT30M are")
+
+
+def parse_brokers(text: str) -> list[list[int]]:
+    """The brokers of each partition."""
+    if _BROKERS.fullmatch(text) is None or len(text) > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} names no brokers: 1:2,2:3 are those of two partitions")
+    return [[int(each) for each in row.split(":")] for row in text.split(",")]

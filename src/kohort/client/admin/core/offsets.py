@@ -1,0 +1,150 @@
+"""Committed offsets as the admin client changes them: requests, and where a group is to begin anew.
+
+Laws: an offset is never set below what the log has or beyond its end. What is planned is a function of what was found.
+Source: Kafka's Admin and kafka-consumer-groups (`--reset-offsets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from kohort.client.admin.results.groups import OffsetReset
+from kohort.client.records import Committable, OffsetAndMetadata
+from kohort.errors import ConfigError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+
+#: Where a group may begin anew: a word, an offset, a time, so long ago, or an offset for each partition.
+ResetTo = Literal["earliest", "latest", "current"] | int | datetime | timedelta | Mapping[TopicPartition, int]
+_WORDS: Final = ("earliest", "latest", "current")
+
+
+def commit_request(group: str, offsets: Mapping[TopicPartition, Committable]) -> OffsetCommitRequest:
+    """Offsets from outside of the group, whose members it must not have."""
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, number), given in sorted(offsets.items()):
+        kept = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name))
+        topic.partitions.append(
+            OffsetCommitRequestPartition(
+                partition_index=number,
+                committed_offset=kept.offset,
+                committed_leader_epoch=kept.leader_epoch,
+                committed_metadata=kept.metadata,
+            )
+        )
+    return OffsetCommitRequest(group_id=group, member_id="", topics=list(topics.values()))
+
+
+def delete_request(group: str, partitions: Iterable[TopicPartition]) -> OffsetDeleteRequest:
+    """Offsets to forget."""
+    topics: dict[str, OffsetDeleteRequestTopic] = {}
+    for name, number in sorted(set(partitions)):
+        topic = topics.setdefault(name, OffsetDeleteRequestTopic(name=name))
+        topic.partitions.append(OffsetDeleteRequestPartition(partition_index=number))
+    return OffsetDeleteRequest(group_id=group, topics=list(topics.values()))
+
+
+def leave_request(group: str, members: Iterable[tuple[str, str | None]], reason: str) -> LeaveGroupRequest:
+    """Members to be removed, each with its id and its static name."""
+    rows = [
+        MemberIdentity(member_id="" if name else member_id, group_instance_id=name, reason=reason)
+        for member_id, name in members
+    ]
+    return LeaveGroupRequest(group_id=group, members=rows)
+
+
+def check_reset(to: object, shift_by: int | None) -> None:
+    """Whether it says where to begin; `ConfigError` or `TypeError` says what is expected."""
+    if (to is None) == (shift_by is None):
+        raise ConfigError("one of to and shift_by is expected: where the group shall begin, or by how many records")
+    if isinstance(to, str) and to not in _WORDS:
+        raise ConfigError(f"to cannot be {to!r}: {', '.join(_WORDS)}, an offset, a datetime or a timedelta is expected")
+    if isinstance(to, datetime) and to.tzinfo is None:
+        raise ConfigError("to is a datetime without a time zone: say which, for example datetime.now(UTC)")
+    if isinstance(to, timedelta) and to < timedelta():
+        raise ConfigError(f"to cannot be {to}: it says how long ago, 0 or more")
+    if isinstance(to, bool) or not isinstance(to, str | int | datetime | timedelta | Mapping | None):
+        raise TypeError(f"to cannot be {to!r}: {', '.join(_WORDS)}, an offset, a datetime or a timedelta is expected")
+    if isinstance(to, int) and to < 0:
+        raise ConfigError(f"to cannot be {to}: offsets begin with 0; shift_by goes back")
+
+
+def timestamp_of(to: object, *, now_ms: int) -> int | None:
+    """The time that is meant, milliseconds since 1970; `None` where none is."""
+    if isinstance(to, datetime):
+        return int(to.timestamp() * 1000)
+    return now_ms - int(to.total_seconds() * 1000) if isinstance(to, timedelta) else None
+
+
+def plan(
+    partitions: Collection[TopicPartition],
+    to: ResetTo | None,
+    shift_by: int | None,
+    *,
+    committed: Mapping[TopicPartition, int],
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    by_time: Mapping[TopicPartition, int],
+) -> list[OffsetReset]:
+    """Where each partition would begin, by topic and partition.
+
+    Args:
+        by_time: the first offsets at the time that is meant; -1 where no record is as young.
+    """
+    rows: list[OffsetReset] = []
+    for each in sorted(partitions):
+        wanted = _wanted(each, to, shift_by, committed=committed, begins=begins, ends=ends, by_time=by_time)
+        offset = min(max(wanted, begins[each]), ends[each])
+        rows.append(
+            OffsetReset(
+                topic=each.topic,
+                partition=each.partition,
+                committed=committed.get(each),
+                offset=offset,
+                wanted=wanted,
+            )
+        )
+    return rows
+
+
+def _wanted(
+    partition: TopicPartition,
+    to: ResetTo | None,
+    shift_by: int | None,
+    *,
+    committed: Mapping[TopicPartition, int],
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    by_time: Mapping[TopicPartition, int],
+) -> int:
+    if to == "earliest":
+        return begins[partition]
+    if to == "latest":
+        return ends[partition]
+    if isinstance(to, Mapping):
+        return to[partition]
+    if isinstance(to, int):
+        return to
+    if isinstance(to, datetime | timedelta):
+        found = by_time.get(partition, -1)
+        return ends[partition] if found < 0 else found
+    # What a group has not committed yet stands where it would begin by itself: nowhere, so at the end.
+    current = committed.get(partition, ends[partition])
+    if shift_by is None:
+        return current
+    if partition not in committed:
+        raise ConfigError(f"{partition.topic}-{partition.partition} has no committed offset that could be shifted")
+    return current + shift_by

@@ -1,0 +1,250 @@
+"""The same as `client/admin/cluster_calls.py`, awaited.
+
+Made of it by `python tools/aio_admin.py`: change it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import kohort
+from kohort.client.actions import Endpoint
+from kohort.client.admin.cluster_calls import _TIMEOUT_MS, _absent, _ids, _of_broker, _replicas
+from kohort.client.admin.core import cluster as shapes
+from kohort.client.admin.core.cluster import TopicPartitionReplica
+from kohort.client.admin.door import check, error_of
+from kohort.client.admin.results.cluster import (
+    ClusterDescription,
+    FeaturesDescription,
+    LogDirDescription,
+    QuorumDescription,
+    ReplicaLogDir,
+)
+from kohort.client.aio.admin.door import AdminDoor
+from kohort.client.aio.admin.partly import carry_out
+from kohort.client.arguments import to_partitions
+from kohort.errors import KohortError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
+from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kohort.wire.messages.describe_log_dirs import DescribeLogDirsResponse
+from kohort.wire.messages.describe_quorum import DescribeQuorumResponse
+from kohort.wire.messages.update_features import UpdateFeaturesResponse
+from kohort.wire.private import SOFTWARE_NAME
+
+
+class ClusterCalls(AdminDoor):
+    """What a cluster is made of."""
+
+    async def describe_cluster(
+        self, *, include_fenced: bool = False, include_authorized_operations: bool = False
+    ) -> ClusterDescription:
+        """The cluster's id and brokers.
+
+        Args:
+            include_fenced: also brokers that are registered, but not up to date: those that are stopped.
+            include_authorized_operations: also what the caller may do with the cluster.
+
+        Raises:
+            UnsupportedFeatureError: the broker knows nothing of fenced ones.
+        """
+        response = await self._ask(
+            DescribeClusterRequest(
+                include_cluster_authorized_operations=include_authorized_operations,
+                include_fenced_brokers=include_fenced,
+            ),
+            DescribeClusterResponse,
+            during="describing the cluster",
+            codes=lambda response: [response.error_code],
+            min_version=2 if include_fenced else None,
+        )
+        check(response.error_code, response.error_message, "describing the cluster")
+        return shapes.cluster(response)
+
+    async def describe_features(self) -> FeaturesDescription:
+        """The features of the cluster, and the levels of them that the broker which was asked could run."""
+        response = await self._ask(
+            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__),
+            ApiVersionsResponse,
+            during="describing features",
+            codes=lambda response: [response.error_code],
+            min_version=3,
+        )
+        check(response.error_code, None, "describing features")
+        return shapes.features(response)
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        downgrade: Literal["safe", "unsafe"] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Switch features of the cluster to other levels, all of them or none.
+
+        Args:
+            levels: the new level of each feature; 0 switches it off.
+            downgrade: whether a level may be lower than before: "safe" if nothing is lost by it, "unsafe" in any case.
+            validate_only: only say whether it could be done.
+
+        Raises:
+            BrokerError: INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED with the broker's reason; nothing is changed.
+            UnsupportedFeatureError: the broker has no features that could be changed.
+        """
+        during = "trying new levels of features" if validate_only else "updating features"
+        response = await self._ask(
+            shapes.features_request(levels, downgrade=downgrade, validate_only=validate_only, timeout_ms=_TIMEOUT_MS),
+            UpdateFeaturesResponse,
+            during=during,
+            codes=lambda response: [response.error_code],
+            # Before, a trial could not be told from the change, nor one kind of lower level from the other.
+            min_version=1,
+        )
+        check(response.error_code, response.error_message, during)
+        for row in response.results:
+            check(row.error_code, row.error_message, f"{during}: {row.feature}")
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """Who keeps the cluster's metadata, and how far each has come.
+
+        Raises:
+            UnsupportedFeatureError: the cluster's metadata is kept in another way.
+        """
+        during = "describing the quorum of the metadata"
+        response = await self._ask(
+            shapes.quorum_request(),
+            DescribeQuorumResponse,
+            during=during,
+            codes=lambda response: [
+                response.error_code,
+                *(row.error_code for topic in response.topics for row in topic.partitions),
+            ],
+        )
+        check(response.error_code, response.error_message, during)
+        rows = [row for topic in response.topics for row in topic.partitions]
+        if not rows:
+            raise KohortError(f"{during}: the broker has said nothing of it")
+        row = rows[0]
+        check(row.error_code, row.error_message, during)
+        listeners = {
+            node.node_id: tuple(f"{each.name}://{each.host}:{each.port}" for each in node.listeners)
+            for node in response.nodes
+        }
+        return shapes.quorum(row, listeners)
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[LogDirDescription]:
+        """The log directories of brokers, by broker and path, with what is in them.
+
+        Args:
+            brokers: ids; `None`: all that are there.
+            partitions: only their logs are told; `None`: all.
+
+        Raises:
+            BrokerError: BROKER_NOT_AVAILABLE: there is no such broker now.
+            PartlyDoneError: of several brokers some did not tell; `done` and `failed` say which.
+            UnsupportedFeatureError: the broker keeps its files to itself.
+        """
+        chosen = None if partitions is None else to_partitions(partitions)
+        wanted = await self._addresses() if brokers is None else _ids(brokers)
+
+        async def ask(part: Sequence[int]) -> dict[int, list[LogDirDescription] | KohortError]:
+            there = await self._addresses()
+            said: dict[int, list[LogDirDescription] | KohortError] = {}
+            for broker in part:
+                said[broker] = await self._log_dirs_of(broker, there, chosen)
+            return said
+
+        outcome = await carry_out(sorted(wanted), ask, during="describing log directories", within_s=self._timeout_s)
+        return [row for rows in outcome.settle().values() for row in rows]
+
+    async def _log_dirs_of(
+        self, broker: int, there: Mapping[int, Endpoint], partitions: Sequence[TopicPartition] | None
+    ) -> list[LogDirDescription] | KohortError:
+        if broker not in there:
+            return _absent(broker, there)
+        during = f"describing the log directories of broker {broker}"
+        try:
+            response = await self._ask(
+                shapes.log_dirs_request(partitions),
+                DescribeLogDirsResponse,
+                target=there[broker],
+                during=during,
+                codes=lambda response: [response.error_code],
+            )
+        except KohortError as why:
+            return _of_broker(why, during)
+        return error_of(response.error_code, None, during) or shapes.log_dirs(broker, response)
+
+    async def describe_replica_log_dirs(
+        self, replicas: Iterable[tuple[str, int, int] | TopicPartitionReplica]
+    ) -> list[ReplicaLogDir]:
+        """In which directories copies of partitions are, and where they are on their way to, in the order asked.
+
+        Args:
+            replicas: each a topic, a partition and the id of a broker: `("orders", 0, 1)`.
+
+        Raises:
+            BrokerError: BROKER_NOT_AVAILABLE: there is no such broker now.
+        """
+        chosen = _replicas(replicas)
+        if not chosen:
+            return []
+        partitions = {TopicPartition(each.topic, each.partition) for each in chosen}
+        found = await self.describe_log_dirs({each.broker_id for each in chosen}, partitions=partitions)
+        return shapes.replica_log_dirs(chosen, found)
+
+    async def alter_replica_log_dirs(self, paths: Mapping[tuple[str, int, int] | TopicPartitionReplica, str]) -> None:
+        """Have brokers move copies of partitions to other directories; `describe_replica_log_dirs` says how far it is.
+
+        Args:
+            paths: of each topic, partition and broker the directory by its path there: `{("orders", 0, 1): "/data2"}`.
+
+        Raises:
+            BrokerError: LOG_DIR_NOT_FOUND: the broker has no such directory; BROKER_NOT_AVAILABLE.
+            PartlyDoneError: some are not moved; `done` and `failed` say which.
+        """
+        if not isinstance(paths, Mapping) or not all(isinstance(path, str) for path in paths.values()):
+            raise TypeError(f"paths cannot be {paths!r}: a mapping is expected, like {{('orders', 0, 1): '/data2'}}")
+        wanted = {shapes.to_replica(each): path for each, path in paths.items()}
+
+        async def ask(part: Sequence[TopicPartitionReplica]) -> dict[TopicPartitionReplica, KohortError | None]:
+            there = await self._addresses()
+            said: dict[TopicPartitionReplica, KohortError | None] = {}
+            for broker in sorted({each.broker_id for each in part}):
+                mine = {each: wanted[each] for each in part if each.broker_id == broker}
+                said.update(await self._move_at(broker, there, mine))
+            return said
+
+        (await carry_out(wanted, ask, during="moving copies to other directories", within_s=self._timeout_s)).settle()
+
+    async def _move_at(
+        self, broker: int, there: Mapping[int, Endpoint], wanted: Mapping[TopicPartitionReplica, str]
+    ) -> dict[TopicPartitionReplica, KohortError | None]:
+        if broker not in there:
+            return dict.fromkeys(wanted, _absent(broker, there))
+        during = f"moving copies to other directories of broker {broker}"
+        try:
+            response = await self._ask(
+                shapes.move_request(wanted),
+                AlterReplicaLogDirsResponse,
+                target=there[broker],
+                during=during,
+                codes=lambda _: (),
+            )
+        except KohortError as why:
+            return dict.fromkeys(wanted, _of_broker(why, during))
+        return {
+            each: error_of(row.error_code, f"{each}: {wanted[each]}", during)
+            for topic in response.results
+            for row in topic.partitions
+            if (each := TopicPartitionReplica(topic.topic_name, row.partition_index, broker)) in wanted
+        }
+
+    async def _addresses(self) -> dict[int, Endpoint]:
+        """Where the brokers listen that are there now."""
+        metadata = await self._metadata(())
+        return {row.node_id: Endpoint(row.host, row.port) for row in metadata.brokers}

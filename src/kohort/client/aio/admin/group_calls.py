@@ -1,0 +1,228 @@
+"""The same as `client/admin/group_calls.py`, awaited.
+
+Made of it by `python tools/aio_admin.py`: change it there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kohort.client.actions import Endpoint
+from kohort.client.admin.coordinated import to_groups
+from kohort.client.admin.core import groups as shapes
+from kohort.client.admin.core import topics as topic_shapes
+from kohort.client.admin.core.groupid import check_group_id
+from kohort.client.admin.door import Question, answered, check
+from kohort.client.admin.group_calls import _DELETE, _OFFSETS, _describing, _is_classic, _is_gone
+from kohort.client.admin.partly import Outcome
+from kohort.client.admin.results.groups import (
+    GroupDescription,
+    GroupHistory,
+    GroupListing,
+    GroupOffset,
+    GroupSummary,
+    MemberDescription,
+)
+from kohort.client.aio.admin.coordinated import CoordinatedDoor
+from kohort.client.aio.admin.history import read_history
+from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistoryResponse
+from kohort.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kohort.wire.messages.metadata import MetadataResponse
+
+if TYPE_CHECKING:
+    from kohort.journal.why.explanation import GroupExplanation
+
+
+class GroupCalls(CoordinatedDoor):
+    """Groups of both protocols: list, describe, offsets, delete."""
+
+    async def list_groups(
+        self, states: Collection[str] | None = None, types: Collection[str] | None = None
+    ) -> list[GroupListing]:
+        """Every group, by name; `states` and `types` ("classic", "consumer") narrow that down."""
+        request = ListGroupsRequest(states_filter=list(states or ()), types_filter=list(types or ()))
+        found = await self._of_brokers(
+            lambda metadata: self._groups_of_all(metadata, request), await self._metadata(())
+        )
+        return [found[name] for name in sorted(found)]
+
+    async def _groups_of_all(self, metadata: MetadataResponse, request: ListGroupsRequest) -> dict[str, GroupListing]:
+        questions = [
+            Question(
+                request=request,
+                expected=ListGroupsResponse,
+                target=Endpoint(broker.host, broker.port),
+                during="listing groups",
+                codes=lambda response: [response.error_code],
+            )
+            for broker in metadata.brokers
+        ]
+        found: dict[str, GroupListing] = {}
+        for response in await self._ask_each(questions):
+            check(response.error_code, None, "listing groups")
+            found.update((group.group_id, shapes.listing(group)) for group in response.groups)
+        return found
+
+    async def summarize_groups(self) -> list[GroupSummary]:
+        """Every group with members and lag, by name; a few requests to each broker, however many groups there are.
+
+        A group that goes meanwhile is left out.
+        """
+        listed = {row.group_id: row for row in await self.list_groups()}
+        described = {name: each for name, each in (await self.describe_groups(listed)).items() if not _is_gone(each)}
+        committed = await self.list_group_offsets(described)
+        ends = await self._ends({partition for each in committed.values() for partition in answered(each)})
+        return [
+            shapes.summary(listed[name], len(answered(each).members), answered(committed[name]), ends)
+            for name, each in described.items()
+        ]
+
+    async def describe_group(self, group: str, *, include_authorized_operations: bool = False) -> GroupDescription:
+        """One group of either protocol.
+
+        Args:
+            include_authorized_operations: also what the caller may do with it.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND.
+        """
+        check_group_id(group)
+        found = await self.describe_groups([group], include_authorized_operations=include_authorized_operations)
+        return answered(found[group])
+
+    async def describe_groups(
+        self, groups: Iterable[str], *, include_authorized_operations: bool = False
+    ) -> dict[str, GroupDescription | KohortError]:
+        """Groups of either protocol, in the order asked: of each its description, or why there is none.
+
+        A few requests to each coordinator, however many groups there are.
+
+        Args:
+            groups: ids.
+            include_authorized_operations: also what the caller may do with them.
+
+        Raises:
+            BrokersUnreachableError: nobody answers.
+            TypeError: `groups` is one text, or no ids.
+        """
+        names = to_groups(groups)
+        new, former = _describing(include_authorized_operations)
+        found = await self._ask_about(names, new)
+        classic = await self._ask_about([name for name, each in found.items() if _is_classic(each)], former)
+        return {**found, **classic}
+
+    async def group_offsets(self, group: str) -> list[GroupOffset]:
+        """Where a group stands: every partition that it has committed or that a member owns, by topic and partition."""
+        check_group_id(group)
+        return answered((await self.groups_offsets([group]))[group])
+
+    async def groups_offsets(self, groups: Iterable[str]) -> dict[str, list[GroupOffset] | KohortError]:
+        """Where groups stand, in the order asked: of each what `group_offsets` tells, or why that is not known.
+
+        Raises:
+            BrokersUnreachableError: nobody answers.
+            TypeError: `groups` is one text, or no ids.
+        """
+        described = await self.describe_groups(groups)
+        committed = await self.list_group_offsets(described)
+        partitions: set[TopicPartition] = set()
+        members: dict[str, tuple[MemberDescription, ...]] = {}
+        found: dict[str, list[GroupOffset] | KohortError] = {}
+        for name, each in described.items():
+            offsets = committed[name]
+            found[name] = []
+            if isinstance(each, KohortError) and not _is_gone(each):
+                found[name] = each
+            elif isinstance(offsets, KohortError):
+                found[name] = offsets
+            else:
+                members[name] = () if isinstance(each, KohortError) else each.members
+                partitions.update(offsets, *(member.assignment for member in members[name]))
+        ends = await self._ends(partitions)
+        for name, those in members.items():
+            found[name] = shapes.group_offsets(those, answered(committed[name]), ends)
+        return found
+
+    async def list_group_offsets(self, groups: Iterable[str]) -> dict[str, shapes.Committed | KohortError]:
+        """What groups have committed, in the order asked: of each its offsets by partition, or why they are not known.
+
+        A few requests to each coordinator, however many groups there are; a group that is not there has none.
+
+        Raises:
+            BrokersUnreachableError: nobody answers.
+            TypeError: `groups` is one text, or no ids.
+        """
+        return await self._ask_about(groups, _OFFSETS)
+
+    async def group_history(self, group: str, *, after: int | None = None, whole: bool = False) -> GroupHistory:
+        """Why the group is as it is: what came in, what its coordinator decided and what that changed.
+
+        Args:
+            group: its id.
+            after: only rows with a sequence above this one, as of an earlier call, that are in the broker's memory.
+            whole: all that the broker has; otherwise what is in its memory, and of the topic `__group_journal` the
+                latest 20,000 rows of all groups.
+
+        Raises:
+            UnsupportedFeatureError: the broker is not one of kohort's: Apache Kafka keeps no history.
+        """
+        during = f"reading the history of group {group}"
+
+        async def ask(request: GroupHistoryRequest) -> GroupHistoryResponse:
+            page = await self._ask_own(
+                request, GroupHistoryResponse, group=group, feature="keeps a history of groups", during=during
+            )
+            check(page.error_code, page.error_message, during)
+            return page
+
+        return await read_history(ask, group, after=after, whole=whole)
+
+    async def explain_group(self, group: str, *, whole: bool = False) -> GroupExplanation:
+        """Why the group is as it is, in sentences: what set each rebalance off, who gave and took what, who was slow.
+
+        Everything is told from the broker's history of the group; where its beginning is missing, so it is here.
+        `whole`: of all its history, as for `group_history`.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND.
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        from kohort.journal.why.explaining import explain
+
+        found = await self.group_history(group, whole=whole)
+        is_known = any(event.event != "refused" for event in found.events)
+        if not is_known and all(row.group_id != group for row in await self.list_groups()):
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}", during=f"explaining {group}")
+        told = explain(group, found.events, now_ms=int(time.time() * 1_000), is_complete=found.is_complete)
+        return replace(told, has_older=found.has_older)
+
+    async def delete_groups(self, names: Iterable[str]) -> None:
+        """Delete empty groups and their offsets.
+
+        Raises:
+            BrokerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, of the only one.
+            PartlyDoneError: of several groups some were not deleted; `done` and `failed` say which.
+            TypeError: `names` is one text, or no ids.
+        """
+        outcome: Outcome[str, None] = Outcome("deleting groups")
+        for name, end in (await self._ask_about(names, _DELETE)).items():
+            if isinstance(end, KohortError):
+                outcome.failed[name] = end
+            else:
+                outcome.done[name] = end
+        outcome.settle()
+
+    async def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        metadata = await self._metadata({partition.topic for partition in partitions})
+        return await self._offsets(partitions, topic_shapes.LATEST, metadata)
+
+    async def _committed(self, group: str) -> dict[TopicPartition, int]:
+        committed = answered((await self.list_group_offsets([group]))[group])
+        return {partition: kept.offset for partition, kept in committed.items()}

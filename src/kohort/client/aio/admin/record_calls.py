@@ -1,0 +1,175 @@
+"""The same as `client/admin/record_calls.py`, awaited.
+
+Made of it by `python tools/aio_admin.py`: change it there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kohort.client.actions import Endpoint
+from kohort.client.admin.core import records as shapes
+from kohort.client.admin.core import topics as topic_shapes
+from kohort.client.admin.core.admin_machine import MovedError
+from kohort.client.admin.core.records import OffsetAt
+from kohort.client.admin.door import Question
+from kohort.client.admin.record_calls import _LEADER_WITHIN_S, R, V, _error, _listed, _offset, _Said
+from kohort.client.admin.results.topics import ListedOffset
+from kohort.client.aio.admin.door import AdminDoor
+from kohort.client.aio.admin.partly import carry_out
+from kohort.errors import BrokerError, ErrorCode, KohortError, UnknownTopicError, UnsupportedFeatureError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.delete_records import DeleteRecordsResponse
+from kohort.wire.messages.list_offsets import ListOffsetsResponse
+
+
+class RecordCalls(AdminDoor):
+    """Where records stand, and records that are to go."""
+
+    async def list_offsets(
+        self,
+        partitions: Iterable[str | TopicPartition] | Mapping[TopicPartition, OffsetAt],
+        at: OffsetAt = "latest",
+        *,
+        isolation_level: str = "read_uncommitted",
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offsets of partitions at a time or at one of their ends; one request per leader.
+
+        Args:
+            partitions: topics (all of their partitions) and partitions; or each partition with its own `at`.
+            at: "earliest", "latest", "max-timestamp" (the record with the latest time), "earliest-local",
+                "latest-tiered"; a `datetime` with its zone, a `timedelta` for so long ago or milliseconds since 1970:
+                the first record that is as young.
+            isolation_level: with "read_committed" the latest is where the first open transaction begins.
+
+        Returns:
+            By topic and partition.
+
+        Raises:
+            UnknownTopicError: a topic or partition is not there.
+            BrokerError: LEADER_NOT_AVAILABLE: a partition has no leader, ...
+            PartlyDoneError: of several partitions some have no answer; `done` has the others.
+        """
+        now_ms = int(time.time() * 1000)
+        level = shapes.to_level(isolation_level)
+        topics, chosen = shapes.to_places(partitions)
+        own = shapes.to_own_times(partitions)
+        stamps = {each: shapes.to_timestamp(own.get(each, at), now_ms=now_ms) for each in chosen}
+        for_topics = shapes.to_timestamp(at, now_ms=now_ms)
+        stamps |= dict.fromkeys(await self._partitions_of(topics), for_topics)
+
+        def question(part: Sequence[TopicPartition], leader: Endpoint) -> Question[ListOffsetsResponse]:
+            wanted = {each: stamps[each] for each in part}
+            return Question(
+                request=topic_shapes.offsets_request(wanted, isolation_level=level),
+                expected=ListOffsetsResponse,
+                during="listing offsets",
+                codes=lambda _: (),
+                target=leader,
+                min_version=shapes.first_version(wanted.values()),
+            )
+
+        return await self._of_leaders(sorted(stamps), question, _listed, during="listing offsets")
+
+    async def delete_records(self, offsets: Mapping[TopicPartition, int | str]) -> dict[TopicPartition, int]:
+        """Delete the oldest records of partitions, for good; one request per leader.
+
+        Args:
+            offsets: partition -> the offset at which it is to begin; "latest": all that is there.
+
+        Returns:
+            Where each partition begins now.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: it does not go as far, or POLICY_VIOLATION: the topic is compacted only.
+            UnknownTopicError: a partition is not there.
+            PartlyDoneError: of several partitions some were not cut; `done` and `failed` say which.
+            UnsupportedFeatureError: the broker deletes no records: kohort's own does not yet.
+        """
+        cuts = shapes.to_cuts(offsets)
+
+        def question(part: Sequence[TopicPartition], leader: Endpoint) -> Question[DeleteRecordsResponse]:
+            return Question(
+                request=shapes.delete_request({each: cuts[each] for each in part}, timeout_ms=30_000),
+                expected=DeleteRecordsResponse,
+                during="deleting records",
+                codes=lambda _: (),
+                target=leader,
+            )
+
+        def read(response: DeleteRecordsResponse) -> _Said[int]:
+            return {
+                each: _error(row.error_code, f"deleting records before {_offset(cuts[each])} of", each)
+                or row.low_watermark
+                for topic in response.topics
+                for row in topic.partitions
+                for each in [TopicPartition(topic.name, row.partition_index)]
+            }
+
+        return await self._of_leaders(sorted(cuts), question, read, during="deleting records")
+
+    async def _partitions_of(self, topics: Sequence[str]) -> list[TopicPartition]:
+        metadata = await self._metadata(topics) if topics else None
+        for topic in [] if metadata is None else metadata.topics:
+            topic_shapes.check_topic(topic)
+        return [] if metadata is None else list(topic_shapes.leaders_of(metadata))
+
+    async def _of_leaders(
+        self,
+        partitions: Sequence[TopicPartition],
+        question: Callable[[Sequence[TopicPartition], Endpoint], Question[R]],
+        read: Callable[[R], _Said[V]],
+        *,
+        during: str,
+    ) -> dict[TopicPartition, V]:
+        """Ask the leader of each partition, wherever it is by then."""
+        begun = time.monotonic()
+
+        async def ask(part: Sequence[TopicPartition]) -> _Said[V]:
+            found, by_leader = await self._leaders(part)
+            said: dict[TopicPartition, V | KohortError] = {**found}
+            answers = await self._ask_all([question(led, leader) for leader, led in by_leader.items()])
+            for answer, led in zip(answers, by_leader.values(), strict=True):
+                if isinstance(answer, UnsupportedFeatureError):
+                    raise answer
+                if isinstance(answer, MovedError):
+                    moved = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(answer.why), during=during)
+                    said |= dict.fromkeys(led, moved)
+                elif isinstance(answer, KohortError):
+                    said |= dict.fromkeys(led, answer)
+                else:
+                    said |= read(answer)
+            return said
+
+        def is_passing(why: KohortError) -> bool:
+            has_no_leader = isinstance(why, BrokerError) and why.code is ErrorCode.LEADER_NOT_AVAILABLE
+            return not has_no_leader or time.monotonic() < begun + _LEADER_WITHIN_S
+
+        outcome = await carry_out(partitions, ask, during=during, within_s=self._timeout_s, is_passing=is_passing)
+        return outcome.settle()
+
+    async def _leaders(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, KohortError], dict[Endpoint, list[TopicPartition]]]:
+        """What is wrong with some of them, and the leaders of the others."""
+        metadata = await self._metadata(dict.fromkeys(each.topic for each in partitions))
+        leaders = topic_shapes.leaders_of(metadata)
+        topics = {topic.name: topic for topic in metadata.topics}
+        wrong: dict[TopicPartition, KohortError] = {}
+        by_leader: dict[Endpoint, list[TopicPartition]] = {}
+        for each in partitions:
+            topic = topics[each.topic]
+            leader = leaders.get(each)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(each)
+            elif each in leaders:
+                text = f"{each} has no leader: none of its replicas that are in sync is there"
+                wrong[each] = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, text, during="looking up leaders")
+            elif topic.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                wrong[each] = BrokerError(ErrorCode.of(topic.error_code), during=f"looking up topic {each.topic}")
+            elif topic.partitions:
+                wrong[each] = UnknownTopicError(each.topic, each.partition, len(topic.partitions))
+            else:
+                wrong[each] = UnknownTopicError(each.topic)
+        return wrong, by_leader

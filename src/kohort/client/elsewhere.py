@@ -1,0 +1,83 @@
+"""Names that the calls of other Python clients have: whoever tries one is told what is so here.
+
+Laws: none of them is an attribute (`hasattr` is false, `dir` of an object and type checkers do not know it), and a name
+that a class has of its own is left alone. A lookup of any other name costs what it did.
+Source: confluent-kafka 2.16, kafka-python 3.0, aiokafka 0.14; docs/migrate.md has all their calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NoReturn, TypeVar
+
+T = TypeVar("T", bound=type)
+
+_CLUSTER: Final = {"cluster_id": "Admin.describe_cluster() tells it"}
+_CONNECTED: Final = {"bootstrap_connected": "the first call connects, and says why it cannot"}
+_TRANSACTIONS: Final = "there are no transactions yet; enable_idempotence keeps records from being stored twice"
+CONSUMERS: Final = {
+    **_CLUSTER,
+    **_CONNECTED,
+    "memberid": "member_id, an attribute",
+    "consumer_group_metadata": "group_metadata()",
+    "incremental_assign": "assign takes all that is to be read, and what is read already goes on where it is",
+    "incremental_unassign": "assign takes all that is to be read, and what is read already goes on where it is",
+    "unassign": "unsubscribe()",
+    "partitions_for_topic": "partitions_for(topic)",
+    "seek_to_committed": "seek(partition, committed(partition))",
+    "last_stable_offset": "highwater(partition), with isolation_level='read_committed'",
+}
+PRODUCERS: Final = {
+    **_CLUSTER,
+    **_CONNECTED,
+    "init_transactions": _TRANSACTIONS,
+    "begin_transaction": _TRANSACTIONS,
+    "commit_transaction": _TRANSACTIONS,
+    "abort_transaction": _TRANSACTIONS,
+    "send_offsets_to_transaction": _TRANSACTIONS,
+    "transaction": _TRANSACTIONS,
+    "list_topics": "partitions_for(topic), and Admin.list_topics()",
+    "produce_batch": "send_many(topic, values)",
+    "create_batch": "send_many(topic, values)",
+    "send_batch": "send_many(topic, values)",
+    "purge": "close(0) gives up what was not sent",
+}
+ADMINS: Final = {
+    **_CLUSTER,
+    "list_consumer_groups": "list_groups()",
+    "describe_consumer_groups": "describe_groups(groups)",
+    "list_consumer_group_offsets": "list_group_offsets(groups), or group_offsets(group) with lag",
+    "alter_consumer_group_offsets": "alter_group_offsets(group, offsets)",
+    "delete_consumer_groups": "delete_groups(names)",
+    "remove_group_members": "remove_members(group, members)",
+    "reset_group_offsets": "reset_offsets(group, to)",
+    "describe_metadata_quorum": "describe_quorum()",
+}
+
+
+class _Elsewhere:
+    """A name that is no attribute, with what to do instead."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._name = name
+        self._instead = instead
+
+    def __get__(self, _: object, kind: type) -> NoReturn:
+        raise AttributeError(f"{kind.__name__!r} object has no attribute {self._name!r}; here: {self._instead}")
+
+
+def answering(names: Mapping[str, str]) -> Callable[[T], T]:
+    """A decorator of a class: those of `names` that it has not raise an `AttributeError` with these words."""
+
+    def add(kind: T) -> T:
+        missing = names.keys() - set(dir(kind))
+
+        def known(self: object) -> Iterable[str]:
+            return [name for name in object.__dir__(self) if name not in missing]
+
+        for name in missing:
+            setattr(kind, name, _Elsewhere(name, names[name]))
+        setattr(kind, "__dir__", known)  # noqa: B010  # a class may do so, and mypy has no word for it
+        return kind
+
+    return add

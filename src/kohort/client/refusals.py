@@ -1,0 +1,47 @@
+"""What a broker's error codes become for callers, where the client knows more than the code says.
+
+Source: Apache Kafka's table of operations and the rights that they take.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.errors import AuthorizationError, BrokerError, ErrorCode, FencedError, UnsupportedFeatureError
+
+#: The code says on what kind of thing a right is missing.
+_RESOURCES: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional_id",
+}
+_CLUSTER: Final = "kafka-cluster"
+
+
+def refused(
+    code: ErrorCode, message: str | None = None, *, during: str = "", operation: str = "", name: str = ""
+) -> BrokerError:
+    """The exception for an answer that is no good one.
+
+    Args:
+        operation: the right that the caller will need, in case it is one that is missing: a consumer that may not
+            describe a topic may not read it either. Empty if several are possible.
+        name: of the topic or the group that it was asked for.
+    """
+    if code is ErrorCode.UNSUPPORTED_VERSION:
+        return UnsupportedFeatureError(code, message, during=during)
+    kind = _RESOURCES.get(code)
+    if kind is None:
+        return BrokerError(code, message, during=during)
+    name = _CLUSTER if kind == "cluster" else name
+    if not name:
+        operation, kind = "", ""
+    return AuthorizationError(code, message, operation=operation, resource_type=kind, name=name, during=during)
+
+
+def left_out(code: ErrorCode, message: str | None, *, group: str, member: str, epoch: int) -> BrokerError:
+    """The exception for a member that its coordinator will not have, whatever it does."""
+    if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        return refused(code, message, during=f"heartbeating in group {group}", operation="read", name=group)
+    return FencedError(code, message, group=group, member=member, epoch=epoch, during="joining the group")

@@ -1,0 +1,314 @@
+"""Options of TLS and SASL, and what a client makes of them.
+
+Laws: a secret is in no text, in no representation and in no error. What cannot work together is refused when the client
+is made, and so is a login that the chosen protocol would never use.
+Source: Apache Kafka's security.protocol, ssl.* (PEM, KIP-651) and sasl.*; what librdkafka and kafka-python call them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.client.option_kinds import PROTOCOLS, choice, secret, switch, text
+from kohort.config import Option, parse_bool, parse_function, parse_str
+from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from kohort.security.jaas import Login
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def parse_upper(given: object) -> str:
+    """A word that is written in any case."""
+    return parse_str(given).strip().upper()
+
+
+def parse_mechanism(given: object) -> str:
+    """The name of a mechanism; those that are not spoken are told what to use."""
+    name = parse_upper(given)
+    if name == "GSSAPI":
+        raise ValueError("Kerberos is not spoken; SCRAM-SHA-512, PLAIN or OAUTHBEARER are")
+    if name == "AWS_MSK_IAM":
+        raise ValueError("use OAUTHBEARER, and a token of aws-msk-iam-sasl-signer-python")
+    return name
+
+
+def parse_identification(given: object) -> str:
+    """How names of brokers are verified: https, or none; kafka-python says it as true or false."""
+    if isinstance(given, str) and given.strip().lower() in ("https", "none", ""):
+        return given.strip().lower() or "none"
+    try:
+        return "https" if parse_bool(given) else "none"
+    except ValueError:
+        raise ValueError("https or none is expected") from None
+
+
+def parse_context(given: object) -> ssl.SSLContext:
+    """A context of Python's, set up by the application."""
+    import ssl
+
+    if not isinstance(given, ssl.SSLContext):
+        raise ValueError("an ssl.SSLContext is expected")
+    return given
+
+
+def parse_provider(given: object) -> Callable[[], object]:
+    """A function that makes tokens, its name as module:function, or kafka-python's object with a method `token`."""
+    if isinstance(given, str):
+        module, mark, name = given.partition(":")
+        if not mark or not all(part.isidentifier() for part in (*module.split("."), name)):
+            raise ValueError("a function that returns a token is expected, or its name: module:function")
+        return partial(_call_named, module, name)
+    method = getattr(given, "token", None)
+    return _without_arguments(parse_function(method if callable(method) and not isinstance(given, type) else given))
+
+
+def _without_arguments(provider: Callable[..., object]) -> Callable[[], object]:
+    """librdkafka's function is given sasl.oauthbearer.config, which is `None` where it is not set."""
+    import inspect
+
+    try:
+        parameters = inspect.signature(provider).parameters.values()
+    except (TypeError, ValueError):
+        return provider
+    needed = [each for each in parameters if each.default is each.empty and each.kind <= each.POSITIONAL_OR_KEYWORD]
+    return partial(provider, None) if len(needed) == 1 else provider
+
+
+def _call_named(module: str, name: str) -> object:
+    # Imported where it is called: settings travel to processes that make tokens of their own.
+    return getattr(import_module(module), name)()
+
+
+SECURITY: Final = (
+    Option(
+        name="security.protocol",
+        parse=parse_upper,
+        default="PLAINTEXT",
+        doc="How brokers are spoken to: with TLS (SSL), with a login (SASL_), with both (SASL_SSL).",
+        choices=PROTOCOLS,
+    ),
+    Option(
+        name="ssl.context",
+        parse=parse_context,
+        default=None,
+        doc="An ssl.SSLContext in place of all other ssl options (kafka-python's, not Kafka's).",
+    ),
+    text(
+        "ssl.ca.location",
+        None,
+        "Certificates to believe: a file, a folder, or the PEM itself; none: those of the system (in Kafka "
+        "ssl.truststore.location).",
+        also=("ssl.ca.pem", "ssl.truststore.location", "ssl.truststore.certificates", "ssl.cafile"),
+    ),
+    text(
+        "ssl.certificate.location",
+        None,
+        "This client's certificate, its chain behind it: a file, or the PEM itself (in Kafka ssl.keystore.location).",
+        also=(
+            "ssl.certificate.pem",
+            "ssl.keystore.location",
+            "ssl.keystore.certificate.chain",
+            "ssl.certfile",
+        ),
+    ),
+    secret(
+        "ssl.key.location",
+        "The key of this client's certificate: a file, or the PEM itself; none: it stands in the certificate's file "
+        "(in Kafka ssl.keystore.key).",
+        also=("ssl.key.pem", "ssl.keystore.key", "ssl.keyfile"),
+    ),
+    secret("ssl.key.password", "What opens an encrypted key.", also=("ssl.password", "ssl.keystore.password")),
+    text(
+        "ssl.crl.location",
+        None,
+        "A file of revoked certificates, PEM (librdkafka's, not Kafka's).",
+        also=("ssl.crlfile",),
+    ),
+    text("ssl.cipher.suites", None, "Ciphers of TLS 1.2 in OpenSSL's words (in Kafka Java's).", also=("ssl.ciphers",)),
+    Option(
+        name="ssl.endpoint.identification.algorithm",
+        parse=parse_identification,
+        default="https",
+        doc="Whether a broker's certificate has to name it: https, or none.",
+        also=("ssl.check.hostname",),
+    ),
+    switch(
+        "enable.ssl.certificate.verification",
+        True,
+        "Off believes every certificate, so that anybody may read along (librdkafka's, not Kafka's).",
+    ),
+    choice(
+        "ssl.truststore.type",
+        "PEM",
+        "What ssl.truststore.location holds; keytool and openssl turn other stores into PEM (Kafka: JKS).",
+        "PEM",
+    ),
+    choice("ssl.keystore.type", "PEM", "What ssl.keystore.location holds; likewise (Kafka: JKS).", "PEM"),
+    Option(
+        name="sasl.mechanism",
+        parse=parse_mechanism,
+        default=None,
+        doc="How the login is proven (Kafka: GSSAPI, which is not spoken).",
+        choices=MECHANISMS,
+        also=("sasl.mechanisms",),
+    ),
+    text("sasl.username", None, "Name of the user (in Kafka within sasl.jaas.config).", also=("sasl.plain.username",)),
+    secret("sasl.password", "Password of the user (in Kafka within sasl.jaas.config).", also=("sasl.plain.password",)),
+    secret("sasl.jaas.config", "Name and password as Java's clients are given them, of PLAIN or SCRAM."),
+    Option(
+        name="sasl.oauth.token.provider",
+        parse=parse_provider,
+        default=None,
+        doc="A function that returns a token of OAUTHBEARER: text, or a pair with the time at which it ends, seconds "
+        "since 1970; called in a thread of its own. Or its name, module:function (in Kafka a class).",
+        also=("oauth.cb",),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslSettings:
+    """A login; `token_provider` of OAUTHBEARER only."""
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    #: What the first message of SCRAM carries besides.
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    token_provider: Callable[[], object] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """How connections are made; `None` where that is not wanted."""
+
+    protocol: str = "PLAINTEXT"
+    tls: ssl.SSLContext | None = None
+    sasl: SaslSettings | None = None
+
+
+def security_settings(values: Mapping[str, Any]) -> SecuritySettings:
+    """Settings from options that were checked one by one; reads the files that they name.
+
+    Raises:
+        ConfigError: they contradict each other, something is missing, or a file cannot be used.
+    """
+    protocol: str = values["security.protocol"]
+    has_tls, has_login = protocol.endswith("SSL"), protocol.startswith("SASL")
+    _refuse_idle(values, protocol, has_tls=has_tls, has_login=has_login)
+    return SecuritySettings(
+        protocol=protocol,
+        tls=_tls(values) if has_tls else None,
+        sasl=_login(values, protocol) if has_login else None,
+    )
+
+
+def _refuse_idle(values: Mapping[str, Any], protocol: str, *, has_tls: bool, has_login: bool) -> None:
+    tls = (
+        *("ssl.context", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
+        *("ssl.crl.location", "ssl.cipher.suites"),
+    )
+    login = ("sasl.mechanism", "sasl.username", "sasl.password", "sasl.jaas.config", "sasl.oauth.token.provider")
+    idle_tls = [] if has_tls else [name for name in tls if values[name] is not None]
+    idle_login = [] if has_login else [name for name in login if values[name] is not None]
+    if not idle_tls and not idle_login:
+        return
+    needed = ("SASL_" if has_login or idle_login else "") + ("SSL" if has_tls or idle_tls else "PLAINTEXT")
+    hint = "SASL_SSL, or SASL_PLAINTEXT on a network that you trust" if needed == "SASL_PLAINTEXT" else needed
+    raise ConfigError(
+        f"{(idle_tls + idle_login)[0]} would change nothing: security.protocol is {protocol}; set it to {hint}"
+    )
+
+
+def _tls(values: Mapping[str, Any]) -> ssl.SSLContext:
+    # Who speaks plainly does not pay for what this needs.
+    from kohort.security.tls import TlsSettings, build_context
+
+    return build_context(
+        TlsSettings(
+            context=values["ssl.context"],
+            ca=values["ssl.ca.location"],
+            certificate=values["ssl.certificate.location"],
+            key=values["ssl.key.location"],
+            key_password=values["ssl.key.password"],
+            crl=values["ssl.crl.location"],
+            ciphers=values["ssl.cipher.suites"],
+            verifies=values["enable.ssl.certificate.verification"],
+            verifies_names=values["ssl.endpoint.identification.algorithm"] == "https",
+        )
+    )
+
+
+def _login(values: Mapping[str, Any], protocol: str) -> SaslSettings:
+    from kohort.security.jaas import Login, parse_jaas
+
+    given = values["sasl.jaas.config"]
+    login = None if given is None else parse_jaas(given)
+    mechanism: str | None = values["sasl.mechanism"]
+    if mechanism is None and login is not None and not login.is_scram:
+        mechanism = "PLAIN"
+    if mechanism is None:
+        raise ConfigError(f"sasl.mechanism is needed with a login: one of {', '.join(MECHANISMS)}")
+    provider = values["sasl.oauth.token.provider"]
+    if mechanism == "OAUTHBEARER":
+        return _bearer(values, provider)
+    if provider is not None:
+        raise ConfigError(f"sasl.oauth.token.provider is for OAUTHBEARER, and sasl.mechanism is {mechanism}")
+    if login is not None and (values["sasl.username"] is not None or values["sasl.password"] is not None):
+        raise ConfigError("sasl.jaas.config has name and password: leave sasl.username and sasl.password out")
+    if login is not None and login.is_scram != (mechanism in _SCRAM):
+        raise ConfigError(f"the login module in sasl.jaas.config is not that of sasl.mechanism {mechanism}")
+    if mechanism == "PLAIN" and not protocol.endswith("SSL"):
+        _warn(f"security.protocol is {protocol}: the password of PLAIN can be read on its way; use SASL_SSL")
+    return _with_password(mechanism, login or Login(**_given_login(values, mechanism)))
+
+
+def _bearer(values: Mapping[str, Any], provider: Callable[[], object] | None) -> SaslSettings:
+    if provider is None:
+        raise ConfigError("OAUTHBEARER needs sasl.oauth.token.provider: a function that returns a token")
+    for name in ("sasl.username", "sasl.password", "sasl.jaas.config"):
+        if values[name] is not None:
+            raise ConfigError(f"{name} is not for OAUTHBEARER: the token says who the user is")
+    return SaslSettings(mechanism="OAUTHBEARER", token_provider=provider)
+
+
+def _given_login(values: Mapping[str, Any], mechanism: str) -> dict[str, Any]:
+    for name in ("sasl.username", "sasl.password"):
+        if values[name] is None:
+            raise ConfigError(f"{name} is needed for {mechanism}")
+    return {
+        "is_scram": mechanism in _SCRAM,
+        "username": values["sasl.username"],
+        "password": values["sasl.password"],
+    }
+
+
+def _with_password(mechanism: str, login: Login) -> SaslSettings:
+    from kohort.security.sasl import unsendable
+
+    if not login.username or not login.password:
+        raise ConfigError(f"{'sasl.password' if login.username else 'sasl.username'} cannot be empty")
+    for name, value in (("sasl.username", login.username), ("sasl.password", login.password)):
+        if (why := unsendable(value)) is not None:
+            raise ConfigError(f"{name} cannot be sent by {mechanism}: it {why}")
+    return SaslSettings(
+        mechanism=mechanism,
+        username=login.username,
+        password=login.password,
+        extensions={"tokenauth": "true"} if login.has_token else {},
+    )
+
+
+def _warn(text: str) -> None:
+    import logging
+
+    logging.getLogger("kohort.client").warning("%s", text)

@@ -1,0 +1,158 @@
+"""How each command is decided: one table, looked up by the command's type.
+
+Laws: nothing is changed here. A refusal is raised; the shard makes a reply of it, and it has checked the group's id
+before. A command of the classic protocol goes by the kind of group that has the id.
+Source: architecture rule 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.classic import requests as classic
+from kohort.coordinator.consumer import classicmembers
+from kohort.coordinator.consumer.describe import decide_describe
+from kohort.coordinator.consumer.heartbeat import decide_heartbeat
+from kohort.coordinator.consumer.leave import decide_removal
+from kohort.coordinator.consumer.moves import decide_describe_moves
+from kohort.coordinator.consumer.reconciliation.order import decide_measured
+from kohort.coordinator.consumer.switch import decide_submit
+from kohort.coordinator.consumer.targets.offload import decide_computed
+from kohort.coordinator.consumer.targets.window import assignment_key
+from kohort.coordinator.consumer.tombstones import build_group_tombstones
+from kohort.coordinator.decision import Decision, Disarm, TimerKey
+from kohort.coordinator.disconnect import decide_disconnected
+from kohort.coordinator.groupconfigs import decide_alter, decide_describe_configs, decide_list_configs
+from kohort.coordinator.listing import decide_describe_classic, decide_list
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.offsets.commit import decide_commit
+from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets
+from kohort.coordinator.offsets.expiry import decide_expire
+from kohort.coordinator.offsets.fetch import decide_fetch
+from kohort.coordinator.offsets.transactions import decide_commit_in_transaction, decide_complete
+from kohort.coordinator.parking import hold_classic, hold_heartbeat
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topicchange import decide_topics_changed
+from kohort.timers import TimerTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a shard knows, for those who decide to look at.
+
+    `settings`: of every group that has no configs of its own. `settings_of`: group id -> its settings, for the groups
+    that have.
+    """
+
+    settings: GroupSettings
+    settings_of: dict[str, GroupSettings]
+    groups: GroupsState
+    timers: TimerTable[TimerKey]
+
+    def settings_for(self, group_id: str) -> GroupSettings:
+        """The settings of one group: the broker's, but for the group's own configs."""
+        return self.settings_of.get(group_id, self.settings)
+
+
+def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: GroupSettings, now_ms: int) -> Decision:
+    decision = decide_heartbeat(known.groups, command, settings, now_ms=now_ms)
+    if command.hold_ms < 0:
+        return decision
+    return hold_heartbeat(known.groups, command, decision, now_ms=now_ms)
+
+
+def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
+    groups = known.groups
+    consumer, group = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
+    if consumer is not None and consumer.members:
+        return classicmembers.decide_join(groups, command, settings, now_ms=now_ms)
+    decision = classic.decide_join(group, command, settings, now_ms=now_ms, image=groups.image)
+    if consumer is None or not decision.records:
+        return decision
+    timer = Disarm(assignment_key(command.group_id))
+    return Decision((*build_group_tombstones(consumer), *decision.records), (timer, *decision.effects))
+
+
+def _sync(known: Known, command: asked.SyncGroup, settings: GroupSettings, now_ms: int) -> Decision:
+    groups = known.groups
+    consumer = groups.consumer.get(command.group_id)
+    if consumer is not None:
+        return classicmembers.decide_sync(consumer, command, groups.image, now_ms=now_ms)
+    group = groups.classic.get(command.group_id)
+    return classic.decide_sync(group, command, settings, now_ms=now_ms, image=groups.image)
+
+
+def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings, now_ms: int) -> Decision:
+    groups = known.groups
+    consumer = groups.consumer.get(command.group_id)
+    if consumer is not None:
+        decision = classicmembers.decide_heartbeat(consumer, command, groups.image, now_ms=now_ms)
+    else:
+        decision = classic.decide_heartbeat(groups.classic.get(command.group_id), command, now_ms=now_ms)
+    return hold_classic(groups, command, decision, now_ms=now_ms)
+
+
+def _leave(known: Known, command: asked.LeaveGroup, settings: GroupSettings, now_ms: int) -> Decision:
+    groups = known.groups
+    if command.group_id in groups.consumer:
+        return decide_removal(groups, command, settings, now_ms=now_ms)
+    return classic.decide_leave(groups.classic.get(command.group_id), command, settings, now_ms=now_ms)
+
+
+def _alter_configs(known: Known, command: asked.AlterGroupConfigs, _: GroupSettings, now_ms: int) -> Decision:
+    return decide_alter(known.groups, command, known.settings, known.timers, now_ms=now_ms)
+
+
+def _describe_configs(known: Known, command: asked.DescribeGroupConfigs, _: GroupSettings, __: int) -> Decision:
+    return decide_describe_configs(known.groups, command, known.settings)
+
+
+def _disconnected(known: Known, command: asked.MemberDisconnected, settings: GroupSettings, now_ms: int) -> Decision:
+    return decide_disconnected(known.groups, command, settings, known.timers, now_ms=now_ms)
+
+
+def _topics_changed(known: Known, command: asked.TopicsChanged, _: GroupSettings, now_ms: int) -> Decision:
+    return decide_topics_changed(known.groups, command, known.settings_for, now_ms=now_ms)
+
+
+def _with_settings(decide: Callable[..., Decision]) -> Callable[..., Decision]:
+    """Of a function that looks at the groups, their settings and the time."""
+    return lambda known, command, settings, now_ms: decide(known.groups, command, settings, now_ms=now_ms)
+
+
+def _of_groups(decide: Callable[..., Decision]) -> Callable[..., Decision]:
+    """Of a function that looks at the groups alone."""
+    return lambda known, command, _, __: decide(known.groups, command)
+
+
+#: Command type -> what decides it; it is given what is known, the command, the settings of the command's group (the
+#: broker's, if it has none) and the time.
+DECIDE: Final[dict[type[asked.Command], Callable[..., Decision]]] = {
+    asked.ConsumerGroupHeartbeat: _heartbeat,
+    asked.JoinGroup: _join,
+    asked.SyncGroup: _sync,
+    asked.Heartbeat: _classic_heartbeat,
+    asked.LeaveGroup: _leave,
+    asked.CommitOffsets: _with_settings(decide_commit),
+    asked.CommitTransactionOffsets: _with_settings(decide_commit_in_transaction),
+    asked.CompleteTransaction: _of_groups(decide_complete),
+    asked.FetchOffsets: _of_groups(decide_fetch),
+    asked.DeleteOffsets: _of_groups(decide_delete_offsets),
+    asked.ExpireOffsets: _with_settings(decide_expire),
+    asked.DeleteGroup: _of_groups(decide_delete_group),
+    asked.ListGroups: lambda known, command, _, __: decide_list(known.groups, command, known.settings_for),
+    asked.DescribeConsumerGroup: lambda known, command, settings, _: decide_describe(known.groups, command, settings),
+    asked.DescribeClassicGroup: _of_groups(decide_describe_classic),
+    asked.SubmitMoves: _with_settings(decide_submit),
+    asked.DescribeMoves: _of_groups(decide_describe_moves),
+    asked.AlterGroupConfigs: _alter_configs,
+    asked.DescribeGroupConfigs: _describe_configs,
+    asked.ListGroupConfigs: _of_groups(decide_list_configs),
+    asked.TopicsChanged: _topics_changed,
+    asked.LogsMeasured: _with_settings(decide_measured),
+    asked.TargetComputed: _with_settings(decide_computed),
+    asked.MemberDisconnected: _disconnected,
+}

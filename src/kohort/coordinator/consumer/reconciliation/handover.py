@@ -1,0 +1,136 @@
+"""How long a member is waited for: to give up what it was asked for, and to say that it took what it was given.
+
+Laws: each partition has its own time, from when the member is told; giving up some prolongs no other's, and being asked
+for more neither prolongs nor shortens it. Nothing of this outlives the process: a restart gives all the time anew.
+Source: KIP-848 (rebalance timeout); requirement H3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
+from kohort.coordinator.model import NO_GRANTS, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.records import CurrentAssignmentSet, MemberState, Record, VolatileRecord
+from kohort.ids import TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOverTimed(VolatileRecord):
+    """Until when a member is waited for, in both directions: see `ConsumerMember.revoke_by` and `untaken`."""
+
+    member_id: str
+    revoke_by: Grants
+    untaken: Grants
+
+
+def decide_times(
+    member: ConsumerMember, step: CurrentAssignmentSet | None, command: ConsumerGroupHeartbeat, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """The times of a member after its heartbeat, and the deadline of the earliest.
+
+    Args:
+        member: as it is before.
+        step: where the heartbeat leads it, `None` if it stays.
+        command: the heartbeat.
+        now_ms: coordinator time.
+    """
+    group_id = command.group_id
+    key = TimerKey("rebalance", group_id, member.member_id)
+    said_ms = command.rebalance_timeout_ms
+    due_ms = now_ms + max(member.rebalance_timeout_ms if said_ms == -1 else said_ms, 0)
+    pending = member.pending_revocation if step is None else step.pending_revocation
+    revoke_by = _timed(pending, member.revoke_by, due_ms)
+    effects: list[Effect] = []
+    if not pending and member.state == MemberState.UNREVOKED_PARTITIONS:
+        effects.append(Disarm(key))
+    elif revoke_by and revoke_by != member.revoke_by:
+        effects.append(Arm(key, min(min(times.values()) for times in revoke_by.values())))
+    untaken = untaken_after(member, command, now_ms=now_ms)
+    # Classic members learn of what they were given and of nothing else in between.
+    if step is not None and pending and command.classic is None:
+        has = _shown_to_have(member, command, now_ms=now_ms)
+        awaited = {
+            topic_id: {*untaken.get(topic_id, ()), *(grants.keys() - has.get(topic_id, ()))}
+            for topic_id, grants in step.assigned.items()
+        }
+        untaken = _timed(awaited, untaken, due_ms)
+    if revoke_by == member.revoke_by and untaken == member.untaken:
+        return [], effects
+    record = HandOverTimed(group_id=group_id, member_id=member.member_id, revoke_by=revoke_by, untaken=untaken)
+    return [record], effects
+
+
+def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Grants:
+    """What the member may be about to take, for all that its heartbeat says: it has not said yet that it owns it."""
+    if not member.untaken:
+        return NO_GRANTS
+    owned = command.topic_partitions or {}
+    left: Grants = {}
+    for topic_id, times in member.untaken.items():
+        listed = set(owned.get(topic_id, ()))
+        waited = {partition: due for partition, due in times.items() if partition not in listed and due > now_ms}
+        if waited:
+            left[topic_id] = waited
+    return left
+
+
+def _shown_to_have(
+    member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int
+) -> Mapping[TopicId, Collection[int]]:
+    """What the member owns by its own word, or by all that is known if its heartbeat has no list.
+
+    It may never have had the answer that gave it the rest; then it takes that only once it has given up what this
+    answer asks for.
+    """
+    if command.topic_partitions is not None:
+        return command.topic_partitions
+    if member.list_awaited_ms <= now_ms:
+        return member.assigned
+    return {
+        topic_id: [partition for partition, granted in grants.items() if granted != member.member_epoch]
+        for topic_id, grants in member.assigned.items()
+    }
+
+
+def build_loaded_times(member: ConsumerMember, group_id: str, due_ms: int) -> HandOverTimed:
+    """The times of a member that had something to give up before a restart.
+
+    What it was given meanwhile it may not have taken, and the log does not say since when that is: all counts that it
+    has, until it lists it.
+    """
+    return HandOverTimed(
+        group_id=group_id,
+        member_id=member.member_id,
+        revoke_by=_timed(member.pending_revocation, NO_GRANTS, due_ms),
+        untaken=_timed(member.assigned, NO_GRANTS, due_ms),
+    )
+
+
+def shift_times(member: ConsumerMember, gap_ms: int) -> None:
+    """What a member is waited for is that much later."""
+    for times in (*member.revoke_by.values(), *member.untaken.values()):
+        for partition in times:
+            times[partition] += gap_ms
+
+
+def apply_hand_over_timed(groups: GroupsState, record: HandOverTimed) -> None:
+    """Times are forgotten with what they are for."""
+    group = groups.consumer.get(record.group_id)
+    member = None if group is None else group.members.get(record.member_id)
+    if member is not None:
+        member.revoke_by = record.revoke_by or NO_GRANTS
+        member.untaken = record.untaken or NO_GRANTS
+
+
+def _timed(partitions: Mapping[TopicId, Iterable[int]], known: Grants, due_ms: int) -> Grants:
+    """The times of `partitions`: those that are known, and `due_ms` for the rest."""
+    timed: Grants = {}
+    for topic_id, found in partitions.items():
+        times = known.get(topic_id, {})
+        of_topic = {partition: times.get(partition, due_ms) for partition in found}
+        if of_topic:
+            timed[topic_id] = of_topic
+    return timed

@@ -1,0 +1,109 @@
+"""Who computes a group's target: the assignor, the group as it sees it, and what its answer means for the members.
+
+The assignor is `group.assignor`, else what most members ask for, else the broker's first.
+
+Laws: members in the order of their ids, topics in that of their names: what a restart forgets cannot reach an assignor.
+The choice depends on the members' wishes and on the settings alone; where two assignors have as many votes, the one
+that comes first in `group.consumer.assignors` wins. A wish that the broker no longer offers counts as none.
+Source: KIP-848 (server assignors); KAFKA-20434: the group's epoch rises when the choice changes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from kohort.assign.interface import Assignable, AssignableMember
+from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
+from kohort.assign.subscribers import subscribers_by_topic
+from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, subscriptions_of
+from kohort.coordinator.consumer.targets.volatile import TargetBalanceKept
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup
+from kohort.coordinator.records import MemberTargetSet, Record
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+
+
+def chosen_assignor(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange = NO_CHANGE) -> str:
+    """The name of the assignor that the group has once the change is applied."""
+    if settings.group_assignor:
+        return settings.group_assignor
+    offered = settings.group_consumer_assignors
+    votes = _votes_after(group, change)
+    if not votes:
+        return offered[0]
+    # The first of equals: max keeps it.
+    best = max(offered, key=lambda name: votes.get(name, 0))
+    return best if votes.get(best, 0) else offered[0]
+
+
+def build_assignable(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, change: MembershipChange = NO_CHANGE
+) -> Assignable:
+    """The group as an assignor sees it, once the change is applied."""
+    subscriptions = subscriptions_of(group, change)
+    # By id, not by arrival: the order of arrival is no part of the durable state.
+    member_ids = sorted(subscriptions)
+    by_name = _subscribers(image, [subscriptions[member_id] for member_id in member_ids])
+    topics = [image.by_name[name] for name in sorted(by_name)]
+    space = PartitionSpace((facts.topic_id, facts.partition_count) for facts in topics)
+    return Assignable(
+        space=space,
+        topic_names=tuple(facts.name for facts in topics),
+        members=tuple(_assignable_member(group, change, member_id) for member_id in member_ids),
+        subscribers=tuple(by_name[facts.name] for facts in topics),
+        owner=gather_owners(space, [group.targets.get(member_id, NO_TARGET) for member_id in member_ids]),
+        max_moves=settings.group_assignor_max_moves,
+        imbalance=settings.group_assignor_imbalance,
+    )
+
+
+def build_target(group: ConsumerGroup, assignable: Assignable, owner: array[int]) -> list[Record]:
+    """The new targets of the members that get another one, `owner` as an assignor gives it."""
+    space = assignable.space
+    members = [member.member_id for member in assignable.members]
+    changed = set(changed_members(assignable.owner, owner, len(members)))
+    changed.update(
+        number
+        for number, member_id in enumerate(members)
+        if any(space.topic(topic_id) is None for topic_id in group.targets.get(member_id, NO_TARGET))
+    )
+    # To follow so many changes would cost more than to build a balance anew when one is missed.
+    records: list[Record] = [TargetBalanceKept(group_id=group.group_id, balance=None)] if group.balance else []
+    records += (
+        MemberTargetSet(group_id=group.group_id, member_id=members[number], partitions=partitions)
+        for number, partitions in spread_owners(space, owner, sorted(changed)).items()
+    )
+    return records
+
+
+def _assignable_member(group: ConsumerGroup, change: MembershipChange, member_id: str) -> AssignableMember:
+    found = change.subscribed.get(member_id) or group.members[member_id]
+    return AssignableMember(member_id=member_id, instance_id=found.instance_id, rack_id=found.rack_id)
+
+
+def _subscribers(image: TopicImage, subscriptions: list[tuple[str, ...]]) -> dict[str, Sequence[int]]:
+    """name -> ascending numbers of its subscribers, of topics that exist; `subscriptions` by the members' numbers."""
+    if len(set(subscriptions)) == 1:
+        return {name: range(len(subscriptions)) for name in subscriptions[0] if name in image.by_name}
+    return {name: members for name, members in subscribers_by_topic(subscriptions).items() if name in image.by_name}
+
+
+def _votes_after(group: ConsumerGroup, change: MembershipChange) -> dict[str, int]:
+    votes = group.assignor_votes
+    if not change.subscribed and not change.gone:
+        return votes
+    after = dict(votes)
+    for member_id, subscribed in change.subscribed.items():
+        _withdraw(group, member_id, after)
+        if subscribed.server_assignor is not None:
+            after[subscribed.server_assignor] = after.get(subscribed.server_assignor, 0) + 1
+    for member_id in change.gone:
+        _withdraw(group, member_id, after)
+    return after
+
+
+def _withdraw(group: ConsumerGroup, member_id: str, votes: dict[str, int]) -> None:
+    member = group.members.get(member_id)
+    if member is not None and member.server_assignor is not None:
+        votes[member.server_assignor] = votes.get(member.server_assignor, 0) - 1

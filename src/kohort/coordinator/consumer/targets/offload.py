@@ -1,0 +1,167 @@
+"""Targets that an assignor of the user's own computes beside the coordinator.
+
+One computation of a group is under way at a time. Its result is taken as the target of the epoch that it was asked
+for, also if the group has changed meanwhile: a group that changes faster than its assignor works makes progress all
+the same, and the next computation begins with the result. What members that left were to own is nobody's until then.
+
+Laws: what an assignor gives is believed only if every partition goes to one subscriber of its topic. A failure changes
+nothing but what is known of it: the target stays, members with a target go on, and the assignor is asked again later
+and later. A result that nobody waits for is thrown away.
+Source: KIP-848 (a computed assignment is installed although the epoch has moved on; an error keeps the one of before);
+requirement G5.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.assign.answers import find_fault
+from kohort.assign.registry import built_in
+from kohort.coordinator.commands import TargetComputed
+from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange
+from kohort.coordinator.consumer.reconciliation.pace import hold_back
+from kohort.coordinator.consumer.targets.assignable import build_assignable, build_target, chosen_assignor
+from kohort.coordinator.consumer.targets.steps import decide_next_step
+from kohort.coordinator.consumer.targets.volatile import ComputationNoted
+from kohort.coordinator.consumer.targets.window import assignment_key, window_close_ms
+from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect
+from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
+from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
+
+#: Pause before an assignor that failed is asked again; it doubles with each failure up to the second number.
+RETRY_MS: Final = 1_000
+LONGEST_RETRY_MS: Final = 60_000
+#: So much of an assignor's error is kept and shown.
+LONGEST_ERROR: Final = 500
+#: After so many failures in a row new members are refused; clients take that as fatal, so one mishap is not enough.
+REFUSE_AFTER: Final = 3
+
+
+def is_own(assignor: str) -> bool:
+    """Whether an assignor is the user's own: it is not asked within a decision."""
+    return built_in(assignor) is None
+
+
+def decide_computation(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
+    *,
+    assignor: str,
+    epoch: int,
+    now_ms: int,
+    is_step: bool = False,
+) -> tuple[list[Record], list[Effect]]:
+    """Have the target of `epoch` computed, unless something is under way or it is too early after a failure.
+
+    Args:
+        group: as it is before the change.
+        image: the topics as they are.
+        settings: of the group.
+        change: what happens to its members.
+        assignor: one of the user's own.
+        epoch: of the target.
+        now_ms: coordinator time.
+        is_step: the group has not changed; the epoch is raised only if something comes of it.
+    """
+    key = assignment_key(group.group_id)
+    if group.computing is not None:
+        # Whatever comes of it asks for the next one.
+        return [], [Disarm(key)]
+    failure = group.failure
+    if failure is not None and failure.assignor == assignor and failure.retry_ms > now_ms:
+        return [], [Arm(key, failure.retry_ms)]
+    order = ComputeTarget(
+        group_id=group.group_id,
+        epoch=epoch,
+        assignor=assignor,
+        assignable=build_assignable(group, image, settings, change),
+        is_step=is_step,
+        timeout_ms=settings.group_consumer_assignor_timeout_ms,
+        is_offloaded=settings.group_consumer_assignor_offload_enable,
+    )
+    noted = ComputationNoted(group_id=group.group_id, computing=order, failure=failure)
+    return [noted], [Disarm(key), order]
+
+
+def decide_computed(groups: GroupsState, command: TargetComputed, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Take a result over, or note that there is none."""
+    group = groups.consumer.get(command.group_id)
+    order = None if group is None else group.computing
+    if group is None or order is None or order.assignable is not command.assignable:
+        return Decision()
+    if _is_overtaken(group, order):
+        noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
+        due_ms = window_close_ms(group, settings, now_ms=now_ms)
+        return Decision((noted,), (Arm(assignment_key(group.group_id), due_ms),))
+    error = command.error or find_fault(order.assignable, command.owner)
+    if command.owner is None or error:
+        return _decide_failure(group, order.assignor, error, now_ms=now_ms)
+    # Members that are gone have lost their targets, and get none.
+    targets = [
+        record
+        for record in build_target(group, order.assignable, command.owner)
+        if not isinstance(record, MemberTargetSet) or record.member_id in group.members
+    ]
+    noted = ComputationNoted(group_id=group.group_id, computing=None, failure=None)
+    if order.is_step and not any(isinstance(record, MemberTargetSet) for record in targets):
+        return Decision((noted,))
+    held_back, paced = hold_back(group, groups.image, settings, targets, now_ms=now_ms)
+    records = [*targets, *held_back, _target_epoch(group, order.epoch, now_ms), noted]
+    if order.is_step:
+        raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=order.epoch, metadata_hash=group.metadata_hash)
+        records.insert(0, raised)
+    elif order.epoch < group.epoch:
+        close_ms = window_close_ms(group, settings, now_ms=now_ms)
+        due_ms = max(close_ms, now_ms + settings.group_consumer_assignment_interval_ms)
+        return Decision(tuple(records), (*paced, Arm(assignment_key(group.group_id), due_ms)))
+    limit = order.assignable.max_moves
+    return Decision(tuple(records), (*paced, *decide_next_step(group, settings, targets, limit=limit, now_ms=now_ms)))
+
+
+def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
+    """A new member would wait for a target in vain while the assignor that it would have fails and fails.
+
+    Raises:
+        Refused: UNKNOWN_SERVER_ERROR, as in Apache Kafka.
+    """
+    failure = group.failure
+    if failure is None or failure.count < REFUSE_AFTER:
+        return
+    if failure.assignor == chosen_assignor(group, settings, change):
+        raise Refused(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the assignor {failure.assignor} fails for the group {group.group_id}: {failure.error}",
+        )
+
+
+def _is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
+    """Whether a result cannot be used whatever it is."""
+    if order.is_step:
+        # The group has changed, and the next target needs an epoch of its own.
+        return group.epoch >= order.epoch
+    # A static member took the place of one that the assignor knew under another id: its target, if that one had any,
+    # or what this result gives to an id that is gone, which no other computation would mend.
+    known = {member.member_id for member in order.assignable.members}
+    return not group.targets.keys() <= known or (order.epoch == group.epoch and not known <= group.members.keys())
+
+
+def _target_epoch(group: ConsumerGroup, epoch: int, now_ms: int) -> Record:
+    return TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
+
+
+def _decide_failure(group: ConsumerGroup, assignor: str, error: str, *, now_ms: int) -> Decision:
+    before = group.failure
+    count = 1 if before is None or before.assignor != assignor else before.count + 1
+    failure = AssignorFailure(
+        assignor=assignor,
+        error=error[:LONGEST_ERROR],
+        count=count,
+        retry_ms=now_ms + min(RETRY_MS << min(count - 1, 16), LONGEST_RETRY_MS),
+    )
+    noted = ComputationNoted(group_id=group.group_id, computing=None, failure=failure)
+    return Decision((noted,), (Arm(assignment_key(group.group_id), failure.retry_ms),))

@@ -1,0 +1,172 @@
+"""The target assignment of a KIP-848 group: a change raises the epoch, and some time later there is a target for it.
+
+Laws: a target covers every partition of every topic that a member subscribes to, each exactly once. Only members whose
+target differs get a record. A group whose target is older than its epoch has a deadline at which it is computed.
+Source: KIP-848 (target assignment); KIP-1263 (assignment interval). Unlike Apache Kafka, a target that has to wait is
+computed by a timer, not by whoever heartbeats next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from hashlib import blake2b
+
+from kohort.assign.registry import built_in
+from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, count_members, subscribed_names
+from kohort.coordinator.consumer.reconciliation.pace import hold_back
+from kohort.coordinator.consumer.targets.assignable import build_assignable, build_target, chosen_assignor
+from kohort.coordinator.consumer.targets.fewmoves import plan_few_moves
+from kohort.coordinator.consumer.targets.offload import decide_computation, is_own
+from kohort.coordinator.consumer.targets.steps import build_step_timer, can_step, decide_next_step, settings_of_step
+from kohort.coordinator.consumer.targets.window import assignment_key, decide_window, target_due_ms
+from kohort.coordinator.decision import Arm, Disarm, Effect
+from kohort.coordinator.model import ConsumerGroup
+from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+
+
+def hash_topics(image: TopicImage, names: Collection[str]) -> int:
+    """What of `image` concerns a group that subscribes to `names`, as one signed 64-bit number.
+
+    Kafka compares such a hash, too, but never across brokers: the function is ours.
+    """
+    digest = blake2b(digest_size=8)
+    for name in sorted(names):
+        facts = image.by_name.get(name)
+        if facts is not None:
+            digest.update(facts.topic_id)
+            digest.update(f"{facts.partition_count} {name}\n".encode())
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def decide_change(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
+    *,
+    now_ms: int,
+    is_urgent: bool = True,
+    metadata_hash: int | None = None,
+) -> tuple[list[Record], list[Effect]]:
+    """Raise the epoch of a group that changes, and compute its target or see to it that it is computed.
+
+    Args:
+        group: as it is before the change.
+        image: the topics as they are after it.
+        settings: of the group.
+        change: what happens to its members; its own records come before those that are returned.
+        now_ms: coordinator time.
+        is_urgent: compute the target in this decision if there is no window and no interval to wait for. Otherwise
+            a timer does, after everything else that is due now.
+        metadata_hash: hash of the topics that the group subscribes to then, if that is known.
+    """
+    group_id = group.group_id
+    epoch = group.epoch + 1
+    if not count_members(group, change):
+        # KAFKA-20442: the target of an empty group is as new as its epoch.
+        return [
+            ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(image, ())),
+            TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch, assignment_timestamp_ms=0),
+        ], [Disarm(assignment_key(group_id))]
+    if metadata_hash is None:
+        metadata_hash = _hash_after(group, image, change)
+    waits = (
+        not is_urgent
+        or settings.group_consumer_assignment_window_ms > 0
+        or target_due_ms(group, settings, now_ms=now_ms) > now_ms
+    )
+    begun: list[Record] = []
+    if not group.target_epoch and (waits or is_own(chosen_assignor(group, settings, change))):
+        # A member's epoch is never 0: a group that waits for its first target begins with that of nobody.
+        begun.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
+        epoch += 1
+    if waits:
+        records, effects = decide_window(group, settings, now_ms=now_ms)
+    else:
+        records, effects = decide_target(group, image, settings, change, epoch=epoch, now_ms=now_ms)
+    raised = ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=metadata_hash)
+    return [raised, *begun, *records], effects
+
+
+def decide_pending(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """A member heartbeats while the target is older than the group: where there is no window it need not wait."""
+    if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
+        return [], []
+    due_ms = target_due_ms(group, settings, now_ms=now_ms)
+    if due_ms > now_ms:
+        return [], [Arm(assignment_key(group.group_id), due_ms)]
+    return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
+
+
+def decide_due(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """The group's window is closed, or the next step to an even target is due; or there is nothing to do any more."""
+    if not group.members:
+        return [], []
+    if group.target_epoch < group.epoch:
+        return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
+    if not can_step(group):
+        return [], []
+    limited = settings_of_step(group, settings)
+    if limited is None:
+        return [], [build_step_timer(group, settings, now_ms=now_ms)]
+    # A member only goes to a target of a newer epoch: each step is one.
+    epoch = group.epoch + 1
+    name = chosen_assignor(group, settings)
+    if is_own(name):
+        return decide_computation(group, image, limited, assignor=name, epoch=epoch, now_ms=now_ms, is_step=True)
+    records, effects = decide_target(group, image, limited, epoch=epoch, now_ms=now_ms)
+    if not any(isinstance(record, MemberTargetSet) for record in records):
+        return [], []
+    raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
+    return [raised, *records], effects
+
+
+def decide_target(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
+    *,
+    epoch: int,
+    now_ms: int,
+) -> tuple[list[Record], list[Effect]]:
+    """The records that make the group's target the one of `epoch`; there are members once `change` is applied."""
+    name = chosen_assignor(group, settings, change)
+    records = plan_few_moves(group, image, settings, change, assignor=name)
+    if records is None:
+        assignor = built_in(name)
+        if assignor is None:
+            return decide_computation(group, image, settings, change, assignor=name, epoch=epoch, now_ms=now_ms)
+        assignable = build_assignable(group, image, settings, change)
+        records = build_target(group, assignable, assignor.assign(assignable))
+    limit = settings.group_assignor_max_moves
+    more = decide_next_step(group, settings, records, limit=limit, now_ms=now_ms)
+    held_back, paced = hold_back(group, image, settings, records, change.gone, now_ms=now_ms)
+    records += held_back
+    records.append(
+        TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
+    )
+    return records, [*paced, *(more or [Disarm(assignment_key(group.group_id))])]
+
+
+def target_epoch_in(records: Collection[Record], group: ConsumerGroup) -> int:
+    """The epoch of the group's target once `records` are applied."""
+    for record in records:
+        if isinstance(record, TargetAssignmentEpochSet):
+            return record.assignment_epoch
+    return group.target_epoch
+
+
+def _hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChange) -> int:
+    """The hash of the subscribed topics; it is known where nothing about them changes."""
+    names = subscribed_names(group, change)
+    # Before the first picture of topics has come, the hash is still that of a picture before the restart.
+    if names is None and image.version and group.epoch:
+        return group.metadata_hash
+    return hash_topics(image, group.topic_subscribers if names is None else names)

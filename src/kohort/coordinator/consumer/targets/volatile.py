@@ -1,0 +1,81 @@
+"""What the way to a KIP-848 group's target needs to remember while the process lives.
+
+Laws: applied like any record, never written. After a restart the target is computed anew if it is older than its group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.coordinator.balance import TargetBalance
+from kohort.coordinator.consumer.reconciliation.following import MovesFollowed, apply_moves_followed
+from kohort.coordinator.consumer.reconciliation.handover import HandOverTimed, apply_hand_over_timed
+from kohort.coordinator.consumer.reconciliation.order import MovesWeighed, apply_weighed
+from kohort.coordinator.consumer.reconciliation.waiting import apply_begun, apply_held_back
+from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
+from kohort.coordinator.decision import ComputeTarget
+from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
+from kohort.coordinator.records import Record, VolatileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentWindowOpened(VolatileRecord):
+    """The first change since the latest target was computed came at `opened_ms`."""
+
+    opened_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetBalanceKept(VolatileRecord):
+    """The balance of the target as it is now, to be kept up to date from now on; `None` keeps none."""
+
+    balance: TargetBalance | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputationNoted(VolatileRecord):
+    """An assignor of the user's own works on `computing`, or on nothing; `failure` is how it failed last."""
+
+    computing: ComputeTarget | None
+    failure: AssignorFailure | None
+
+
+def apply_computation_noted(groups: GroupsState, record: ComputationNoted) -> None:
+    """There is one computation of a group at a time."""
+    group = _group(groups, record)
+    if group is not None:
+        group.computing = record.computing
+        group.failure = record.failure
+
+
+def apply_balance_kept(groups: GroupsState, record: TargetBalanceKept) -> None:
+    """What follows from targets and members is the same with it and without."""
+    group = _group(groups, record)
+    if group is not None:
+        group.balance = record.balance
+
+
+def apply_window_opened(groups: GroupsState, record: AssignmentWindowOpened) -> None:
+    """The window closes when the target is as new as the group."""
+    group = _group(groups, record)
+    if group is not None:
+        group.window_opened_ms = record.opened_ms
+
+
+def _group(groups: GroupsState, record: VolatileRecord) -> ConsumerGroup | None:
+    return groups.consumer.get(record.group_id)
+
+
+#: Record type -> what it does.
+VOLATILE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
+    AssignmentWindowOpened: apply_window_opened,
+    TargetBalanceKept: apply_balance_kept,
+    ComputationNoted: apply_computation_noted,
+    HandOverTimed: apply_hand_over_timed,
+    MovesHeldBack: apply_held_back,
+    MovesBegun: apply_begun,
+    MovesWeighed: apply_weighed,
+    MovesFollowed: apply_moves_followed,
+}

@@ -1,0 +1,146 @@
+"""What records of classic groups mean: what is told of each.
+
+Who owns what in a classic group only its leader says, in blobs that are read here where they are those of consumers.
+
+Laws: nothing is decided here. A record that is not in `CLASSIC_EVENTS` says nothing by itself.
+Source: requirements G4 and J1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from kohort.coordinator import records as facts
+from kohort.coordinator.classic import volatile as classic
+from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicMember
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kohort.coordinator.embeddedcodec import read_assignment
+from kohort.coordinator.events.scene import Scene
+from kohort.journal.rows import Entry
+from kohort.journal.words import Partition, write_partitions
+
+
+def _member_put(scene: Scene, record: classic.MemberPut) -> Iterable[Entry]:
+    member = record.member
+    is_known = scene.classic is not None and member.member_id in scene.classic.members
+    event = "member_rejoined" if is_known else "member_joined"
+    scene.course.awaited.pop(member.member_id, None)
+    entry = scene.transition(
+        "member_kept" if member.member_id in scene.kept else event,
+        member.member_id,
+        instance=member.instance_id or "",
+        client=member.client_id,
+        host=member.client_host,
+        protocols=",".join(member.protocol_names),
+    )
+    return (entry,)
+
+
+def _member_removed(scene: Scene, record: classic.MemberRemoved) -> Iterator[Entry]:
+    member, group = _find_member(scene, record.member_id), scene.classic
+    is_read = group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    held = _read(member.assignment) if member is not None and is_read else set()
+    scene.course.awaited.pop(record.member_id, None)
+    if held:
+        scene.course.release(record.member_id, dict.fromkeys(held), now_ms=scene.now_ms)
+        yield scene.transition("assignment_released", record.member_id, released=write_partitions(held))
+    yield scene.transition("member_removed", record.member_id, reason=scene.trigger)
+
+
+def _member_replaced(scene: Scene, record: classic.StaticMemberReplaced) -> Iterable[Entry]:
+    member, former = record.member, record.replaced_id
+    return (scene.transition("member_replaced", member.member_id, instance=member.instance_id or "", former=former),)
+
+
+def _id_handed_out(scene: Scene, record: classic.MemberIdHandedOut) -> Iterable[Entry]:
+    return (scene.decision("member_id_required", record.member_id),)
+
+
+def _connection_lost(scene: Scene, record: classic.ClassicConnectionLost) -> Iterable[Entry]:
+    return (scene.transition("connection_lost", record.member_id),)
+
+
+def _rebalance_begun(scene: Scene, record: classic.RebalanceBegun) -> Iterable[Entry]:
+    scene.course.begin(scene.trigger, now_ms=scene.now_ms, is_new=True)
+    members = () if scene.classic is None else scene.classic.members
+    scene.course.awaited = dict.fromkeys(members, scene.now_ms)
+    return (scene.decision("rebalance_began", trigger=scene.trigger, why=record.reason),)
+
+
+def _generation_begun(scene: Scene, record: classic.GenerationBegun) -> Iterable[Entry]:
+    scene.course.awaited = {record.leader: scene.now_ms}
+    return (
+        scene.decision(
+            "generation_began", record.leader, generation=str(record.generation), protocol=record.protocol_name
+        ),
+    )
+
+
+def _stored(scene: Scene, record: facts.ClassicGroupStored) -> Iterator[Entry]:
+    """A generation has its assignments, or the last member is gone."""
+    if record.state_timestamp_ms == NOT_REBALANCED:
+        return
+    generation = str(record.generation)
+    moves = [(member.member_id, *_moves(scene, record, member)) for member in record.members]
+    # Who gives is told before who gets it.
+    for member_id, gained, released in sorted(moves, key=lambda move: not move[2]):
+        if gained or released:
+            scene.course.release(member_id, dict.fromkeys(released), now_ms=scene.now_ms)
+            yield scene.transition(
+                "assignment_changed",
+                member_id,
+                epoch=generation,
+                state="STABLE",
+                gained=write_partitions(gained),
+                released=write_partitions(released),
+            )
+            yield from scene.arrivals(member_id, gained)
+    state, members = "Stable" if record.members else "Empty", str(len(record.members))
+    yield scene.transition("group_at_rest", state=state, generation=generation, members=members, **scene.cost())
+
+
+def _group_forgotten(scene: Scene, _: facts.ClassicGroupForgotten | classic.ClassicGroupDropped) -> Iterable[Entry]:
+    if scene.goes_on_as == "consumer":
+        return (scene.transition("group_converted", to="consumer"),)
+    return (scene.transition("group_forgotten"),)
+
+
+def _moves(
+    scene: Scene, record: facts.ClassicGroupStored, member: facts.StoredClassicMember
+) -> tuple[set[Partition], set[Partition]]:
+    """What the leader has given to a member and taken from it, as far as that can be read."""
+    former = _find_member(scene, member.member_id, member.instance_id)
+    before = b"" if former is None else former.assignment
+    if record.protocol_type != CONSUMER_PROTOCOL_TYPE or before == member.assignment:
+        return set(), set()
+    old, new = _read(before), _read(member.assignment)
+    return new - old, old - new
+
+
+def _find_member(scene: Scene, member_id: str, instance_id: str | None = None) -> ClassicMember | None:
+    """The member, or the one of its name before it, as the group has it until now."""
+    group = scene.classic
+    if group is None:
+        return None
+    return group.members.get(member_id) or group.members.get(group.instance_ids.get(instance_id or "", ""))
+
+
+def _read(assignment: bytes) -> set[Partition]:
+    found = read_assignment(assignment)
+    return set() if found is None else {(topic, each) for topic, own in found.partitions.items() for each in own}
+
+
+#: Record type -> what is told of it.
+CLASSIC_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] = {
+    classic.MemberPut: _member_put,
+    classic.MemberRemoved: _member_removed,
+    classic.StaticMemberReplaced: _member_replaced,
+    classic.MemberIdHandedOut: _id_handed_out,
+    classic.ClassicConnectionLost: _connection_lost,
+    classic.RebalanceBegun: _rebalance_begun,
+    classic.GenerationBegun: _generation_begun,
+    facts.ClassicGroupStored: _stored,
+    facts.ClassicGroupForgotten: _group_forgotten,
+    classic.ClassicGroupDropped: _group_forgotten,
+}

@@ -1,0 +1,230 @@
+"""What records of the consumer protocol, and of a group's configs, mean: what is told of each.
+
+Laws: nothing is decided here. A record that is not in `CONSUMER_EVENTS` says nothing by itself.
+Source: requirements G4 and J1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from kohort.coordinator import records as facts
+from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
+from kohort.coordinator.consumer.targets.volatile import ComputationNoted
+from kohort.coordinator.events.scene import Scene, flatten
+from kohort.coordinator.model import Place, WaitingMove
+from kohort.journal.rows import Entry
+from kohort.journal.words import PARTITIONS_SHOWN
+
+#: Members that are named with what they shall give up; the rest is a number.
+GIVERS_SHOWN: Final = 100
+#: What a member subscribes to.
+_WISHES: Final = ("subscribed_topic_names", "subscribed_topic_regex", "server_assignor")
+#: What tells a member what it has.
+_OF_STANDING: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten)
+
+
+def _epoch_set(scene: Scene, record: facts.ConsumerGroupEpochSet) -> Iterable[Entry]:
+    trigger = scene.step or scene.trigger
+    scene.course.begin(trigger, now_ms=scene.now_ms)
+    return (scene.decision("epoch_bumped", epoch=str(record.epoch), trigger=trigger),)
+
+
+def _target_set(scene: Scene, _: facts.MemberTargetSet) -> Iterable[Entry]:
+    scene.targets += 1
+    return ()
+
+
+def _target_computed(scene: Scene, record: facts.TargetAssignmentEpochSet) -> Iterator[Entry]:
+    scene.course.is_answered = True
+    yield scene.decision("target_computed", epoch=str(record.assignment_epoch), members_changed=str(scene.targets))
+    yield from _plans(scene)
+
+
+def _plans(scene: Scene) -> Iterator[Entry]:
+    """Who shall give up what by the new target at once, and is not told so in this very decision."""
+    told = {record.member_id for record in scene.records if isinstance(record, _OF_STANDING)}
+    waiting: Mapping[Place, WaitingMove] = {} if scene.consumer is None else scene.consumer.waiting
+    if MovesHeldBack in scene.kinds:
+        waiting = next(record.waiting for record in scene.records if isinstance(record, MovesHeldBack))
+    shown = 0
+    for record in scene.records:
+        if not isinstance(record, facts.MemberTargetSet) or record.member_id in told or shown == GIVERS_SHOWN:
+            continue
+        member = scene.members.get(record.member_id)
+        if member is None or member.member_epoch < 0:
+            continue
+        surplus = flatten(member.assigned) - flatten(record.partitions) - waiting.keys()
+        if surplus:
+            shown += 1
+            yield _planned(scene, record.member_id, surplus)
+
+
+def _planned(scene: Scene, member_id: str, places: Collection[Place]) -> Entry:
+    scene.course.awaited.setdefault(member_id, scene.now_ms)
+    return scene.decision("revocation_planned", member_id, partitions=scene.show(places), **scene.reach(member_id))
+
+
+def _moves_held_back(scene: Scene, record: MovesHeldBack) -> Iterable[Entry]:
+    """Moves wait for their turn, or none does any more."""
+    waiting = {} if scene.consumer is None else scene.consumer.waiting
+    if waiting.keys() == record.waiting.keys():
+        return ()
+    count, partitions = str(len(record.waiting)), scene.show(record.waiting)
+    return (scene.decision("moves_waiting", moves=count, partitions=partitions, pace=scene.pace),)
+
+
+def _moves_begun(scene: Scene, record: MovesBegun) -> Iterator[Entry]:
+    waiting = {} if scene.consumer is None else scene.consumer.waiting
+    begun = {place: waiting[place] for place in record.places if place in waiting}
+    left = len(waiting) - len(begun)
+    yield scene.decision("moves_begun", moves=str(len(begun)), partitions=scene.show(begun), left=str(left))
+    by_keeper: dict[str, list[Place]] = {}
+    for place, move in begun.items():
+        by_keeper.setdefault(move.keeper, []).append(place)
+    for member_id, places in list(by_keeper.items())[:GIVERS_SHOWN]:
+        yield _planned(scene, member_id, places)
+
+
+def _subscribed(scene: Scene, record: facts.ConsumerMemberSubscribed) -> Iterable[Entry]:
+    before = scene.members.get(record.member_id)
+    wants = {
+        "topics": ",".join(record.subscribed_topic_names[:PARTITIONS_SHOWN]),
+        "pattern": record.subscribed_topic_regex or "",
+        "assignor": record.server_assignor or "",
+    }
+    if before is None:
+        borne = {} if scene.consumer is None else scene.consumer.instance_ids
+        scene.former[record.member_id] = borne.get(record.instance_id or "", "")
+        is_kept = record.classic is not None and record.member_id in scene.kept
+        entry = scene.transition(
+            "member_kept" if is_kept else "member_joined",
+            record.member_id,
+            instance=record.instance_id or "",
+            client=record.client_id,
+            host=record.client_host,
+            **wants,
+        )
+    elif all(getattr(before, name) == getattr(record, name) for name in _WISHES):
+        entry = scene.transition("member_changed", record.member_id, client=record.client_id)
+    else:
+        entry = scene.transition("subscription_changed", record.member_id, **wants)
+    return (entry,)
+
+
+def _member_forgotten(scene: Scene, record: facts.ConsumerMemberForgotten) -> Iterable[Entry]:
+    if record.member_id in scene.kept:
+        return ()
+    before = scene.members.get(record.member_id)
+    instance = "" if before is None else before.instance_id or ""
+    scene.course.awaited.pop(record.member_id, None)
+    return (scene.transition("member_removed", record.member_id, instance=instance, reason=scene.trigger),)
+
+
+def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterator[Entry]:
+    member_id, course, now_ms = record.member_id, scene.course, scene.now_ms
+    before = scene.members.get(member_id)
+    new, pending = flatten(record.assigned), flatten(record.pending_revocation)
+    old = flatten(before.assigned) if before is not None else set()
+    old_pending = flatten(before.pending_revocation) if before is not None else set()
+    released = (old | old_pending) - new - pending
+    asked_back, gained = pending - old_pending, new - old
+    if released:
+        course.release(member_id, scene.granted(before, released), now_ms=now_ms)
+    if record.state == facts.MemberState.UNREVOKED_PARTITIONS:
+        course.ask(member_id, scene.named(asked_back), now_ms=now_ms)
+    else:
+        course.awaited.pop(member_id, None)
+    if before is not None and record.member_epoch < 0 <= before.member_epoch:
+        yield scene.transition(
+            "member_away",
+            member_id,
+            instance=before.instance_id or "",
+            held=scene.show(new),
+            released=scene.show(released),
+        )
+        return
+    is_new = before is not None or member_id not in scene.kept
+    yield scene.transition(
+        "assignment_changed",
+        member_id,
+        epoch=str(record.member_epoch),
+        state=record.state.name,
+        **{"gained" if is_new else "held": scene.show(gained)},
+        asked_back=scene.show(asked_back),
+        released=scene.show(released),
+    )
+    if gained:
+        yield from scene.arrivals(member_id, scene.named(gained))
+
+
+def _assignment_forgotten(scene: Scene, record: facts.CurrentAssignmentForgotten) -> Iterable[Entry]:
+    before = scene.members.get(record.member_id)
+    if before is None or record.member_id in scene.kept:
+        return ()
+    held = flatten(before.assigned) | flatten(before.pending_revocation)
+    scene.course.release(record.member_id, scene.granted(before, held), now_ms=scene.now_ms)
+    return (scene.transition("assignment_released", record.member_id, released=scene.show(held)),) if held else ()
+
+
+def _group_forgotten(scene: Scene, _: facts.ConsumerGroupForgotten) -> Iterable[Entry]:
+    if scene.goes_on_as == "classic":
+        return (scene.transition("group_converted", to="classic"),)
+    return (scene.transition("group_forgotten"),)
+
+
+def _computation_noted(scene: Scene, record: ComputationNoted) -> Iterable[Entry]:
+    asked_of, failure = record.computing, record.failure
+    if asked_of is not None:
+        entry = scene.decision(
+            "assignor_asked",
+            assignor=asked_of.assignor,
+            epoch=str(asked_of.epoch),
+            members=str(len(asked_of.assignable.members)),
+            partitions=str(len(asked_of.assignable.space)),
+        )
+    elif failure is None or (scene.consumer is not None and failure == scene.consumer.failure):
+        return ()
+    else:
+        entry = scene.decision(
+            "assignor_failed", assignor=failure.assignor, why=failure.error, failures=str(failure.count)
+        )
+    return (entry,)
+
+
+def _connection_seen(scene: Scene, record: facts.MemberConnectionSeen) -> Iterable[Entry]:
+    return (scene.transition("connection_lost" if record.is_gone else "connection_back", record.member_id),)
+
+
+def _configs_set(scene: Scene, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> Iterable[Entry]:
+    before = scene.configs
+    after = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
+    changed = {name: after.get(name, "(default)") for name in sorted(before.keys() | after.keys())}
+    different = {name: value for name, value in changed.items() if before.get(name, "(default)") != value}
+    return (scene.transition("configs_changed", **different),)
+
+
+def _offset_forgotten(scene: Scene, _: facts.OffsetForgotten) -> Iterable[Entry]:
+    scene.forgotten_offsets += 1
+    return ()
+
+
+#: Record type -> what is told of it.
+CONSUMER_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] = {
+    facts.ConsumerGroupEpochSet: _epoch_set,
+    facts.MemberTargetSet: _target_set,
+    facts.TargetAssignmentEpochSet: _target_computed,
+    facts.ConsumerMemberSubscribed: _subscribed,
+    facts.ConsumerMemberForgotten: _member_forgotten,
+    facts.CurrentAssignmentSet: _assignment_set,
+    facts.CurrentAssignmentForgotten: _assignment_forgotten,
+    facts.ConsumerGroupForgotten: _group_forgotten,
+    ComputationNoted: _computation_noted,
+    MovesHeldBack: _moves_held_back,
+    MovesBegun: _moves_begun,
+    facts.MemberConnectionSeen: _connection_seen,
+    facts.GroupConfigsSet: _configs_set,
+    facts.GroupConfigsForgotten: _configs_set,
+    facts.OffsetForgotten: _offset_forgotten,
+}

@@ -1,0 +1,350 @@
+"""What a decision means in words of groups and members: the entries of the journal.
+
+`Reporter.tell` looks at the state before a decision is carried out, at what led to it and at its records. What changes
+nothing is told by `count_of` alone, unless others have waited for that member for a while: `Reporter.count`.
+
+Laws: nothing is decided or changed here. Every record of membership, epochs and assignments is told; a target is one
+entry, however many members it concerns. A group epoch or a rebalance always names its trigger. What is remembered from
+one decision to the next only words later rows, and is bounded.
+Source: requirements G4 and J1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator import parking
+from kohort.coordinator import records as facts
+from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun
+from kohort.coordinator.consumer.reconciliation.way import MovesHeldBack
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.events.classicevents import CLASSIC_EVENTS
+from kohort.coordinator.events.consumerevents import CONSUMER_EVENTS
+from kohort.coordinator.events.courses import Courses
+from kohort.coordinator.events.rest import rest_epoch
+from kohort.coordinator.events.scene import Scene, held_for_ms
+from kohort.coordinator.events.triggers import (
+    LOST,
+    STEP,
+    TIMERS,
+    Stimulus,
+    find_step_reason,
+    find_trigger,
+    is_removal,
+    session_timeout_ms,
+)
+from kohort.coordinator.groupconfigs import effective_settings
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.settings import GroupSettings
+from kohort.ids import TopicId
+from kohort.journal.ring import END, Journal
+from kohort.journal.rows import Entry, RowKind
+from kohort.journal.words import PAUSED
+from kohort.timers import TimerTable
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+#: For so long a member has to be waited for until what it does meanwhile is told, milliseconds: others are many.
+SLOW_MS: Final = 500
+#: Connections that were lost, and groups whose limits were lifted, are remembered up to so many.
+_MEMORY_LIMIT: Final = 10_000
+#: What names its trigger, or changes what the next one is called.
+_TRIGGERED: Final = frozenset(
+    {
+        facts.ConsumerGroupEpochSet,
+        facts.ConsumerMemberForgotten,
+        facts.GroupConfigsSet,
+        facts.GroupConfigsForgotten,
+        MemberRemoved,
+        RebalanceBegun,
+    }
+)
+#: Record type -> what is told of it; what is not here says nothing.
+_EVENTS: Final = {**CONSUMER_EVENTS, **CLASSIC_EVENTS}
+_COUNTED_RECORDS: Final = frozenset({facts.OffsetCommitted, facts.TransactionalOffsetCommitted})
+_COUNTED: Final[dict[type[asked.Command], str]] = {
+    asked.ConsumerGroupHeartbeat: "heartbeats",
+    asked.Heartbeat: "heartbeats",
+    asked.CommitOffsets: "commits",
+    asked.CommitTransactionOffsets: "commits",
+    asked.FetchOffsets: "offset_fetches",
+}
+
+
+def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
+    """The name under which a decision is only counted, `None` if it has to be told or means nothing."""
+    told = next((record for record in decision.records if not isinstance(record, parking.RECORDS)), None)
+    if told is not None and type(told) not in _COUNTED_RECORDS:
+        return None
+    return None if _refusal(stimulus, decision) is not None else _COUNTED.get(type(stimulus))  # type: ignore[arg-type]
+
+
+class Reporter:
+    """Reports the decisions of all groups, one after the other."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        """`settings`: of groups that have no configs of their own."""
+        self._settings: Final = settings
+        #: (group, classic member) -> when its connection was lost and its session cut for it, coordinator time.
+        self._lost: Final[dict[tuple[str, str], int]] = {}
+        #: Group that may move more since an administrator said so, and has not -> why.
+        self._step_reasons: Final[dict[str, str]] = {}
+        #: Topics that are gone, by the names that they had: members give them up after that.
+        self._former_topics: Final[dict[TopicId, str]] = {}
+        #: What goes on in each group.
+        self._courses: Final = Courses()
+
+    def report(
+        self,
+        journal: Journal,
+        groups: GroupsState,
+        stimulus: Stimulus,
+        decision: Decision,
+        *,
+        timers: TimerTable[TimerKey],
+        now_ms: int,
+        is_new: bool = True,
+        next_cause: Callable[[], int],
+    ) -> list[Entry]:
+        """Write a decision that is about to be carried out into a journal, or count it; what was written.
+
+        Args:
+            journal: it takes the entries, if it keeps any.
+            groups: the state before the decision.
+            stimulus: what led to it; `is_new`: it was not counted before.
+            decision: records and effects.
+            timers: the deadlines before the decision; they say how long heartbeats are held.
+            now_ms: time of day, milliseconds.
+            next_cause: a number for what has none, such as a deadline.
+        """
+        if not journal.is_on:
+            return []
+        counted = count_of(stimulus, decision)
+        if counted is not None and isinstance(stimulus, asked.GroupCommand):
+            return self.count(journal, stimulus, counted, decision.records, now_ms=now_ms) if is_new else []
+        entries = self.tell(groups, stimulus, decision, timers=timers, now_ms=now_ms)
+        if entries:
+            cause = stimulus.cause if isinstance(stimulus, asked.Command) else next_cause()
+            journal.record(entries, cause=cause, now_ms=now_ms)
+        return entries
+
+    def count(
+        self, journal: Journal, command: asked.GroupCommand, what: str, records: Sequence[facts.Record], *, now_ms: int
+    ) -> list[Entry]:
+        """Count what changes nothing but a number; what it means to those who wait for that member, mostly nothing."""
+        journal.count(command.group_id, what)
+        course = self._courses.find(command.group_id)
+        member_id = "" if course is None else _member_of(command)
+        since_ms = None if course is None else course.awaited.get(member_id)
+        if course is None or since_ms is None:
+            return []
+        commits = [record for record in records if isinstance(record, facts.OffsetCommitted)]
+        course.commit(member_id, [(record.topic, record.partition) for record in commits], now_ms=now_ms)
+        if now_ms - since_ms < SLOW_MS:
+            return []
+        kind, group_id, did = RowKind.STIMULUS, command.group_id, (("did", what),)
+        entries = [Entry(kind=kind, event="meanwhile", group_id=group_id, member_id=member_id, details=did)]
+        journal.record(entries, cause=command.cause, now_ms=now_ms)
+        return entries
+
+    def shift(self, gap_ms: int) -> None:
+        """Nobody looked at deadlines for so long: sessions end that much later, those that were cut, too."""
+        for place in self._lost:
+            self._lost[place] += gap_ms
+
+    def tell(
+        self,
+        groups: GroupsState,
+        stimulus: Stimulus,
+        decision: Decision,
+        *,
+        timers: TimerTable[TimerKey],
+        now_ms: int,
+    ) -> list[Entry]:
+        """The entries of one decision that is about to be carried out; empty if there is nothing to tell.
+
+        Args:
+            groups: the state before the decision.
+            stimulus: what led to it.
+            decision: records and effects.
+            timers: the deadlines before the decision.
+            now_ms: coordinator time.
+        """
+        refusal = _refusal(stimulus, decision)
+        if refusal is not None:
+            return _refused(stimulus, refusal)
+        entries: list[Entry] = []
+        if isinstance(stimulus, asked.TopicsChanged):
+            for topic_id in groups.image.by_id.keys() - stimulus.image.by_id.keys():
+                _remember(self._former_topics, topic_id, groups.image.by_id[topic_id].name)
+        if isinstance(stimulus, asked.MemberDisconnected) and _cuts_session(decision):
+            _remember(self._lost, (stimulus.group_id, stimulus.member_id), now_ms)
+            if not decision.records:
+                entries = [_stimulus(groups, stimulus, stimulus.group_id, held_ms=None), _connection_lost(stimulus)]
+        by_group: dict[str, list[facts.Record]] = {}
+        for record in decision.records:
+            if record.group_id:
+                by_group.setdefault(record.group_id, []).append(record)
+        for group_id, records in by_group.items():
+            scene = Scene(
+                groups,
+                group_id,
+                records,
+                former_topics=self._former_topics,
+                course=self._courses.of(group_id),
+                timers=timers,
+                now_ms=now_ms,
+            )
+            if MovesHeldBack in scene.kinds:
+                scene.pace = self._pace(groups, group_id, records)
+            if not scene.kinds.isdisjoint(_TRIGGERED):
+                scene.trigger = self._trigger(groups, stimulus, group_id, decision, now_ms=now_ms)
+                scene.step = self._step(groups, stimulus, group_id, records)
+            told = _tell(scene)
+            if told:
+                held_ms = _held_ms(groups, stimulus, timers, now_ms=now_ms)
+                entries.append(_stimulus(groups, stimulus, group_id, held_ms=held_ms))
+                entries += told
+            if told and told[-1].event == END:
+                self._courses.end(group_id)
+            self._courses.tidy(group_id)
+        return entries
+
+    def _trigger(
+        self, groups: GroupsState, stimulus: Stimulus, group_id: str, decision: Decision, *, now_ms: int
+    ) -> str:
+        if isinstance(stimulus, TimerKey) and stimulus.kind == "session":
+            lost_ms = self._lost.pop((group_id, stimulus.member_id), None)
+            session_ms = session_timeout_ms(groups, stimulus)
+            # Who was heard of after that has had a whole session since.
+            if lost_ms is not None and session_ms is not None and now_ms - lost_ms < session_ms:
+                return LOST
+        return find_trigger(groups, stimulus, group_id, decision)
+
+    def _pace(self, groups: GroupsState, group_id: str, records: list[facts.Record]) -> str:
+        """How fast moves of a group begin once the records are applied; empty: there is no pace."""
+        configs = groups.configs.get(group_id, {})
+        for record in records:
+            if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
+                configs = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
+        settings = effective_settings(self._settings, configs)
+        if settings.group_moves_paused:
+            return PAUSED
+        return f"{settings.group_moves_per_second:g} per second" if settings.has_paced_moves else ""
+
+    def _step(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> str:
+        """Why there is an epoch that no change of the group has raised; empty where one has, or where there is none."""
+        for record in records:
+            if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
+                reason = find_step_reason(groups, record, self._settings)
+                if reason:
+                    _remember(self._step_reasons, group_id, reason)
+            elif isinstance(record, facts.ConsumerGroupEpochSet):
+                reason = self._step_reasons.pop(group_id, STEP)
+                # The deadline of an assignment follows from a change that was told; only a step has its own epoch.
+                if isinstance(stimulus, asked.TargetComputed) or (
+                    isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"
+                ):
+                    return reason
+        return ""
+
+
+def _tell(scene: Scene) -> list[Entry]:
+    """What the records of a decision come to for one group; targets and offsets are summed up."""
+    told: list[Entry] = []
+    for record in scene.records:
+        tell = _EVENTS.get(type(record))
+        if tell is not None:
+            told += tell(scene, record)
+    if scene.forgotten_offsets:
+        told.append(scene.transition("offsets_forgotten", partitions=str(scene.forgotten_offsets)))
+    at_rest = rest_epoch(scene.consumer, scene.records)
+    if at_rest is not None:
+        told.append(scene.transition("group_at_rest", epoch=str(at_rest), **scene.cost()))
+    return told
+
+
+def _remember(memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    memory.pop(key, None)
+    memory[key] = value
+    if len(memory) > _MEMORY_LIMIT:
+        del memory[next(iter(memory))]
+
+
+def _cuts_session(decision: Decision) -> bool:
+    return any(isinstance(effect, Arm) and effect.key.kind == "session" for effect in decision.effects)
+
+
+def _connection_lost(stimulus: asked.MemberDisconnected) -> Entry:
+    return Entry(
+        kind=RowKind.TRANSITION,
+        event="connection_lost",
+        group_id=stimulus.group_id,
+        member_id=stimulus.member_id,
+    )
+
+
+def _refusal(stimulus: Stimulus, decision: Decision) -> asked.Refusal | None:
+    """What was asked for is refused; who waits may be refused by what others bring about."""
+    request = stimulus.request if isinstance(stimulus, asked.GroupCommand) else None
+    for effect in decision.effects:
+        if type(effect) is Reply and type(effect.body) is asked.Refusal and effect.request == request:
+            return effect.body
+    return None
+
+
+def _refused(stimulus: Stimulus, refusal: asked.Refusal) -> list[Entry]:
+    # Whoever describes a group asks for each kind in turn; that it is of the other kind is no event of the group.
+    if not isinstance(stimulus, asked.GroupCommand) or isinstance(stimulus, asked.DescribeConsumerGroup):
+        return []
+    details = [("api", type(stimulus).__name__), ("error", refusal.code.name)]
+    if refusal.message:
+        details.append(("why", refusal.message))
+    return [
+        Entry(
+            kind=RowKind.DECISION,
+            event="refused",
+            group_id=stimulus.group_id,
+            member_id=_member_of(stimulus),
+            details=tuple(details),
+        )
+    ]
+
+
+def _held_ms(groups: GroupsState, stimulus: Stimulus, timers: TimerTable[TimerKey], *, now_ms: int) -> int | None:
+    """For how long the heartbeat was held that is answered now; `None`: it is not such a one."""
+    if not isinstance(stimulus, asked.AnyHeartbeat) or not parking.is_held(groups, stimulus):
+        return None
+    return held_for_ms(groups, timers, stimulus.group_id, stimulus.member_id, now_ms=now_ms)
+
+
+def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str, *, held_ms: int | None) -> Entry:
+    details: tuple[tuple[str, str], ...] = ()
+    if isinstance(stimulus, TimerKey):
+        details = (("deadline", TIMERS.get(stimulus.kind, stimulus.kind)),)
+        event = "deadline_passed"
+    else:
+        event = type(stimulus).__name__
+        if isinstance(stimulus, asked.ConsumerGroupHeartbeat):
+            # What it said was carried out when it came: what is new is told in its answer.
+            held = () if held_ms is None else (("answer", "held"), ("held_ms", str(held_ms)))
+            details = (("member_epoch", str(stimulus.member_epoch)), *held)
+        elif isinstance(stimulus, asked.JoinGroup) and stimulus.reason:
+            details = (("reason", stimulus.reason),)
+        elif isinstance(stimulus, asked.LeaveGroup):
+            by = (("by", "administrator"),) if is_removal(groups, stimulus) else ()
+            reasons = dict.fromkeys(member.reason for member in stimulus.members if member.reason)
+            details = (*by, *(("reason", reason) for reason in list(reasons)[:1]))
+        elif isinstance(stimulus, asked.TargetComputed):
+            details = (("outcome", "failed" if stimulus.error else "answered"),)
+    return Entry(kind=RowKind.STIMULUS, event=event, group_id=group_id, member_id=_member_of(stimulus), details=details)
+
+
+def _member_of(stimulus: Stimulus) -> str:
+    if isinstance(stimulus, asked.LeaveGroup) and len(stimulus.members) == 1:
+        return stimulus.members[0].member_id
+    member_id = getattr(stimulus, "member_id", "") or ""
+    return str(member_id)

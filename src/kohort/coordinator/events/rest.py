@@ -1,0 +1,94 @@
+"""Whether a group comes to rest by a decision: every member has what its target gives it.
+
+Laws: nothing is at rest while a move waits or has just begun.
+Source: requirements G7 and H4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kohort.coordinator.consumer.reconciliation.standing import is_settled
+from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack, places_of
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, Place, WaitingMove
+from kohort.coordinator.records import (
+    ConsumerGroupEpochSet,
+    ConsumerGroupForgotten,
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentSet,
+    MemberTargetSet,
+    Record,
+    TargetAssignmentEpochSet,
+)
+from kohort.ids import TopicId
+
+
+def rest_epoch(group: ConsumerGroup | None, records: Sequence[Record]) -> int | None:
+    """The epoch for which every member has what it shall have by `records`; `None` if that is not so, or was before.
+
+    `group`: as it is before them, `None` if they make it.
+    """
+    # Those who are behind are many while a group grows, and a record is about one of them if no move waits.
+    if group is not None and len(group.behind) > len(records) and not group.waiting:
+        return None
+    epoch, target_epoch = (0, 0) if group is None else (group.epoch, group.target_epoch)
+    before = epoch, target_epoch
+    targets: dict[str, Mapping[TopicId, tuple[int, ...]]] = {}
+    standings: dict[str, CurrentAssignmentSet | None] = {}
+    gone: set[str] = set()
+    held_back: dict[Place, WaitingMove] | None = None
+    released: set[Place] = set()
+    begins = False
+    for record in records:
+        match record:
+            case ConsumerGroupEpochSet():
+                epoch = record.epoch
+            case TargetAssignmentEpochSet():
+                target_epoch = record.assignment_epoch
+            case MemberTargetSet():
+                targets[record.member_id] = record.partitions
+            case ConsumerMemberSubscribed() if group is None or record.member_id not in group.members:
+                standings.setdefault(record.member_id, None)
+            case CurrentAssignmentSet():
+                standings[record.member_id] = record
+                released |= _released_by(group, record.member_id, places_of(record.assigned))
+            case ConsumerMemberForgotten():
+                gone.add(record.member_id)
+                released |= _released_by(group, record.member_id, set())
+            case MovesHeldBack():
+                held_back = record.waiting
+            case MovesBegun():
+                begins = True
+            case ConsumerGroupForgotten():
+                return None
+    behind = set() if group is None else group.behind
+    waiting = {} if group is None else group.waiting
+    if epoch != target_epoch or (before == (epoch, target_epoch) and not behind and not waiting):
+        return None
+    if begins or set(waiting if held_back is None else held_back) - released:
+        return None
+    touched = targets.keys() | standings.keys() | {waiting[place].taker for place in released}
+    if behind - touched - gone:
+        return None
+    is_at_rest = all(_is_settled_after(group, standings, targets, member_id) for member_id in touched - gone)
+    return epoch if is_at_rest else None
+
+
+def _is_settled_after(
+    group: ConsumerGroup | None,
+    standings: Mapping[str, CurrentAssignmentSet | None],
+    targets: Mapping[str, Mapping[TopicId, tuple[int, ...]]],
+    member_id: str,
+) -> bool:
+    standing = standings.get(member_id) or (None if group is None else group.members.get(member_id))
+    target = targets.get(member_id)
+    if target is None:
+        target = NO_TARGET if group is None else group.targets.get(member_id, NO_TARGET)
+    return standing is not None and is_settled(standing, target)
+
+
+def _released_by(group: ConsumerGroup | None, member_id: str, kept: set[Place]) -> set[Place]:
+    """The moves that wait for nothing any more, because a member has nothing but `kept`."""
+    waiting = {} if group is None else group.waiting
+    return {place for place, move in waiting.items() if move.keeper == member_id and place not in kept}

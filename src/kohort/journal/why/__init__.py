@@ -1,0 +1,1 @@
+"""`kohort group why`: rows of one group in, an explanation out."""

@@ -1,0 +1,400 @@
+"""Rows of one group in, an explanation out: what set each rebalance off, who gave and took what, who was slow.
+
+A rebalance of the consumer protocol begins with the first change since the latest target and ends when nobody is
+asked for, or waits for, anything more; a classic one begins and ends where the coordinator says so. A partition belongs
+to a member from the row that gives it to the row that takes it.
+
+Laws: pure; rows come in order. What the rows do not name is counted, and what they do not say is not guessed: of a
+group whose first rows are missing, the first owner of a partition is unknown. A row of a kind that is not known here
+changes nothing.
+Source: requirement J2; `coordinator/events/`, which words the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from kohort.journal.why.explanation import GroupExplanation, Trigger
+from kohort.journal.why.followed import FollowedMember, FollowedRebalance
+from kohort.journal.why.holdings import Holdings, OpenMove
+from kohort.journal.why.rebalances import FollowedRebalances
+from kohort.journal.why.telling import build_delay, build_ownership, build_rebalance, build_waits, name_of
+from kohort.journal.why.whywords import ENDS, say_now, say_trigger
+from kohort.journal.words import MemberNames, Partition, ToldRow, read_partitions
+
+#: Reason of the removal of a process whose place another one takes.
+_RETURNED: Final = "static member returned"
+
+
+def explain(
+    group_id: str, rows: Iterable[ToldRow], *, now_ms: int | None = None, is_complete: bool = True
+) -> GroupExplanation:
+    """Explain a group by its history.
+
+    Args:
+        rows: of that group, oldest first.
+        now_ms: until when what goes on has lasted, milliseconds since 1970; `None`: until the latest row.
+        is_complete: whether no older row is missing.
+    """
+    rows = list(rows)
+    names = MemberNames()
+    names.learn(rows)
+    followed = _Explainer(group_id, names)
+    for row in rows:
+        followed.read(row)
+    latest_ms = rows[-1].time_ms if rows else 0
+    return replace(followed.result(max(latest_ms, now_ms or 0)), is_complete=is_complete)
+
+
+class _Explainer:
+    """Reads the rows of one group in order."""
+
+    def __init__(self, group_id: str, names: MemberNames) -> None:
+        self._group_id: Final = group_id
+        self._names: Final = names
+        self._members: dict[str, FollowedMember] = {}
+        self._rebalances: Final = FollowedRebalances()
+        self._holdings = Holdings()
+        self._is_gone = False
+        #: The input whose rows come, the members that they are about, and the reason that it gave.
+        self._cause = -1
+        self._about: list[FollowedMember] = []
+        self._said = ""
+
+    def read(self, row: ToldRow) -> None:
+        """Take the next row in."""
+        if row.cause != self._cause:
+            self._cause, self._about, self._said = row.cause, [], ""
+        if row.event in ("JoinGroup", "LeaveGroup"):
+            self._said = row.details.get("reason", "")
+        reader = _READERS.get(row.event)
+        if reader is not None:
+            self._is_gone = False
+            reader(self, row)
+            self._close_if_at_rest(row.time_ms)
+
+    # Members.
+
+    def _member(self, member_id: str) -> FollowedMember:
+        member = self._members.get(member_id)
+        if member is None:
+            member = self._members[member_id] = FollowedMember(member_id=member_id, name=self._names.of(member_id))
+        return member
+
+    def _joined(self, row: ToldRow) -> None:
+        member = self._member(row.member_id)
+        if row.event == "member_kept":
+            return
+        self._about.append(member)
+        if self._rebalances.open is not None:
+            self._rebalances.open.joined[member.member_id] = row.time_ms
+        if row.event == "member_joined":
+            self._add_late_trigger(row, "member joined")
+
+    def _changed(self, row: ToldRow) -> None:
+        self._about.append(self._member(row.member_id))
+
+    def _removed(self, row: ToldRow) -> None:
+        reason, now_ms = row.details.get("reason", ""), row.time_ms
+        member = self._member(row.member_id)
+        end = say_trigger(reason, (member.name,), "") if reason else ""
+        self._let_go(member, self._holdings.of(member.name), now_ms, end)
+        self._holdings.explain(member.name, end)
+        self._heard(member, now_ms, end=ENDS.get(reason, ""))
+        if member.asked_since_ms is not None:
+            self._delay(member, "give up", member.asked_since_ms, now_ms, end=ENDS.get(reason, ""))
+        if member.away_since_ms is not None and reason == _RETURNED:
+            self._delay(member, "come back", member.away_since_ms, now_ms)
+        del self._members[row.member_id]
+        if reason != _RETURNED:
+            self._about.append(member)
+            self._add_late_trigger(row, reason)
+
+    def _replaced(self, row: ToldRow) -> None:
+        former = self._members.pop(row.details.get("former", ""), None)
+        member = self._member(row.member_id)
+        self._about.append(member)
+        latest = self._rebalances.open
+        if latest is not None:
+            latest.joined[member.member_id] = row.time_ms
+        if former is not None:
+            member.settled = former.settled
+            self._holdings.rename(former.name, member.name)
+
+    def _went_away(self, row: ToldRow) -> None:
+        member = self._member(row.member_id)
+        released = read_partitions(row.details.get("released", ""))[0]
+        self._let_go(member, released, row.time_ms, f"{member.name} left for a while")
+        member.away_since_ms = row.time_ms
+        member.waits_since_ms = member.asked_since_ms = member.planned_since_ms = None
+        member.asked = {}
+
+    def _connection(self, row: ToldRow) -> None:
+        said = "its connection was lost" if row.event == "connection_lost" else "it was connected again"
+        self._member(row.member_id).meanwhile.append(said)
+
+    def _refused(self, row: ToldRow) -> None:
+        member = self._members.get(row.member_id)
+        if member is not None:
+            times = f" {row.times} times" if row.times > 1 else ""
+            member.meanwhile.append(f"refused{times}: {row.details.get('error', '')}")
+
+    def _meanwhile(self, row: ToldRow) -> None:
+        did = row.details.get("did", "")
+        self._member(row.member_id).meanwhile.append(f"{row.times} {did if row.times > 1 else did.removesuffix('s')}")
+
+    # Partitions.
+
+    def _assigned(self, row: ToldRow) -> None:
+        member, details, now_ms = self._member(row.member_id), row.details, row.time_ms
+        if member.away_since_ms is not None:
+            self._delay(member, "come back", member.away_since_ms, now_ms)
+            member.away_since_ms = None
+        self._heard(member, now_ms)
+        self._gave_up(row)
+        self._ask_back(member, details.get("asked_back", ""), now_ms)
+        gained, unnamed = read_partitions(details.get("gained", ""))
+        latest = self._rebalances.latest
+        for partition in gained:
+            move = self._holdings.give(member.name, partition, now_ms)
+            if latest is not None:
+                latest.moves[partition] = move
+        for partition in read_partitions(details.get("held", ""))[0]:
+            self._holdings.give(member.name, partition, now_ms)
+        state = details.get("state", "STABLE")
+        member.settled = int(details.get("epoch", -1)) if state == "STABLE" else -1
+        if state != "UNREVOKED_PARTITIONS" and member.asked_since_ms is not None:
+            self._delay(member, "give up", member.asked_since_ms, now_ms)
+            member.asked, member.asked_since_ms = {}, None
+        member.waits_since_ms = (member.waits_since_ms or now_ms) if state == "UNRELEASED_PARTITIONS" else None
+        if latest is not None and details.keys() & {"gained", "asked_back", "released", "held"}:
+            latest.touched.add(member.member_id)
+            latest.unnamed += unnamed
+            if latest.ended_ms is not None and not latest.is_overtaken:
+                latest.ended_ms = now_ms
+
+    def _gave_up(self, row: ToldRow) -> None:
+        member, latest = self._member(row.member_id), self._rebalances.latest
+        is_classic = latest is not None and latest.protocol == "classic"
+        end = "the leader gave it to another" if is_classic else "it gave it up when it was asked to"
+        end = end if row.event == "assignment_changed" else ""
+        self._let_go(member, read_partitions(row.details.get("released", ""))[0], row.time_ms, end)
+
+    def _let_go(self, member: FollowedMember, partitions: Iterable[Partition], now_ms: int, end: str) -> None:
+        latest = self._rebalances.open
+        for partition in partitions:
+            asked_ms = member.asked.get(partition)
+            move = self._holdings.take(member.name, partition, now_ms, end=end, asked_ms=asked_ms)
+            if move is not None and latest is not None:
+                latest.moves[partition] = move
+
+    def _ask_back(self, member: FollowedMember, text: str, now_ms: int) -> None:
+        asked, unnamed = read_partitions(text)
+        if not asked and not unnamed:
+            return
+        if member.asked_since_ms is None:
+            member.asked_since_ms, member.meanwhile = now_ms, []
+        member.asked.update(dict.fromkeys(asked, now_ms))
+        latest = self._rebalances.latest
+        if latest is not None:
+            latest.moves.update({partition: OpenMove(giver=member.name, asked_ms=now_ms) for partition in asked})
+
+    def _moved(self, row: ToldRow) -> None:
+        latest, details = self._rebalances.latest, row.details
+        if latest is None:
+            return
+        taker, giver = self._member(row.member_id).name, self._names.of(details.get("from", ""))
+        for partition in read_partitions(details.get("partitions", ""))[0]:
+            move = latest.moves.setdefault(partition, OpenMove(giver=giver, taker=taker, granted_ms=row.time_ms))
+            # What it came from may be in rows that are gone.
+            move.giver = move.giver or giver
+            move.learn(details)
+
+    # Rebalances.
+
+    def _add_trigger(self, rebalance: FollowedRebalance, row: ToldRow, trigger: str, why: str = "") -> None:
+        if rebalance.trigger_cause == row.cause and rebalance.triggers and rebalance.triggers[-1].trigger == trigger:
+            # One input, told with the rows of two protocols: the later ones know the members.
+            rebalance.triggers.pop()
+        members = tuple(dict.fromkeys(member.name for member in self._about))
+        why = why or self._names.within(self._said)
+        sentence = say_trigger(trigger, members, why)
+        rebalance.triggers.append(
+            Trigger(time_ms=row.time_ms, trigger=trigger, members=members, why=why, sentence=sentence)
+        )
+        rebalance.trigger_cause = row.cause
+        for member in self._about:
+            rebalance.joined[member.member_id] = row.time_ms
+
+    def _add_late_trigger(self, row: ToldRow, trigger: str) -> None:
+        """Who comes or goes while a classic group rebalances begins no other rebalance."""
+        latest = self._rebalances.open
+        if latest is not None and latest.protocol == "classic" and latest.number is None:
+            self._add_trigger(latest, row, trigger)
+            self._about = []
+
+    def _bumped(self, row: ToldRow) -> None:
+        epoch, latest = int(row.details.get("epoch", 0)), self._rebalances.open
+        if latest is None or latest.protocol != "consumer" or latest.computed_ms is not None:
+            latest = self._begin(row.time_ms, "consumer")
+            latest.first_number = epoch
+        latest.number = epoch
+        self._add_trigger(latest, row, row.details.get("trigger", ""))
+
+    def _began(self, row: ToldRow) -> None:
+        why = "" if self._about else self._names.within(row.details.get("why", ""))
+        self._add_trigger(self._begin(row.time_ms, "classic"), row, row.details.get("trigger", ""), why)
+        self._about = []
+
+    def _begin(self, now_ms: int, protocol: str) -> FollowedRebalance:
+        return self._rebalances.begin(now_ms, protocol, self._holdings.loose)
+
+    def _computed(self, row: ToldRow) -> None:
+        self._rebalances.compute(row)
+        for member in self._members.values():
+            # Who still has to give something up is named once more.
+            member.former_plan_ms, member.planned_since_ms, member.planned = member.planned_since_ms, None, ()
+
+    def _planned(self, row: ToldRow) -> None:
+        member = self._member(row.member_id)
+        member.planned = read_partitions(row.details.get("partitions", ""))[0]
+        member.planned_since_ms = member.former_plan_ms or row.time_ms
+        reach = row.details.get("heartbeat")
+        member.is_held = None if reach is None else reach == "held"
+        member.meanwhile = []
+
+    def _generation(self, row: ToldRow) -> None:
+        latest = self._rebalances.open
+        if latest is None or latest.protocol != "classic":
+            latest = self._begin(row.time_ms, "classic")
+        latest.number = latest.first_number = int(row.details.get("generation", 0))
+        latest.computed_ms, latest.leader = row.time_ms, row.member_id
+        newcomers = {name for trigger in latest.triggers for name in trigger.members}
+        late = [self._members[each] for each in latest.joined if each in self._members]
+        late = [member for member in late if member.name not in newcomers]
+        if late:
+            slowest = max(late, key=lambda member: latest.joined[member.member_id])
+            self._delay(slowest, "join again", latest.began_ms, latest.joined[slowest.member_id])
+
+    def _at_rest(self, row: ToldRow) -> None:
+        latest = self._rebalances.open
+        if latest is None:
+            return
+        if latest.protocol == "consumer":
+            self._rebalances.let_go(row.time_ms)
+            latest.ended_ms = row.time_ms if int(row.details.get("epoch", 0)) >= (latest.number or 0) else None
+            return
+        if latest.number is None:
+            latest.number = latest.first_number = int(row.details.get("generation", 0))
+        if latest.leader in self._members and latest.computed_ms is not None:
+            self._delay(self._members[latest.leader], "share out", latest.computed_ms, row.time_ms)
+        latest.computed_ms = latest.computed_ms or row.time_ms
+        latest.ended_ms = row.time_ms
+
+    def _close_if_at_rest(self, now_ms: int) -> None:
+        latest = self._rebalances.open
+        if latest is None or latest.protocol != "consumer" or latest.computed_ms is None:
+            return
+        members = self._members.values()
+        is_waited_for = [each.asked_since_ms is not None or each.waits_since_ms is not None for each in members]
+        if any(is_waited_for) or latest.held_back is not None:
+            return
+        number = latest.number or 0
+        is_everybody_there = all(each.settled >= number or each.away_since_ms is not None for each in members)
+        if is_everybody_there or len(latest.touched) >= latest.changed:
+            latest.ended_ms = now_ms
+
+    def _converted(self, row: ToldRow) -> None:
+        self._rebalances.overtake(row.time_ms)
+
+    def _forgotten(self, row: ToldRow) -> None:
+        for member in self._members.values():
+            self._let_go(member, self._holdings.of(member.name), row.time_ms, "the group was gone")
+        latest = self._rebalances.open
+        if latest is not None:
+            latest.ended_ms = row.time_ms
+        self._members, self._is_gone = {}, True
+        self._holdings.loose.clear()
+
+    # Who is waited for.
+
+    def _heard(self, member: FollowedMember, now_ms: int, *, end: str = "") -> None:
+        """A member that had to be told something has been told, or is gone."""
+        since_ms, member.planned_since_ms = member.planned_since_ms, None
+        if since_ms is not None and now_ms > since_ms:
+            self._delay(member, "hear", since_ms, now_ms, end=end)
+
+    def _delay(self, member: FollowedMember, what: str, began_ms: int, ended_ms: int, *, end: str = "") -> None:
+        latest, meanwhile, member.meanwhile = self._rebalances.latest, member.meanwhile, []
+        if latest is not None:
+            partitions = {"give up": member.asked, "hear": member.planned}.get(what, ())
+            is_held = member.is_held if what == "hear" else None
+            latest.delays.append(
+                build_delay(
+                    member.name, what, began_ms, ended_ms, end=end, partitions=partitions, meanwhile=meanwhile,
+                    is_held=is_held,
+                )
+            )  # fmt: skip
+
+    # The end.
+
+    def result(self, now_ms: int) -> GroupExplanation:
+        """What the rows come to."""
+        latest, rebalances = self._rebalances.open, self._rebalances.all
+        now = build_waits(self._members.values(), latest, self._holdings, self._names, now_ms=now_ms)
+        return GroupExplanation(
+            group_id=self._group_id,
+            is_gone=self._is_gone,
+            rebalances=tuple(
+                build_rebalance(each, after, now_ms=now_ms)
+                for each, after in zip(rebalances, [*rebalances[1:], None], strict=False)
+            ),
+            owners=tuple(
+                build_ownership(each, now_ms=now_ms)
+                for each in sorted(self._holdings.all, key=lambda each: (each.partition, each.began_ms))
+            ),
+            now=tuple(now),
+            summary=say_now(
+                now,
+                waiting=[each.name for each in self._members.values() if each.waits_since_ms is not None],
+                members=len(self._members),
+                latest="" if latest is None else name_of(latest),
+                is_computed=latest is not None and latest.computed_ms is not None,
+                is_gone=self._is_gone,
+            ),
+        )
+
+
+#: Event -> what it does; other rows change nothing here.
+_READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
+    "member_joined": _Explainer._joined,
+    "member_rejoined": _Explainer._joined,
+    "member_kept": _Explainer._joined,
+    "subscription_changed": _Explainer._changed,
+    "member_changed": _Explainer._changed,
+    "member_removed": _Explainer._removed,
+    "member_replaced": _Explainer._replaced,
+    "member_away": _Explainer._went_away,
+    "connection_lost": _Explainer._connection,
+    "connection_back": _Explainer._connection,
+    "refused": _Explainer._refused,
+    "assignment_changed": _Explainer._assigned,
+    "assignment_released": _Explainer._gave_up,
+    "epoch_bumped": _Explainer._bumped,
+    "target_computed": _Explainer._computed,
+    "revocation_planned": _Explainer._planned,
+    "moves_waiting": lambda self, row: self._rebalances.hold_back(row),
+    "moves_begun": lambda self, row: self._rebalances.let_begin(row),
+    "configs_changed": lambda self, row: self._rebalances.change_pace(row),
+    "partitions_moved": _Explainer._moved,
+    "meanwhile": _Explainer._meanwhile,
+    "assignor_asked": lambda self, row: self._rebalances.ask_assignor(row),
+    "assignor_failed": lambda self, row: self._rebalances.ask_assignor(row),
+    "rebalance_began": _Explainer._began,
+    "generation_began": _Explainer._generation,
+    "group_at_rest": _Explainer._at_rest,
+    "group_converted": _Explainer._converted,
+    "group_forgotten": _Explainer._forgotten,
+}

@@ -1,0 +1,157 @@
+"""What became of a group, explained: rebalances, the owners of partitions, who keeps whom waiting.
+
+Laws: values; all times are of rows that the coordinator wrote, milliseconds since 1970. What is over has an end.
+Source: requirement J2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kohort.errors import NotInHistoryError
+from kohort.journal.words import show_partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """One thing that set a rebalance off.
+
+    `trigger`: the coordinator's words ("member joined"). `members`: whom it is about, by their short names. `why`: what
+    was said about it, empty if nothing. `sentence`: the same for a person.
+    """
+
+    time_ms: int
+    trigger: str
+    members: tuple[str, ...]
+    why: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One partition that changed hands.
+
+    `giver` `None`: nobody had it; `taker` `None`: nobody has it yet. `asked_ms`: when the giver was told to give it up,
+    `None` if it was not asked. `committed_ms`: when it committed its position last after that, `None` if it did not.
+    `released_ms` `None`: not yet, or nobody had it. `granted_ms` `None`: not yet.
+    """
+
+    topic: str
+    partition: int
+    giver: str | None
+    taker: str | None
+    asked_ms: int | None
+    committed_ms: int | None
+    released_ms: int | None
+    granted_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """A member for which others had to wait, an assignor of the user's own, or a pace.
+
+    `what`: "hear" (that it has to give up), "give up", "join again", "share out", "come back", "assign", "begin" (to
+    move: a group's pace holds moves back). `ended_ms` `None`: it goes on. `end`: how it ended, empty if as it should.
+    `meanwhile`: what it did in that time, as far as the coordinator has seen. `is_held`: of who has to
+    hear, whether its heartbeat was held, so that it could be told at once; `None`: not known, or of no matter.
+    """
+
+    member: str
+    what: str
+    partitions: tuple[tuple[str, int], ...]
+    began_ms: int
+    ended_ms: int | None
+    end: str
+    meanwhile: tuple[str, ...]
+    sentence: str
+    is_held: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRebalance:
+    """One rebalance: all that led to one target of a group, or to one generation, and what followed from it.
+
+    `number`: the group's epoch, or its generation; `None` before a generation has begun. `first_number`: of its first
+    trigger. `computed_ms`: when it was known who shall own what; `None`: not yet. `ended_ms` `None`: it goes on, or
+    `overtaken_by` says which one came before its end. `unnamed`: partitions that moved and that no row names.
+    """
+
+    number: int | None
+    first_number: int | None
+    protocol: str
+    began_ms: int
+    computed_ms: int | None
+    ended_ms: int | None
+    overtaken_by: int | None
+    triggers: tuple[Trigger, ...]
+    moves: tuple[Move, ...]
+    unnamed: int
+    delays: tuple[Delay, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """A member had a partition. `ended_ms` `None`: it has it. `end`: why it has it no more ("asked back", ...)."""
+
+    topic: str
+    partition: int
+    member: str
+    began_ms: int
+    ended_ms: int | None
+    end: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupExplanation:
+    """A group as its history explains it, oldest first.
+
+    `now`: who keeps others waiting at the moment, nobody if it is empty. `is_gone`: the group was deleted, or is over.
+    `is_complete`: no row of it is missing. `has_older`: the broker has older rows on disk, which were not asked for.
+    """
+
+    group_id: str
+    is_gone: bool
+    rebalances: tuple[GroupRebalance, ...]
+    owners: tuple[Ownership, ...]
+    now: tuple[Delay, ...]
+    summary: str
+    is_complete: bool = True
+    has_older: bool = False
+
+    @property
+    def last(self) -> GroupRebalance | None:
+        """The latest rebalance, `None` if none is known."""
+        return self.rebalances[-1] if self.rebalances else None
+
+    def rebalance(self, number: int) -> GroupRebalance:
+        """The latest rebalance with this epoch or generation.
+
+        Raises:
+            NotInHistoryError: there is none; says which there are.
+        """
+        for found in reversed(self.rebalances):
+            if found.number is not None and (found.first_number or found.number) <= number <= found.number:
+                return found
+        numbers = [found.number for found in self.rebalances if found.number is not None]
+        there = f"it has {_runs(numbers)}" if numbers else "it has none"
+        raise NotInHistoryError(self.group_id, f"rebalance {number}", there)
+
+    def partition(self, topic: str, partition: int) -> tuple[Ownership, ...]:
+        """Who had a partition, one after the other.
+
+        Raises:
+            NotInHistoryError: no row names the partition; says which are named.
+        """
+        found = tuple(row for row in self.owners if (row.topic, row.partition) == (topic, partition))
+        if not found:
+            named = {(row.topic, row.partition) for row in self.owners}
+            there = f"it has {show_partitions(named)}" if named else "it has none"
+            raise NotInHistoryError(self.group_id, f"partition {topic}-{partition}", there)
+        return found
+
+
+def _runs(numbers: Iterable[int]) -> str:
+    return show_partitions(("", number) for number in dict.fromkeys(numbers)).removeprefix(":").replace(",", ", ")

@@ -1,0 +1,77 @@
+"""What is remembered of a group while its rows are explained: members, rebalances.
+
+Laws: nothing here decides; `explaining.py` and `rebalances.py` change it row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kohort.journal.why.explanation import Delay, Trigger
+from kohort.journal.why.holdings import OpenMove
+from kohort.journal.words import Partition
+
+
+@dataclass(slots=True, kw_only=True)
+class FollowedMember:
+    """One member. `settled`: the epoch at which it waits for nothing, -1 while it does not; times in milliseconds.
+
+    `asked`: what it was told to give up and has not, with when. `planned`: what it shall be told so of, since
+    `planned_since_ms`; `former_plan_ms`: the same of the target before. `is_held`: whether its heartbeat was
+    held then, `None` if that is not known. `meanwhile`: what was seen of it since others
+    wait.
+    """
+
+    member_id: str
+    name: str
+    settled: int = -1
+    asked: dict[Partition, int] = field(default_factory=dict)
+    asked_since_ms: int | None = None
+    planned: tuple[Partition, ...] = ()
+    planned_since_ms: int | None = None
+    former_plan_ms: int | None = None
+    waits_since_ms: int | None = None
+    away_since_ms: int | None = None
+    is_held: bool | None = None
+    meanwhile: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldBack:
+    """Moves that a pace holds back: since when, how fast they begin, which there were and which have not begun."""
+
+    since_ms: int
+    pace: str
+    partitions: set[Partition]
+    left: set[Partition]
+
+
+@dataclass(slots=True, kw_only=True)
+class FollowedRebalance:
+    """A rebalance, going on or over; see `explanation.GroupRebalance`.
+
+    `held_back`: moves that wait for their turn, `None` if none does. `changed`: how many members the target changes;
+    `touched`: those that something moved for. `joined`: members that have joined, or joined again, and when.
+    `trigger_cause`: the input behind the latest trigger.
+    """
+
+    protocol: str
+    began_ms: int
+    number: int | None = None
+    first_number: int | None = None
+    computed_ms: int | None = None
+    latest_ms: int = 0
+    ended_ms: int | None = None
+    is_overtaken: bool = False
+    changed: int = 0
+    unnamed: int = 0
+    leader: str = ""
+    assignor: str = ""
+    assignor_asked_ms: int | None = None
+    held_back: HeldBack | None = None
+    triggers: list[Trigger] = field(default_factory=list)
+    moves: dict[Partition, OpenMove] = field(default_factory=dict)
+    delays: list[Delay] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+    joined: dict[str, int] = field(default_factory=dict)
+    trigger_cause: int = -1

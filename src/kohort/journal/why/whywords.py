@@ -1,0 +1,201 @@
+"""The sentences of an explanation.
+
+Laws: a sentence says nothing that the values beside it do not. Who is not named by the rows is counted.
+Source: requirement J2; `coordinator/events/triggers.py`, which words the triggers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kohort.journal.words import Partition, show_duration, show_partitions
+
+if TYPE_CHECKING:
+    from kohort.journal.why.explanation import Delay, Move, Trigger
+
+#: Trigger of the coordinator -> what the members did, or what was done to them.
+_OF_MEMBERS: Final = {
+    "member joined": "{} joined",
+    "member left": "{} left",
+    "removed by an administrator": "{} {was} removed by an administrator",
+    "session timeout": "{} {was} silent for the whole session timeout",
+    "rebalance timeout": "{} did not give its partitions up in time",
+    "join timeout": "{} did not join again in time",
+    "sync timeout": "{} did not ask for its part in time",
+    "connection lost": "{} lost the connection and did not come back",
+    "static member returned": "{} came back under the same name",
+    "static member left for a while": "{} left for a while",
+    "subscription changed": "{} subscribed anew",
+    "assignor changed": "{} asked for another assignor",
+    "member rejoined": "{} joined again",
+    "group is full": "{} {was} turned away because the group is full",
+}
+#: Trigger -> what happened to the group.
+_OF_GROUP: Final = {
+    "topics changed": "the topics changed",
+    "next step to an even target": "the next of limited moves were due",
+    "limit on moves lifted": "a limit on moves was lifted",
+    "administrator moved partitions": "an administrator moved partitions",
+    "group's assignor changed": "the group got another assignor",
+}
+#: Names of members and flows that a sentence has; the rest is a number.
+_SHOWN: Final = 4
+#: What a member is waited for -> a verb for it.
+_VERBS: Final = {
+    "hear": "to hear that it has to give up",
+    "give up": "to give up",
+    "join again": "to join again",
+    "share out": "to share the partitions out",
+    "come back": "to come back",
+    "assign": "to assign",
+    "begin": "to let",
+}
+
+#: Reason of a removal -> how a wait for that member ended.
+ENDS: Final = {
+    "session timeout": "was silent until its session ended",
+    "connection lost": "lost its connection",
+    "rebalance timeout": "did not do it in time, though it sent heartbeats",
+    "member left": "left",
+    "removed by an administrator": "was removed by an administrator",
+}
+
+
+def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
+    """What set a rebalance off."""
+    said = _OF_GROUP.get(trigger)
+    if said is None:
+        words = _OF_MEMBERS.get(trigger)
+        if words is None:
+            said = trigger or "nothing that the rows name"
+        else:
+            said = words.format(_people(members) or "a member", was="were" if len(members) > 1 else "was")
+    return f"{said} ({why})" if why else said
+
+
+def say_rebalance(
+    *,
+    name: str,
+    triggers: Iterable[Trigger],
+    moves: Sequence[Move],
+    unnamed: int,
+    delays: Iterable[Delay],
+    is_computed: bool,
+    lasted_ms: int,
+    is_over: bool,
+    overtaken_by: str,
+) -> str:
+    """A whole rebalance; `overtaken_by`: the name of the one that came before its end, empty if none did."""
+    because = ", ".join(dict.fromkeys(trigger.sentence for trigger in triggers)) or "of what is not in the history"
+    parts = [f"{name}, because {because}: {_say_moves(moves, unnamed, is_computed=is_computed, is_over=is_over)}"]
+    if overtaken_by:
+        parts.append(f"after {show_duration(lasted_ms)} {overtaken_by} came before its end")
+    else:
+        parts.append(f"it {'took' if is_over else 'has been going on for'} {show_duration(lasted_ms)}")
+    slowest = max(delays, key=lambda delay: (delay.ended_ms is None, _length(delay)), default=None)
+    if slowest is not None and (_length(slowest) or slowest.ended_ms is None):
+        parts.append(slowest.sentence)
+    parts += _say_cost(moves)
+    return "; ".join(parts)
+
+
+def say_delay(
+    *, member: str, what: str, partitions: Sequence[Partition], lasted_ms: int, is_over: bool, end: str,
+    meanwhile: Sequence[str], is_held: bool | None = None,
+) -> str:  # fmt: skip
+    """Who kept others waiting, for how long and with what; `is_held`: whether it could be told at once."""
+    verb = _VERBS[what] + (f" {show_partitions(partitions)}" if partitions and what in ("give up", "hear") else "")
+    verb += f" {show_partitions(partitions)} begin to move" if what == "begin" else ""
+    if is_held is not None:
+        verb += ", though its heartbeat was held" if is_held else ", out of reach until its next heartbeat"
+    verb += f" with {show_partitions(partitions)}" if partitions and what == "come back" else ""
+    if is_over:
+        said = f"{member} took {show_duration(lasted_ms)} {verb}"
+        said = f"{said} and {end}" if end else said
+    else:
+        said = f"{member} has had {show_duration(lasted_ms)} {verb}"
+    return f"{said} (meanwhile: {', '.join(meanwhile)})" if meanwhile else said
+
+
+def say_ownership(member: str, partition: Partition, *, lasted_ms: int, is_over: bool, end: str) -> str:
+    """Who had a partition, for how long, and why no longer."""
+    name = show_partitions([partition])
+    if not is_over:
+        return f"{member} has {name}, for {show_duration(lasted_ms)} by now"
+    return f"{member} had {name} for {show_duration(lasted_ms)}" + (f", until {end}" if end else "")
+
+
+def say_now(
+    delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool
+) -> str:
+    """Who is waited for now.
+
+    `waiting`: members that have yet to get something. `latest`: a rebalance that goes on, empty if none does;
+    `is_computed`: whether it is known who shall own what.
+    """
+    if is_gone:
+        return "the group is gone"
+    if delays:
+        return "; ".join(delay.sentence for delay in delays)
+    if waiting:
+        verb = "wait" if len(waiting) > 1 else "waits"
+        return f"{latest or 'it'} goes on: {_people(waiting)} {verb} for partitions that others still have"
+    if latest and not is_computed:
+        return f"{latest} goes on: who shall own what is not known yet"
+    if latest:
+        return f"{latest} goes on: members learn of it with their next heartbeats"
+    count = "1 member" if members == 1 else f"{members} members"
+    return f"the group is at rest with {count}: nobody is waited for" if members else "the group has no members"
+
+
+def _say_moves(moves: Sequence[Move], unnamed: int, *, is_computed: bool, is_over: bool) -> str:
+    if not moves and not unnamed:
+        if not is_computed:
+            return "who shall own what is not known yet"
+        return "nobody had to move" if is_over else "nothing has moved yet"
+    flows: dict[tuple[str | None, str | None, bool], list[Partition]] = {}
+    for move in moves:
+        is_free = move.released_ms is not None
+        flows.setdefault((move.giver, move.taker, is_free), []).append((move.topic, move.partition))
+    said = [_say_flow(*flow, partitions, is_over=is_over) for flow, partitions in list(flows.items())[:_SHOWN]]
+    more = sum(len(partitions) for partitions in list(flows.values())[_SHOWN:]) + unnamed
+    return ", ".join(said) + (f"{' and ' if said else ''}{more} more partitions moved" if more else "")
+
+
+def _say_flow(
+    giver: str | None, taker: str | None, is_free: bool, partitions: Sequence[Partition], *, is_over: bool
+) -> str:
+    names = show_partitions(partitions)
+    if taker is None and not is_free:
+        return f"{giver} has yet to give up {names}"
+    if taker is None and is_over:
+        return f"nobody has {names} of {giver} any more"
+    if taker is None:
+        return f"{names} of {giver} {'has' if len(partitions) == 1 else 'have'} no owner yet"
+    if giver is None:
+        return f"{taker} took {names}, which nobody had"
+    return f"{taker} got {names} back" if giver == taker else f"{taker} took {names} from {giver}"
+
+
+def _say_cost(moves: Sequence[Move]) -> list[str]:
+    gaps = [
+        move.granted_ms - move.released_ms
+        for move in moves
+        if move.granted_ms is not None and move.released_ms is not None
+    ]
+    if not any(gaps):
+        return []
+    count = "1 partition was" if len(gaps) == 1 else f"{len(gaps)} partitions were"
+    return [f"{count} without an owner for {'up to ' if len(gaps) > 1 else ''}{show_duration(max(gaps))}"]
+
+
+def _people(members: Sequence[str]) -> str:
+    shown = list(dict.fromkeys(members))
+    more = len(shown) - _SHOWN
+    named = ", ".join(shown[:_SHOWN])
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _length(delay: Delay) -> int:
+    return 0 if delay.ended_ms is None else delay.ended_ms - delay.began_ms

@@ -1,0 +1,1 @@
+"""Who speaks, proven: SASL's exchanges, certificates, secrets."""

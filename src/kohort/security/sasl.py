@@ -1,0 +1,180 @@
+"""What a client and a server say to each other in one SASL mechanism, without the connection that carries it.
+
+Laws: an exchange is used once; it ends with `is_done`, or with an exception. What an exchange knows is in no text that
+it makes for people.
+Source: RFC 4422 (SASL), RFC 4616 (PLAIN), RFC 7628 (OAUTHBEARER); KIP-342 (its extensions).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+#: What a token may consist of, and the names and values of its extensions, as Apache Kafka reads them.
+_TOKEN: Final = re.compile(r"[-_~+/.A-Za-z0-9]+=*")
+_EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
+#: The longest refusal of a token that is read.
+_LONGEST_BYTES: Final = 16_384
+#: The longest name, password or token that is sent; Apache Kafka reads messages of twice that.
+LONGEST_SECRET_BYTES: Final = 262_144
+#: What secrets stand behind in the words of others: `client_secret=`, `"access_token":`, `Bearer`, `//user:password@`.
+#: Each begins at one place of a word only and is bounded: what is looked through may be anything.
+_KEY: Final = r"(?<![\w.-])[\w.-]{0,40}?(?:secret|passw|token|assertion|key)[\w.-]{0,40}"
+_SECRETS: Final = (
+    re.compile(rf"""(?i)({_KEY}=)[^\s&'",;)]+"""),
+    re.compile(rf"""(?i)(["']{_KEY}["']\s?:\s?)(?:"[^"]*(?:"|$)|'[^']*(?:'|$))"""),
+    re.compile(r"(?i)(\b(?:bearer|basic) )[-_~+/.=\w]+"),
+    re.compile(r"(//)[^/\s@]{1,300}(?=@)"),
+    re.compile(r"()(?<![-\w])ey[-\w]+\.[-\w]+\.[-\w]*"),
+)
+#: As many characters are kept of what others say.
+_LONGEST_SAID: Final = 500
+
+
+class ExchangeFailed(Exception):
+    """It ends without a user that both sides agree on; the text says why, and no secret."""
+
+
+class Exchange(Protocol):
+    """The client's half of a conversation."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is to be said."""
+        ...
+
+    def first(self) -> bytes:
+        """What opens the conversation."""
+        ...
+
+    def reply(self, challenge: bytes) -> bytes:
+        """What to answer to the server; nothing where `is_done` follows. Raises `ExchangeFailed`."""
+        ...
+
+
+class PlainExchange:
+    """PLAIN: the password itself, so the connection has to be safe.
+
+    >>> PlainExchange("alice", "wonder").first()
+    b'\\x00alice\\x00wonder'
+    """
+
+    def __init__(self, username: str, password: str) -> None:
+        self._first: Final = f"\0{username}\0{password}".encode()
+        self._is_done = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the server has taken it."""
+        return self._is_done
+
+    def first(self) -> bytes:
+        """Name and password; nobody else's name before them."""
+        return self._first
+
+    def reply(self, challenge: bytes) -> bytes:
+        """The server has nothing to say but that it is so."""
+        if self._is_done:
+            raise ExchangeFailed("the broker says more than PLAIN has to say")
+        self._is_done = True
+        return b""
+
+
+class BearerExchange:
+    """OAUTHBEARER: a token that somebody else has made out for the user.
+
+    Args:
+        token: in the form `b64token` of RFC 6750.
+        extensions: name -> value, both checked by `check_extensions`.
+    """
+
+    def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
+        pairs = "".join(f"{name}={value}\x01" for name, value in (extensions or {}).items())
+        self._first: Final = f"n,,\x01auth=Bearer {token}\x01{pairs}\x01".encode()
+        self._is_done = False
+        #: Why the server refuses; it says so before it ends the exchange.
+        self._refusal: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the server has taken the token."""
+        return self._is_done
+
+    def first(self) -> bytes:
+        """The token and its extensions."""
+        return self._first
+
+    def reply(self, challenge: bytes) -> bytes:
+        """A server that refuses says why, and is answered before it ends the exchange."""
+        if self._is_done:
+            raise ExchangeFailed("the broker says more than OAUTHBEARER has to say")
+        if self._refusal is not None:
+            raise ExchangeFailed(f"the broker refuses the token: {self._refusal}")
+        if challenge:
+            self._refusal = _refusal(challenge)
+            return b"\x01"
+        self._is_done = True
+        return b""
+
+
+def _refusal(challenge: bytes) -> str:
+    """What a server says of a token in JSON: a status, and the scope that it wants."""
+    try:
+        said = json.loads(challenge[:_LONGEST_BYTES])
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        return "it does not say why"
+    words = [f"{name} {said[name]}" for name in ("status", "scope") if isinstance(said.get(name), str)]
+    return ", ".join(words)[:200] or "it does not say why"
+
+
+def check_token(token: object) -> str:
+    """A token that can be sent; `ValueError` says what is wrong without saying the token."""
+    if not isinstance(token, str) or not token:
+        raise ValueError("a token is text that is not empty")
+    if len(token) > LONGEST_SECRET_BYTES:
+        raise ValueError(f"a token has {LONGEST_SECRET_BYTES} characters at most")
+    if _TOKEN.fullmatch(token) is None:
+        raise ValueError("a token has letters, digits and -_~+/. only, and = at its end")
+    return token
+
+
+def unsendable(text: str) -> str | None:
+    """Why a name or a password cannot be sent, without saying it; `None`: it can.
+
+    >>> unsendable("a\\0b")
+    'has a character 0'
+    """
+    if "\0" in text:
+        return "has a character 0"
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "has half a character, and no UTF-8: was it read as text from bytes?"
+    return f"is longer than {LONGEST_SECRET_BYTES} bytes" if size > LONGEST_SECRET_BYTES else None
+
+
+def check_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
+    """Extensions that can be sent; `ValueError` names the one that cannot."""
+    for name, value in extensions.items():
+        if not isinstance(name, str) or _EXTENSION_NAME.fullmatch(name) is None or name.lower() == "auth":
+            raise ValueError(f"{name!r} cannot be the name of an extension: letters are expected, and not auth")
+        if not isinstance(value, str) or _EXTENSION_VALUE.fullmatch(value) is None:
+            raise ValueError(f"the value of the extension {name} cannot be sent: printable ASCII is expected")
+    return dict(extensions)
+
+
+def without_secrets(said: str) -> str:
+    """What somebody else's library says of a failure, in one line, without what looks like a secret.
+
+    >>> without_secrets("401 for https://id.example/token?client_id=k&client_secret=xyz")
+    '401 for https://id.example/token?client_id=k&client_secret=***'
+    """
+    said = " ".join(said[: 4 * _LONGEST_SAID].split())
+    for pattern in _SECRETS:
+        said = pattern.sub(r"\1***", said)
+    return said[:_LONGEST_SAID]

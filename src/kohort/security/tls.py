@@ -1,0 +1,265 @@
+"""TLS as a client sets it up: whom to believe, who one is oneself, and what to say when it fails.
+
+Laws: names of brokers are verified unless that is switched off; a key's password is in no text. Files are read once,
+when a client is made.
+Source: Apache Kafka's ssl.* with PEM (KIP-651), librdkafka's and kafka-python's options; Python's ssl module.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from kohort.errors import ConfigError
+
+_BEGIN: Final = "-----BEGIN "
+#: What a folder of authorities has: hashes of their names.
+_HASHED: Final = re.compile(r"[0-9a-f]{8}\.[0-9]+")
+#: The longest name of a file that is repeated.
+_LONGEST_NAME: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """What options say of TLS; `None` where they say nothing. Texts of PEM, or paths of files with it.
+
+    `ca`: certificates to believe; `None`: those of the system. `certificate`, `key`: of this client.
+    """
+
+    context: ssl.SSLContext | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    crl: str | None = None
+    ciphers: str | None = None
+    verifies: bool = True
+    verifies_names: bool = True
+
+
+def build_context(settings: TlsSettings) -> ssl.SSLContext:
+    """A context for connections to brokers.
+
+    Raises:
+        ConfigError: a file is not there or holds no such thing, a key is not the certificate's or wants a password.
+    """
+    if settings.context is not None:
+        return _given_context(settings)
+    context = ssl.create_default_context() if settings.ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not settings.verifies:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif not settings.verifies_names:
+        context.check_hostname = False
+    if settings.ca is not None:
+        _load_ca(context, settings.ca)
+    if settings.crl is not None:
+        _load_crl(context, settings.crl)
+    if settings.ciphers is not None:
+        try:
+            context.set_ciphers(settings.ciphers)
+        except (ssl.SSLError, ValueError):
+            raise ConfigError(f"ssl.cipher.suites: OpenSSL knows none of {settings.ciphers!r}") from None
+    if settings.certificate is not None:
+        _load_certificate(context, settings.certificate, settings.key, settings.key_password)
+    elif settings.key is not None:
+        raise ConfigError("ssl.key.location needs ssl.certificate.location, too: a key alone says nobody's name")
+    elif settings.key_password is not None:
+        raise ConfigError("ssl.key.password would change nothing: ssl.certificate.location is not set")
+    return context
+
+
+def _given_context(settings: TlsSettings) -> ssl.SSLContext:
+    """That of the application, which nothing else is set beside."""
+    assert settings.context is not None, "a context is given"
+    for option, value in (
+        ("ssl.ca.location", settings.ca),
+        ("ssl.certificate.location", settings.certificate),
+        ("ssl.key.location", settings.key),
+        ("ssl.key.password", settings.key_password),
+        ("ssl.crl.location", settings.crl),
+        ("ssl.cipher.suites", settings.ciphers),
+    ):
+        if value is not None:
+            raise ConfigError(
+                f"{option} would change nothing beside ssl.context: set it there, or leave one of them out"
+            )
+    if settings.context.protocol is ssl.PROTOCOL_TLS_SERVER:
+        raise ConfigError("ssl.context is one for servers: ssl.create_default_context() makes one for clients")
+    return settings.context
+
+
+def _load_ca(context: ssl.SSLContext, ca: str) -> None:
+    with _reading("ssl.ca.location", ca, f"no certificates in PEM{_if_java(ca)}"):
+        if _BEGIN in ca:
+            context.load_verify_locations(cadata=ca)
+        elif os.path.isdir(_path(ca)):
+            if not any(_HASHED.fullmatch(name) for name in os.listdir(ca)):
+                raise ConfigError(
+                    f"ssl.ca.location: no certificate in {_named(ca)} has the name that OpenSSL looks for: run openssl "
+                    "rehash there"
+                )
+            context.load_verify_locations(capath=ca)
+        else:
+            context.load_verify_locations(cafile=ca)
+
+
+def _load_crl(context: ssl.SSLContext, crl: str) -> None:
+    before = context.cert_store_stats()["crl"]
+    with _reading("ssl.crl.location", crl, "no revocation list in PEM"), _Files() as files:
+        context.load_verify_locations(cafile=files.path_of(crl))
+        if context.cert_store_stats()["crl"] == before:
+            raise ssl.SSLError("certificates only")
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+
+
+@contextmanager
+def _reading(option: str, given: str, lack: str) -> Iterator[None]:
+    """Everything that may be wrong with a file or a text, said of the option that names it."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ssl.SSLError:
+        raise ConfigError(f"{option}: {_named(given)} holds {lack}") from None
+    except OSError as error:
+        raise ConfigError(f"{option}: {_named(given)} cannot be read: {os.strerror(error.errno or 0)}") from None
+    except (TypeError, ValueError):
+        # Text that is not ASCII, or a name that no file can have.
+        raise ConfigError(f"{option}: {_named(given)} holds {lack}") from None
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
+    for option, given in (("ssl.certificate.location", certificate), ("ssl.key.location", key)):
+        if given is not None and _BEGIN not in given and not os.path.isfile(_path(given)):
+            # What is given as a key may be one, without its first line.
+            named = "of that name" if given is key else _named(given)
+            raise ConfigError(f"{option}: there is no file {named}")
+
+    has_asked = False
+
+    def ask() -> str:
+        # Without this OpenSSL asks at the terminal.
+        nonlocal has_asked
+        has_asked = True
+        if password is None:
+            raise ConfigError("ssl.key.password is needed: the key is encrypted")
+        return password
+
+    with _Files() as files:
+        try:
+            chain = files.path_of(certificate)
+            own = None if key is None else files.path_of(key)
+            context.load_cert_chain(chain, own, ask)
+        except ConfigError:
+            raise
+        except (ssl.SSLError, OSError, ValueError) as error:
+            if "MISMATCH" in (getattr(error, "reason", None) or ""):
+                wrong = "the key is not the certificate's"
+            elif has_asked:
+                # One that is not UTF-8, or too long for OpenSSL, opens nothing either.
+                wrong = "ssl.key.password does not open the key"
+            else:
+                wrong = f"certificate and key in PEM are expected{_if_java(certificate)}"
+            raise ConfigError(f"ssl.certificate.location, ssl.key.location: {wrong}") from None
+
+
+class _Files:
+    """Texts of PEM as files that only this user reads, for as long as it takes: OpenSSL takes a chain from a file."""
+
+    def __init__(self) -> None:
+        self._paths: list[str] = []
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for path in self._paths:
+            os.unlink(path)
+
+    def path_of(self, given: str) -> str:
+        """Where it stands: the path itself, or that of a new file with the text."""
+        if _BEGIN not in given:
+            return given
+        handle, path = tempfile.mkstemp(suffix=".pem")
+        self._paths.append(path)
+        with os.fdopen(handle, "w") as file:
+            file.write(given)
+        return path
+
+
+def _path(given: str) -> str:
+    """A name to look for; one that no file can have is that of none."""
+    return given if "\0" not in given and _is_encodable(given) else ""
+
+
+def _is_encodable(given: str) -> bool:
+    try:
+        os.fsencode(given)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _named(given: str) -> str:
+    if _BEGIN in given:
+        return "the text"
+    if len(given) > _LONGEST_NAME:
+        return f"a name of {len(given)} characters"
+    return given if given.strip() and given.isprintable() else ascii(given)
+
+
+def _if_java(path: str) -> str:
+    name = path.lower()
+    if name.endswith((".p12", ".pfx")):
+        return "; such a store is turned into PEM by: openssl pkcs12 -nodes"
+    return "; a Java key store is turned into PEM by: keytool -exportcert -rfc" if name.endswith(".jks") else ""
+
+
+def explain(error: ssl.SSLError, host: str = "it") -> str:
+    """Why a handshake with `host` failed, and what to set, in one sentence."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _explain_certificate(error, host)
+    reason = (getattr(error, "reason", None) or "").upper()
+    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"):
+        return "no TLS is spoken there: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the TLS port"
+    if "CERTIFICATE_REQUIRED" in reason or reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":
+        return "the broker asks for a certificate of this client: set ssl.certificate.location and ssl.key.location"
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        said = reason.replace("SSLV3_ALERT_", "").replace("TLSV1_ALERT_", "").replace("_", " ").lower()
+        return (
+            f"the broker does not accept this client's certificate, or has got none ({said}): ssl.certificate.location"
+        )
+    if "UNSUPPORTED_PROTOCOL" in reason or "PROTOCOL_VERSION" in reason:
+        return "the broker speaks no version of TLS that this Python allows"
+    return f"the TLS handshake failed: {reason.replace('_', ' ').lower() or error}"
+
+
+def _explain_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
+    code, words = error.verify_code, error.verify_message
+    if code in (62, 64):
+        return (
+            f"the broker's certificate is not for {host}: name the broker as its certificate does, or set "
+            "ssl.endpoint.identification.algorithm to none"
+        )
+    if code in (18, 19, 20, 21):
+        return f"the broker's certificate is signed by nobody who is believed ({words}): set ssl.ca.location to its CA"
+    if code == 10:
+        return "the broker's certificate has expired: it has to be renewed there"
+    if code == 9:
+        return "the broker's certificate is not valid yet: compare the clocks"
+    if code == 3:
+        return (
+            "whether the broker's certificate was revoked is not known: ssl.crl.location has no list of its authority"
+        )
+    if code == 12:
+        return "the revocation list has ended: set ssl.crl.location to a newer one"
+    if code == 23:
+        return "the broker's certificate has been revoked: it has to be replaced there"
+    return f"the broker's certificate is refused: {words}"

@@ -1,0 +1,55 @@
+"""AlterReplicaLogDirs (key 34), KIP-113: in which of its directories a broker keeps its logs.
+
+Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+
+
+@struct
+class AlterReplicaLogDirTopic(Message):
+    """Partitions of one topic."""
+
+    name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class AlterReplicaLogDir(Message):
+    """A directory, and what is to be in it."""
+
+    path: str = field(STRING)
+    topics: list[AlterReplicaLogDirTopic] = field(array(AlterReplicaLogDirTopic))
+
+
+@message(key=34, kind="request", versions="1-2", flexible="2+")
+class AlterReplicaLogDirsRequest(Message):
+    """Directories by their absolute paths at the broker."""
+
+    dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir))
+
+
+@struct
+class AlterReplicaLogDirPartitionResult(Message):
+    """What became of one partition."""
+
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+
+
+@struct
+class AlterReplicaLogDirTopicResult(Message):
+    """Answers for one topic."""
+
+    topic_name: str = field(STRING)
+    partitions: list[AlterReplicaLogDirPartitionResult] = field(array(AlterReplicaLogDirPartitionResult))
+
+
+@message(key=34, kind="response", versions="1-2", flexible="2+")
+class AlterReplicaLogDirsResponse(Message):
+    """One answer per partition."""
+
+    throttle_time_ms: int = field(INT32)
+    results: list[AlterReplicaLogDirTopicResult] = field(array(AlterReplicaLogDirTopicResult))

@@ -1,0 +1,54 @@
+"""ListPartitionReassignments (key 46), KIP-455: the partitions whose copies are on their way to other brokers.
+
+There is one version.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+
+
+@struct
+class ListPartitionReassignmentsTopics(Message):
+    """Partitions of one topic."""
+
+    name: str = field(STRING)
+    partition_indexes: list[int] = field(array(INT32))
+
+
+@message(key=46, kind="request", versions="0", flexible="0+")
+class ListPartitionReassignmentsRequest(Message):
+    """What to look for; null: everything."""
+
+    timeout_ms: int = field(INT32, default=60000)
+    topics: list[ListPartitionReassignmentsTopics] | None = field(
+        array(ListPartitionReassignmentsTopics), nullable=0, default=None
+    )
+
+
+@struct
+class OngoingPartitionReassignment(Message):
+    """One partition; `replicas` are all that have a copy now, those that are to go too."""
+
+    partition_index: int = field(INT32)
+    replicas: list[int] = field(array(INT32))
+    adding_replicas: list[int] = field(array(INT32))
+    removing_replicas: list[int] = field(array(INT32))
+
+
+@struct
+class OngoingTopicReassignment(Message):
+    """Partitions of one topic."""
+
+    name: str = field(STRING)
+    partitions: list[OngoingPartitionReassignment] = field(array(OngoingPartitionReassignment))
+
+
+@message(key=46, kind="response", versions="0", flexible="0+")
+class ListPartitionReassignmentsResponse(Message):
+    """What is on its way."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable=0)
+    topics: list[OngoingTopicReassignment] = field(array(OngoingTopicReassignment))

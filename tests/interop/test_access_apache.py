@@ -1,0 +1,276 @@
+"""Users, rights and limits against an Apache Kafka with an authorizer, beside what its own tools say of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kohort
+from kohort import Acl, AclFilter, ClientQuota, ScramCredential, TopicPartition
+from kohort.errors import AuthenticationError, AuthorizationError, BrokerError, ErrorCode, PartlyDoneError
+from support.cli import TIMEOUT_SECONDS, environment, run_kohort
+from support.secured import PASSWORD, USER, SecuredKafka
+from support.waiting import until
+
+pytestmark = [pytest.mark.interop, pytest.mark.apache]
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "access.md"
+SECRET = "open-sesame"
+ACLS = "org.apache.kafka.tools.AclCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+SHELL = f"""
+kohort() {{ {shlex.quote(sys.executable)} -m kohort.cli.main "$@"; }}
+set -eo pipefail
+"""
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[SecuredKafka]:
+    """Who comes in without a name, and the user of the fixture, may everything."""
+    properties: dict[str, object] = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:ANONYMOUS;User:{USER}",
+        "group.consumer.heartbeat.interval.ms": 200,
+        "group.consumer.min.heartbeat.interval.ms": 100,
+    }
+    with SecuredKafka(properties) as made:
+        yield made
+
+
+@pytest.fixture
+def admin(kafka: SecuredKafka) -> Iterator[kohort.Admin]:
+    with kohort.Admin(bootstrap_servers=kafka.bootstrap("PLAINTEXT")) as admin:
+        yield admin
+
+
+def options_of(kafka: SecuredKafka, user: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": kafka.bootstrap("SASL_PLAINTEXT"),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": user,
+        "sasl_password": SECRET,
+    }
+
+
+def lets_in(kafka: SecuredKafka, user: str) -> bool:
+    """Whether somebody can log in anew."""
+    with kohort.Admin(**options_of(kafka, user)) as theirs:
+        try:
+            theirs.list_topics()
+        except AuthenticationError as why:
+            assert SECRET not in str(why)
+            return False
+        return True
+
+
+def make_user(admin: kohort.Admin, kafka: SecuredKafka, user: str) -> None:
+    admin.alter_user_scram_credentials([ScramCredential(user=user, password=SECRET, iterations=4096)])
+    until(lambda: lets_in(kafka, user), what=f"{user} can log in")
+
+
+def test_entries_are_those_of_kafkas_tool(kafka: SecuredKafka, admin: kohort.Admin) -> None:
+    """Which adds its own and shows both; words, patterns, hosts and permissions are the same."""
+    ours = Acl(
+        resource_type="topic", name="par", pattern_type="prefixed", principal="User:a b", operation="alter_configs"
+    )
+    admin.create_acls([ours, ours])
+    tool = partial(kafka.broker.tool, ACLS, "--bootstrap-server", kafka.bootstrap("PLAINTEXT"))
+    resource = ("--topic", "par", "--resource-pattern-type", "prefixed")
+    tool("--add", "--deny-principal", "User:eve", "--operation", "Read", "--deny-host", "10.0.0.1", *resource)
+    theirs = Acl(
+        resource_type="topic", name="par", pattern_type="prefixed", principal="User:eve", host="10.0.0.1",
+        operation="read", permission="deny",
+    )  # fmt: skip
+    about = AclFilter(resource_type="topic", name="parity", pattern_type="match")
+    until(lambda: len(admin.describe_acls(about)) == 2, what="both entries are known")
+    assert admin.describe_acls(about) == [ours, theirs]
+    said = tool("--list", *resource)
+    assert "(principal=User:eve, host=10.0.0.1, operation=READ, permissionType=DENY)" in said
+    assert "(principal=User:a b, host=*, operation=ALTER_CONFIGS, permissionType=ALLOW)" in said
+    assert admin.delete_acls([theirs, ours, about]) == [[theirs], [ours], [ours, theirs]]
+    until(lambda: admin.describe_acls(about) == [], what="both entries are gone")
+
+
+def test_users_and_limits_are_those_of_kafkas_tool(kafka: SecuredKafka, admin: kohort.Admin) -> None:
+    """Both mechanisms by one call; what the tool has set is described, and what we set the tool describes."""
+    mechanisms = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    admin.alter_user_scram_credentials(
+        ScramCredential(user="carol", password=SECRET, mechanism=each, iterations=4096 * number)
+        for number, each in enumerate(mechanisms, 1)
+    )
+    admin.alter_client_quotas([ClientQuota(entity={"user": "carol"}, values={"producer_byte_rate": 1e6})])
+    until(lambda: len(admin.describe_client_quotas({"user": "carol"})) == 1, what="the limit is known")
+    said = kafka.broker.tool(
+        CONFIGS, "--bootstrap-server", kafka.bootstrap("PLAINTEXT"), "--describe", "--entity-type", "users"
+    )
+    assert "Quota configs for user-principal 'carol' are producer_byte_rate=1000000.0" in said
+    (line,) = [
+        line for line in said.splitlines() if line.startswith("SCRAM credential configs for user-principal 'carol'")
+    ]
+    assert "SCRAM-SHA-256=iterations=4096" in line and "SCRAM-SHA-512=iterations=8192" in line
+    of_tool = [row for row in admin.describe_user_scram_credentials() if row.user == USER]
+    assert [(row.mechanism, row.iterations) for row in of_tool] == [(each, 4096) for each in mechanisms]
+    with pytest.raises(PartlyDoneError, match="2 of 3 done") as some:
+        admin.alter_user_scram_credentials(
+            deletions=[("carol", each) for each in mechanisms] + [("dave", mechanisms[0])]
+        )
+    assert list(some.value.failed) == [("dave", mechanisms[0])]
+    admin.alter_client_quotas([ClientQuota(entity={"user": "carol"}, values={"producer_byte_rate": None})])
+    until(lambda: admin.describe_client_quotas({"user": "carol"}) == [], what="the limit is gone")
+    with pytest.raises(BrokerError, match="nobody called dave") as nobody:
+        admin.describe_user_scram_credentials(["dave"])
+    assert nobody.value.code is ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_right_that_is_taken_away_is_named_by_every_client(kafka: SecuredKafka, admin: kohort.Admin) -> None:
+    """The one that is missing, on what; with it all goes on."""
+    make_user(admin, kafka, "gina")
+    admin.create_topic("rights", 1)
+    options = options_of(kafka, "gina")
+
+    def right(operation: str, kind: str) -> Acl:
+        return Acl(resource_type=kind, name="rights", principal="User:gina", operation=operation)
+
+    def missing(call: Callable[[], object]) -> tuple[str, str, str]:
+        """What it is that ends a call, when it ends so."""
+        found: list[AuthorizationError] = []
+
+        def ends() -> bool:
+            try:
+                call()
+            except AuthorizationError as why:
+                found.append(why)
+            return bool(found)
+
+        until(ends, what="a right is missing")
+        assert "kohort acl add --principal User:NAME" in str(found[0])
+        return found[0].operation, found[0].resource_type, found[0].name
+
+    def works(call: Callable[[], object]) -> bool:
+        with contextlib.suppress(AuthorizationError):
+            return bool(call())
+        return False
+
+    read, write, member = right("read", "topic"), right("write", "topic"), right("read", "group")
+
+    first = TopicPartition("rights", 0)
+
+    def consumer_of_them() -> kohort.Consumer:
+        consumer = kohort.Consumer(**options, group_id="rights", auto_offset_reset="earliest")
+        consumer.subscribe(["rights"])
+        return consumer
+
+    with kohort.Producer(**options) as producer:
+
+        def send() -> object:
+            return producer.send("rights", b"x").result(20)
+
+        assert missing(send) == ("write", "topic", "rights")
+        with consumer_of_them() as consumer:
+            assert missing(lambda: consumer.poll(0.2)) == ("read", "group", "rights")
+        admin.create_acls([member, write])
+        until(lambda: works(send), what="gina may write")
+        with consumer_of_them() as consumer:
+            poll = partial(consumer.poll, 0.2)
+            assert missing(poll) == ("read", "topic", "rights")
+            admin.create_acls([read])
+            # It rests until then.
+            until(lambda: consumer.seek(first, 0) or works(poll), what="gina may read")
+            admin.delete_acls([write, read])
+            assert missing(send) == ("write", "topic", "rights")
+            assert missing(poll) == ("read", "topic", "rights")
+            assert missing(lambda: consumer.commit({first: 0})) == ("read", "topic", "rights")
+            admin.delete_acls([member])
+            assert missing(poll) == ("read", "group", "rights")
+    with kohort.Admin(**options) as theirs:
+        calls: list[tuple[str, Callable[[], object]]] = [
+            ("describe", theirs.describe_acls),
+            ("alter", lambda: theirs.create_acls([read])),
+            ("alter", lambda: theirs.delete_acls([read])),
+            ("describe", theirs.describe_user_scram_credentials),
+            ("alter", lambda: theirs.alter_user_scram_credentials(deletions=[("gina", "SCRAM-SHA-512")])),
+            ("describe_configs", theirs.describe_client_quotas),
+            ("alter_configs", lambda: theirs.alter_client_quotas([ClientQuota(entity={"user": "gina"}, values={})])),
+        ]
+        assert [missing(call) for _, call in calls] == [(each, "cluster", "kafka-cluster") for each, _ in calls]
+
+
+def test_user_that_is_removed_stays_only_where_it_is(kafka: SecuredKafka, admin: kohort.Admin) -> None:
+    """From the command line; the connection that is open goes on, a new one is refused."""
+    make_user(admin, kafka, "frank")
+    here = ("-b", kafka.bootstrap("PLAINTEXT"))
+    with kohort.Admin(**options_of(kafka, "frank")) as theirs:
+        theirs.list_topics()
+        shown = run_kohort("user", "remove", "frank", *here)
+        assert "nothing is changed yet: --execute does it" in shown.err
+        assert lets_in(kafka, "frank")
+        assert run_kohort("user", "remove", "frank", "--execute", *here).out == shown.out
+        until(lambda: not lets_in(kafka, "frank"), what="frank is not let in")
+        theirs.list_topics()
+
+
+def test_document_says_what_happens(kafka: SecuredKafka, tmp_path: Path) -> None:
+    """Its blocks one after the other; what looks a change up does so until the broker has heard of it."""
+    text = DOCUMENT.read_text()
+    for written, real in [
+        ("kafka.example:9094", kafka.bootstrap("SASL_SSL")),
+        ('"ca.pem"', repr(str(kafka.certificates.ca))),
+        ('"wonder"', repr(PASSWORD)),
+    ]:
+        text = text.replace(written, real)
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```(python|sh)\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.DOTALL)
+    assert len(blocks) >= 10
+    with contextlib.ExitStack() as stack:
+        for language, code, shown in blocks:
+            run = run_python if language == "python" else partial(run_shell, kafka, tmp_path)
+            prints_in_time(partial(run, code, names), shown)
+            if "admin" in names:
+                stack.callback(names["admin"].close)
+
+
+def prints_in_time(run: Callable[[], str], shown: str) -> None:
+    printed: list[str] = []
+
+    def is_there() -> bool:
+        printed.append(run())
+        return printed[-1] == shown
+
+    until(is_there, what=lambda: f"{shown} is printed, and not {printed[-1]}")
+
+
+def run_python(code: str, names: dict[str, Any]) -> str:
+    """What a block prints; an error of a broker that has not heard of something yet is printed, too."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(code, "docs/access.md", "exec"), names)
+        except BrokerError as why:
+            print(why)
+    return printed.getvalue()
+
+
+def run_shell(kafka: SecuredKafka, directory: Path, code: str, _: dict[str, Any]) -> str:
+    """What a block prints, by an administrator without a name."""
+    done = subprocess.run(
+        ["bash", "-c", SHELL + code],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        timeout=TIMEOUT_SECONDS * 3,
+        check=False,
+        env=environment({"KOHORT_BOOTSTRAP": kafka.bootstrap("PLAINTEXT")}),
+    )
+    assert (done.returncode, done.stderr) == (0, ""), code
+    return done.stdout

@@ -1,0 +1,44 @@
+"""Every client in every protocol while its heartbeats are held, members and broker in processes of their own.
+
+Each run has a few fields of the table; `make held-clients` has all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from functools import partial
+from itertools import product
+from typing import Final
+
+import pytest
+
+from kohort import Broker
+from kohort.broker import context
+from kohort.testing.clients.holding import HoldsFor
+from support.held_scenarios import CALM, CLIENTS, ROUGH, SHARES, SHORT_SESSIONS, Case, play
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+#: What each run has: it takes little.
+DAILY: Final = [Case("librdkafka, consumer", "close"), Case("kohort, consumer", "leave")]
+
+
+def fields() -> list[object]:
+    """Of the table, all with HELD_CLIENTS=whole; only the consumer protocol tells an interval."""
+    cases = [Case(*field) for field in product(CLIENTS, (*CALM, *ROUGH))]
+    cases += [Case(client, event) for client in CLIENTS if client.endswith(", consumer") for event in SHARES]
+    wanted = cases if os.environ.get("HELD_CLIENTS") == "whole" else DAILY
+    apache = pytest.mark.apache
+    return [pytest.param(case, id=str(case), marks=apache if "Java" in case.client else ()) for case in wanted]
+
+
+@pytest.mark.parametrize("case", fields())
+def test_held_members_go_on(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H1, G3: nobody is given up wrongly, nobody logs a time-out, everything is owned once and committed."""
+    broker = Broker(process=True, config=SHORT_SESSIONS if case.event in ROUGH else {})
+    if case.event in SHARES:
+        monkeypatch.setattr(context, "Pushing", partial(HoldsFor, share=SHARES[case.event]))
+        broker = Broker()
+    with ExitStack() as stack:
+        play(case, stack.enter_context(broker), stack)

@@ -1,0 +1,39 @@
+"""A broker that opens what another left behind says what it found, and what had to go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.embedded import Broker
+from kohort.ids import TopicId
+from kohort.storage.store import Store
+from support.storage_logs import batch
+
+
+def found(caplog: pytest.LogCaptureFixture, data_dir: Path) -> list[str]:
+    caplog.clear()
+    with Broker(data_dir=data_dir):
+        return [line for line in caplog.messages if line.startswith(("event=recovered", "event=tail_cut"))]
+
+
+def test_what_was_cut_is_told_at_the_start(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path))
+    log = store.create_topic("orders", 1, topic_id=TopicId(b"1" * 16)).partitions[0]
+    for records in (1, 4):
+        log.append(batch(records), now_ms=5)
+    store.close(clean=False)
+    path = tmp_path / "orders-0" / "00000000000000000000.log"
+    whole = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+
+    recovered, cut = found(caplog, tmp_path)
+    left = path.stat().st_size
+    assert recovered == f"event=recovered partitions=1 bytes_checked={left} cuts=1"
+    assert cut.startswith(f"event=tail_cut {path}: cut {whole - 1 - left} bytes (4 records) from offset 1 on: ")
+    assert found(caplog, tmp_path) == [], "that broker stopped cleanly"
+
+
+def test_new_directory_has_nothing_to_tell(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    assert found(caplog, tmp_path) == []
