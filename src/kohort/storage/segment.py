@@ -1,23 +1,20 @@
-"""One segment file: batches in offset order, a sparse index in memory, views without a copy.
+"""One segment file: batches in offset order, found by a sparse index, views without a copy.
 
-Laws: `size` and `next_offset` are raised only after the bytes are in the file; an index entry and the end of a mapping
-are always the start of a batch. The file holds plain version 2 batches and nothing else, named by its first offset,
+Laws: `size` and `next_offset` are raised only after the bytes are in the file; the end of a mapping is always the start
+of a batch. The file holds plain version 2 batches and nothing else, named by its first offset,
 so that Apache Kafka's tools can read it.
-Source: Apache Kafka's log format; its index interval of 4 KB (`index.interval.bytes`).
+Source: Apache Kafka's log format.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import Final, NamedTuple
 
 from kohort.records.header import BatchHeader, parse_header
 from kohort.storage.fs import Buffer, FileSystem, LogFile
+from kohort.storage.segmentindex import SegmentIndex
 
-#: Bytes of batches between two index entries.
-INDEX_INTERVAL_BYTES: Final = 4096
 SUFFIX: Final = ".log"
 #: Ends the name of a segment that has left its log and waits to be removed.
 DELETED_SUFFIX: Final = ".deleted"
@@ -55,10 +52,7 @@ class Segment:
     __slots__ = (
         "_file",
         "_fs",
-        "_index_max_timestamps",
-        "_index_offsets",
-        "_index_positions",
-        "_indexed_until",
+        "_index",
         "_map",
         "_tail",
         "base_offset",
@@ -79,13 +73,7 @@ class Segment:
         self._map: memoryview = _NOTHING
         #: A copy of what lies behind `_map`, as far as somebody has read it.
         self._tail: memoryview = _NOTHING
-        #: One entry per `INDEX_INTERVAL_BYTES`, ascending: offset and position of a batch, and the largest timestamp
-        #: of all batches before it.
-        self._index_offsets = array("q")
-        self._index_positions = array("q")
-        self._index_max_timestamps = array("q")
-        #: The next batch at or behind this position gets an index entry.
-        self._indexed_until = 0
+        self._index = SegmentIndex()
         self.base_offset = base_offset
         #: The offset that the next batch gets.
         self.next_offset = base_offset
@@ -127,13 +115,9 @@ class Segment:
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Take a batch that is in the file, and is the next one, into index and totals."""
-        if position >= self._indexed_until:
-            self._index_offsets.append(header.base_offset)
-            self._index_positions.append(position)
-            self._index_max_timestamps.append(self.max_timestamp)
-            self._indexed_until = position + INDEX_INTERVAL_BYTES
-            if not position and header.max_timestamp >= 0:
-                self.first_timestamp = header.max_timestamp
+        self._index.note(position, header.base_offset, self.max_timestamp)
+        if not position and header.max_timestamp >= 0:
+            self.first_timestamp = header.max_timestamp
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_position = position
@@ -146,9 +130,7 @@ class Segment:
         """Position of the batch that holds `offset` or is the first behind it; the segment's size if there is none."""
         if offset >= self.next_offset:
             return self.size
-        entry = bisect_right(self._index_offsets, offset) - 1
-        position = self._index_positions[entry] if entry >= 0 else 0
-        found = self._walk(position, offset=offset, limit=self.size - 1)
+        found = self._walk(self._index.position_before_offset(offset), offset=offset, limit=self.size - 1)
         if self.has_gaps and self.header_at(found).last_offset < offset:
             return self.end_of_batch(found)
         return found
@@ -160,8 +142,7 @@ class Segment:
         """
         if limit >= self.size:
             return self.size
-        entry = bisect_right(self._index_positions, limit) - 1
-        return self._walk(max(start, self._index_positions[entry]), offset=_NO_OFFSET_LIMIT, limit=limit)
+        return self._walk(max(start, self._index.position_before(limit)), offset=_NO_OFFSET_LIMIT, limit=limit)
 
     def end_of_batch(self, position: int) -> int:
         """Position behind the batch at `position`."""
@@ -202,9 +183,7 @@ class Segment:
         """The first batch with a timestamp of at least `timestamp_ms`; `None` if there is none."""
         if timestamp_ms > self.max_timestamp or self.size == 0:
             return None
-        # The last entry before which every timestamp is smaller: the batch is behind it, and before the next entry.
-        entry = bisect_left(self._index_max_timestamps, timestamp_ms) - 1
-        position = self._index_positions[max(entry, 0)]
+        position = self._index.position_before_timestamp(timestamp_ms)
         while position < self.size:
             header = self.header_at(position)
             if header.max_timestamp >= timestamp_ms:
