@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kohort.testing.checkers import Checkers
     from kohort.testing.clock import VirtualClock
     from kohort.testing.cluster import Cluster
+    from kohort.testing.history import History
+    from kohort.testing.logchecker import Anomaly, check_history
     from kohort.testing.network import NetworkQuality, SimulatedNetwork
     from kohort.testing.scenario import GroupPlan, Scenario
     from kohort.testing.story import Story
@@ -34,6 +36,9 @@ __all__ = [
     "SimulatedBroker",
     "Checkers",
     "Story",
+    "History",
+    "check_history",
+    "Anomaly",
 ]
 
 _HOMES = {
@@ -48,6 +53,9 @@ _HOMES = {
     "SimulatedBroker": "kohort.testing.broker",
     "Checkers": "kohort.testing.checkers",
     "Story": "kohort.testing.story",
+    "History": "kohort.testing.history",
+    "check_history": "kohort.testing.logchecker",
+    "Anomaly": "kohort.testing.logchecker",
 }
 
 
