@@ -101,8 +101,6 @@ def effect_of(option: Option) -> str:
     if option.idle is None:
         return "yes"
     effect = option.idle.words
-    if option.idle.but_for:
-        effect += f", but for `{'`, `'.join(option.idle.but_for)}`"
     return effect + "".join(f"; `{as_text(value)}` holds" for value in option.idle.unless if value != [])
 
 

@@ -81,13 +81,11 @@ def as_text(value: object) -> str:
 class Idle:
     """That an option is taken, kept and shown but changes nothing, and `words` that say so.
 
-    `unless`: values that say what happens anyway, of which there is nothing to tell. `but_for`: the things that do
-    follow it.
+    `unless`: values that say what happens anyway, of which there is nothing to tell.
     """
 
     words: str
     unless: tuple[object, ...] = ()
-    but_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +131,9 @@ class Option:
             raise ConfigError(f"{self.name} cannot be {wrong[0]!r}: one of {expected} is expected")
         return value
 
-    def idle_words(self, raw: object, *, of: str = "") -> str | None:
-        """In which words it is to be said that this value `of` something changes nothing; `None` if it is acted on."""
-        if self.idle is None or of in self.idle.but_for:
+    def idle_words(self, raw: object) -> str | None:
+        """In which words it is to be said that this value changes nothing; `None` if it is acted on."""
+        if self.idle is None:
             return None
         try:
             is_so_anyway = self.check(raw) in self.idle.unless

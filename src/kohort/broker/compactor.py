@@ -1,8 +1,9 @@
-"""Compacts the coordinator's log while the broker serves: looks now and then, works in a thread of its own.
+"""Compacts logs while the broker serves: looks now and then, works in a thread of its own.
 
-Laws: one log at a time, the dirtiest first. The thread reads closed files and writes new ones, and rests as long as it
-works, so that the loop gets its turns; a log changes only on the loop, by one rename per file. What goes wrong is
-logged and tried again: the log is as it was.
+Laws: one log at a time, the dirtiest first, before it those that have waited for too long. The thread reads closed
+files and writes new ones, and rests as long as it works, so that the loop gets its turns; a log changes only on the
+loop, by one rename per file. A log that cannot be compacted is as it was, holds up no other, is tried again after a
+while that gets longer, and what is wrong with it is said once.
 Source: architecture rule 18; Apache Kafka's log cleaner and its options log.cleaner.*.
 """
 
@@ -13,35 +14,48 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from kohort.clock import Clock
+from kohort.errors import StorageError
 from kohort.storage.cleaned import load_cleaned, save_cleaned
 from kohort.storage.compaction import (
     Compacted,
-    CompactedSegment,
-    CompactionPlan,
     CompactionStopped,
     compact,
     finish_replacement,
     plan_compaction,
 )
 from kohort.storage.partition import PartitionLog
+from kohort.storage.segmentwriter import CompactedSegment, CompactionPlan
 from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
 
 #: The longest rest between two pieces of work.
 REST_SECONDS: Final = 0.05
+#: The longest time until a log that could not be compacted is tried again.
+LONGEST_PAUSE_SECONDS: Final = 600.0
 #: How long a stop waits for the thread; a disk that hangs must not keep the broker from ending.
 STOP_TIMEOUT_SECONDS: Final = 2.0
 
 
+@dataclass(slots=True)
+class _Failure:
+    """Why a log could not be compacted, how often in a row, and when it is tried again."""
+
+    reason: str
+    attempts: int
+    pause: float
+    again_at: float
+
+
 class Compactor:
-    """Keeps the group log short; belongs to the loop."""
+    """Keeps the logs of compacted topics short; belongs to the loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, *, backoff_ms: int, dedupe_buffer_bytes: int
@@ -51,8 +65,10 @@ class Compactor:
         self._clock: Final = clock
         self._backoff: Final = backoff_ms / 1000
         self._dedupe_buffer_bytes: Final = dedupe_buffer_bytes
-        #: (topic, partition) -> the offset before which the log is compacted.
-        self._cleaned = load_cleaned(store.fs, store.directory)
+        #: Log -> the offset before which it is compacted.
+        self._cleaned: dict[PartitionLog, int] = {}
+        #: Log -> what went wrong with it.
+        self._failures: dict[PartitionLog, _Failure] = {}
         self._timer: asyncio.Handle | None = None
         self._is_idle: Final = asyncio.Event()
         self._is_idle.set()
@@ -61,6 +77,10 @@ class Compactor:
 
     def start(self) -> None:
         """Look from now on."""
+        cleaned = load_cleaned(self._store.fs, self._store.directory)
+        self._cleaned = {
+            log: min(cleaned.get((log.topic, log.partition), 0), log.log_end_offset) for log in self._logs()
+        }
         self._timer = self._loop.call_soon(self._look)
 
     async def stop(self) -> None:
@@ -71,51 +91,82 @@ class Compactor:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._is_idle.wait(), STOP_TIMEOUT_SECONDS)
 
+    def failed_attempts(self, partition: PartitionLog) -> int:
+        """How often in a row it could not be compacted."""
+        failure = self._failures.get(partition)
+        return 0 if failure is None else failure.attempts
+
     def _look(self) -> None:
+        logs = self._logs()
+        has_lost = self._cleaned.keys() - logs
+        self._cleaned = {log: self._cleaned.get(log, 0) for log in logs}
+        self._failures = {log: failure for log, failure in self._failures.items() if log in self._cleaned}
         chosen = self._choose()
-        if chosen is None:
+        if chosen is not None:
+            self._begin(partial(self._work, *chosen))
+        elif has_lost:
+            # A topic is deleted: another may come with its name.
+            self._begin(self._forget)
+        else:
             self._timer = self._loop.call_later(self._backoff, self._look)
-            return
+
+    def _begin(self, work: Callable[[], None]) -> None:
         self._is_idle.clear()
         # A daemon: should it hang in the disk, the process can end all the same.
-        threading.Thread(target=self._work, args=chosen, name="kohort-compaction", daemon=True).start()
+        threading.Thread(target=work, name="kohort-compaction", daemon=True).start()
+
+    def _logs(self) -> list[PartitionLog]:
+        """Those that are to be compacted, as far as that is possible."""
+        logs = [log for topic in self._store.topics.values() for log in topic.partitions]
+        return [log for log in logs if log.config.is_compacted and not log.is_failed]
 
     def _choose(self) -> tuple[PartitionLog, CompactionPlan] | None:
         """The dirtiest log that is dirty enough, and what is to be done."""
+        now_ms = self._clock.now_ms()
         best: tuple[float, PartitionLog, CompactionPlan] | None = None
-        for topic in self._store.topics.values():
-            if not topic.is_internal:
+        for log in self._cleaned:
+            failure = self._failures.get(log)
+            if failure is not None and failure.again_at > self._loop.time():
                 continue
-            for partition in topic.partitions:
-                if not partition.config.is_compacted or partition.is_failed:
-                    continue
-                first_dirty = self._cleaned.get((partition.topic, partition.partition), 0)
-                found = plan_compaction(partition, first_dirty, dedupe_buffer_bytes=self._dedupe_buffer_bytes)
-                if found is None or found[1] < partition.config.min_cleanable_dirty_ratio:
-                    continue
-                if best is None or found[1] > best[0]:
-                    best = found[1], partition, found[0]
+            # A disk that is full says so to whoever appends.
+            with contextlib.suppress(StorageError):
+                log.roll_overdue(now_ms)
+            found = plan_compaction(
+                log, self._cleaned[log], now_ms=now_ms, dedupe_buffer_bytes=self._dedupe_buffer_bytes
+            )
+            if found is None or found[1] < log.config.min_cleanable_dirty_ratio:
+                continue
+            if best is None or found[1] > best[0]:
+                best = found[1], log, found[0]
         return None if best is None else best[1:]
 
     def _work(self, partition: PartitionLog, plan: CompactionPlan) -> None:
         """All of one compaction, in its thread."""
         began_ms = self._clock.now_ms()
         self._rested_at = time.monotonic()
+        fs = self._store.fs
         try:
-            made = compact(self._store.fs, plan, now_ms=began_ms, is_stopped=self._rest)
+            made = compact(fs, plan, now_ms=began_ms, is_stopped=self._rest)
             for part in made.segments:
                 replaced = self._on_loop(partial(self._replace, partition, part))
-                finish_replacement(self._store.fs, plan.directory, replaced)
-            self._cleaned = {**self._cleaned, (partition.topic, partition.partition): made.end_offset}
-            save_cleaned(self._store.fs, self._store.directory, self._cleaned)
+                finish_replacement(fs, plan.directory, replaced)
+            self._save({**self._cleaned, partition: made.end_offset})
             _report(partition, made, self._clock.now_ms() - began_ms)
         except CompactionStopped:
-            pass
+            self._post(self._on_done, partition, None)
         except Exception as error:  # the log is as it was, whatever it is
-            log.warning(
-                "event=compaction_failed partition=%s-%d error=%r", partition.topic, partition.partition, str(error)
-            )
-        self._post(self._on_done)
+            self._post(self._on_failure, partition, str(error))
+        else:
+            self._post(self._on_done, partition, made.end_offset)
+
+    def _forget(self) -> None:
+        with contextlib.suppress(StorageError):
+            self._save(self._cleaned)
+        self._post(self._go_on)
+
+    def _save(self, cleaned: Mapping[PartitionLog, int]) -> None:
+        rows = {(log.topic, log.partition): offset for log, offset in cleaned.items()}
+        save_cleaned(self._store.fs, self._store.directory, rows)
 
     def _rest(self) -> bool:
         """Between two pieces of work: whether to stop; rests as long as the last one took."""
@@ -143,12 +194,30 @@ class Compactor:
         self._post(run)
         return answer.result()
 
-    def _post(self, callback: Callable[[], None]) -> None:
+    def _post(self, callback: Callable[..., None], *arguments: object) -> None:
         if self._loop.is_closed():
             raise CompactionStopped
-        self._loop.call_soon_threadsafe(callback)
+        self._loop.call_soon_threadsafe(callback, *arguments)
 
-    def _on_done(self) -> None:
+    def _on_failure(self, partition: PartitionLog, reason: str) -> None:
+        before = self._failures.get(partition)
+        pause = self._backoff if before is None else min(2 * before.pause, LONGEST_PAUSE_SECONDS)
+        self._failures[partition] = _Failure(
+            reason, 1 if before is None else before.attempts + 1, pause, self._loop.time() + pause
+        )
+        if (before is None or before.reason != reason) and partition in self._logs():
+            log.warning(
+                "event=compaction_failed partition=%s-%d error=%r", partition.topic, partition.partition, reason
+            )
+        self._go_on()
+
+    def _on_done(self, partition: PartitionLog, end_offset: int | None) -> None:
+        if end_offset is not None:
+            self._cleaned[partition] = end_offset
+            self._failures.pop(partition, None)
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._is_idle.set()
         if not self._is_stopped:
             self._timer = self._loop.call_later(self._backoff, self._look)

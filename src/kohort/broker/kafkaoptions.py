@@ -70,7 +70,7 @@ _MACHINERY: Final = (
     Unserved(
         "log.cleaner.enable log.cleaner.threads log.cleaner.io.*",
         _NEEDLESS,
-        "the coordinator's log is always compacted, by one thread",
+        "what is to be compacted always is, by one thread",
     ),
     Unserved("compression.*", _NEEDLESS, "batches are stored as they arrive"),
     Unserved(
@@ -85,11 +85,6 @@ _RECORDS: Final = (
     Unserved("cleanup.policy", _CALLED, "log.cleanup.policy"),
     Unserved("segment.ms", _CALLED, "log.roll.ms"),
     Unserved("flush.ms", _CALLED, "log.flush.interval.ms"),
-    Unserved(
-        "log.cleaner.max.compaction.lag.ms log.cleaner.min.compaction.lag.ms",
-        _LATER,
-        "log.cleaner.min.cleanable.ratio alone decides when the coordinator's log is compacted",
-    ),
     Unserved(
         "log.message.timestamp.before.max.ms log.message.timestamp.after.max.ms "
         "log.message.timestamp.difference.max.ms",

@@ -33,7 +33,7 @@ LOG_OPTIONS: Final = [
         name="log.cleanup.policy",
         parse=parse_list,
         default=["delete"],
-        doc="How old records go: delete, compact or both; only the coordinator's log is compacted yet.",
+        doc="How old records go: delete, compact or both.",
         choices=("compact", "delete"),
     ),
     count("log.retention.hours", 168, "Age at which log files go, by the times of their records; -1: never.", low=-1),
@@ -51,9 +51,7 @@ LOG_OPTIONS: Final = [
         "Whose clock stamps records.",
         choices=("CreateTime", "LogAppendTime"),
     ),
-    count(
-        "log.cleaner.backoff.ms", 15_000, "How often the broker looks whether the coordinator's log is to be compacted."
-    ),
+    count("log.cleaner.backoff.ms", 15_000, "How often the broker looks for logs that are to be compacted."),
     Option(
         name="log.cleaner.min.cleanable.ratio",
         parse=parse_float,
@@ -61,6 +59,14 @@ LOG_OPTIONS: Final = [
         minimum=0,
         maximum=1,
         doc="Share of uncompacted bytes in closed files at which compaction begins.",
+    ),
+    count("log.cleaner.min.compaction.lag.ms", 0, "Age before which no record is compacted.", high=INT64_MAX),
+    count(
+        "log.cleaner.max.compaction.lag.ms",
+        INT64_MAX,
+        "Age at which a record is compacted at the latest.",
+        low=1,
+        high=INT64_MAX,
     ),
     count(
         "log.cleaner.delete.retention.ms",
@@ -89,6 +95,8 @@ TOPIC_DEFAULTS: Final = {
     "compression.type": "compression.type",
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
     "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
 }
 

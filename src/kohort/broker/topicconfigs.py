@@ -91,9 +91,9 @@ def _check_together(configs: Mapping[str, str]) -> None:
 _LAGS: Final = {"min.compaction.lag.ms": 0, "max.compaction.lag.ms": LONG_MAX}
 
 
-def documentation_of(option: Option, value: str, *, topic: str) -> str:
+def documentation_of(option: Option, value: str) -> str:
     """What DescribeConfigs says of a topic's config; first of all if this value changes nothing."""
-    words = option.idle_words(value, of=topic)
+    words = option.idle_words(value)
     return option.doc if words is None else idle_documentation(words, option.doc)
 
 
@@ -101,7 +101,7 @@ def log_idle(topic: str, configs: Mapping[str, str], names: Iterable[str]) -> No
     """One line about those of `names` that were set and change nothing: not every client can be told."""
     said: dict[str, list[str]] = {}
     for name in sorted(set(names) & configs.keys()):
-        words = TOPIC_OPTIONS.option(name).idle_words(configs[name], of=topic)
+        words = TOPIC_OPTIONS.option(name).idle_words(configs[name])
         if words is not None:
             said.setdefault(words, []).append(f"{name}={configs[name]}")
     for words, pairs in said.items():

@@ -101,7 +101,13 @@ def build_batch(
 
 
 def build_sparse_batch(
-    records: Sequence[Record], *, base_offset: int, last_offset: int, leader_epoch: int, delete_horizon_ms: int | None
+    records: Sequence[Record],
+    *,
+    base_offset: int,
+    last_offset: int,
+    leader_epoch: int,
+    delete_horizon_ms: int | None,
+    compression: str = "none",
 ) -> bytes:
     """One batch that covers the offsets [base_offset, last_offset], of which compaction has left these records.
 
@@ -110,12 +116,15 @@ def build_sparse_batch(
         delete_horizon_ms: when tombstones among them may go (KIP-534); `None` if there are none.
     """
     base_timestamp = records[0].timestamp if records else -1
-    attributes = 0
+    attributes = codec_number(compression)
     if delete_horizon_ms is not None:
         # The horizon has no field of its own: it is the time that the records' times count from.
-        base_timestamp, attributes = delete_horizon_ms, DELETE_HORIZON_BIT
+        base_timestamp = delete_horizon_ms
+        attributes |= DELETE_HORIZON_BIT
     rows = [record[2:4] + record[1:2] + record[4:] for record in records]
     payload = _encode_records(rows, base_timestamp, [record.offset - base_offset for record in records])
+    if compression != "none":
+        payload = compress(compression, payload)
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=HEADER_SIZE - LENGTH_OVERHEAD + len(payload),

@@ -92,8 +92,9 @@ class PartitionLog:
         self._sync_after = _NEVER if self._fs.volatile else config.flush_messages
         self._is_synced_per_append = self._sync_after == 1
         # Partitions that were filled together do not all begin a file at once: by their names, alike at every start.
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        self._segment_ms = config.segment_ms - (crc32(self.directory.encode()) % jitter_ms if jitter_ms else 0)
+        segment_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
+        jitter_ms = min(config.segment_jitter_ms, segment_ms)
+        self._segment_ms = segment_ms - (crc32(self.directory.encode()) % jitter_ms if jitter_ms else 0)
         if not self._is_synced_per_append:
             self.high_watermark = self.log_end_offset
 
@@ -198,6 +199,12 @@ class PartitionLog:
         self.segments.append(segment)
         return segment
 
+    def roll_overdue(self, now_ms: int) -> None:
+        """Close the newest segment if records of it have to be compacted; nobody may append for a long time."""
+        newest = self.segments[-1]
+        if self.config.is_compacted and newest.first_timestamp < now_ms - self.config.max_compaction_lag_ms:
+            self._roll(newest)
+
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None
     ) -> list[memoryview]:
@@ -279,10 +286,14 @@ class PartitionLog:
 
         Returns:
             Base offsets of segments whose files are of no use any more once the rename is durable.
+
+        Raises:
+            StorageError: nothing changed; old ones have gone meanwhile, or the disk.
         """
         first, end = compacted.base_offset, compacted.next_offset
         old = [segment for segment in self.segments[:-1] if first <= segment.base_offset < end]
-        assert old and old[0].base_offset == first and old[-1].next_offset == end, "compaction keeps the borders"
+        if self._is_closed or not old or old[0].base_offset != first or old[-1].next_offset != end:
+            raise StorageError(f"segments of {self.topic}-{self.partition} went while they were compacted")
         self._fs.rename(cleaned_path, compacted.path)
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [compacted]

@@ -18,9 +18,16 @@ def count_expired(segments: Sequence[Segment], config: LogConfig, *, high_waterm
     if not config.is_deleted:
         return 0
     excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1
-    for count, segment in enumerate(segments):
+    count = 0
+    for number, segment in enumerate(segments, 1):
         excess -= segment.size
-        is_old = 0 <= config.retention_ms < now_ms - segment.max_timestamp and segment.max_timestamp >= 0
-        if not segment.size or segment.next_offset > high_watermark or not (is_old or excess >= 0):
-            return count
-    return len(segments)
+        is_dated = segment.max_timestamp >= 0
+        is_old = is_dated and 0 <= config.retention_ms < now_ms - segment.max_timestamp
+        if not segment.size or segment.next_offset > high_watermark:
+            break
+        if is_old or excess >= 0:
+            count = number
+        elif is_dated or not config.is_compacted:
+            # Compaction may have left nothing in a segment: it goes with the next that has to go.
+            break
+    return count

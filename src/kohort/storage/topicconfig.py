@@ -28,7 +28,6 @@ from kohort.config import (
     parse_str,
 )
 from kohort.errors import ConfigError
-from kohort.ids import OFFSETS_TOPIC
 from kohort.wire.private import NO_EFFECT, NOT_YET
 
 LONG_MAX: Final = (1 << 63) - 1
@@ -52,11 +51,6 @@ def _not_yet(*unless: object) -> Idle:
 def _no_effect(*unless: object) -> Idle:
     """There is nothing that it could change."""
     return Idle(words=NO_EFFECT, unless=unless)
-
-
-#: Only the coordinator's log is compacted.
-_COMPACTION: Final = Idle(words=NOT_YET, but_for=(OFFSETS_TOPIC,))
-_CLEANUP: Final = Idle(words=NOT_YET, unless=(["delete"],), but_for=(OFFSETS_TOPIC,))
 
 
 def _number(
@@ -98,9 +92,8 @@ _COMPACTED: Final = [
         default=["delete"],
         doc="How old records go: delete, compact or both.",
         choices=("compact", "delete"),
-        idle=_CLEANUP,
     ),
-    _number("delete.retention.ms", 86_400_000, "How long compaction keeps tombstones.", idle=_COMPACTION),
+    _number("delete.retention.ms", 86_400_000, "How long compaction keeps tombstones."),
     Option(
         name="min.cleanable.dirty.ratio",
         parse=parse_float,
@@ -108,16 +101,9 @@ _COMPACTED: Final = [
         minimum=0,
         maximum=1,
         doc="Share of uncompacted bytes at which compaction begins.",
-        idle=_COMPACTION,
     ),
-    _number(
-        "max.compaction.lag.ms",
-        LONG_MAX,
-        "Latest time at which a record is compacted.",
-        low=1,
-        idle=_not_yet(LONG_MAX),
-    ),
-    _number("min.compaction.lag.ms", 0, "Earliest time at which a record is compacted.", idle=_not_yet(0)),
+    _number("max.compaction.lag.ms", LONG_MAX, "Age at which a record is compacted at the latest.", low=1),
+    _number("min.compaction.lag.ms", 0, "Age before which no record is compacted."),
 ]
 _RETENTION: Final = [
     _number("retention.bytes", -1, "Size of a partition above which old segments go; -1: no limit.", low=-1),
@@ -246,6 +232,9 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     #: How long a tombstone stays once it was compacted.
     delete_retention_ms: int = 86_400_000
+    #: No record is compacted before it is so old, and each is soon after it is so old.
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
 
     @classmethod
     def of(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
@@ -265,6 +254,8 @@ class LogConfig:
             is_compacted="compact" in values["cleanup.policy"],
             min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
             delete_retention_ms=values["delete.retention.ms"],
+            min_compaction_lag_ms=values["min.compaction.lag.ms"],
+            max_compaction_lag_ms=values["max.compaction.lag.ms"],
         )
 
     @classmethod

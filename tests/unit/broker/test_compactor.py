@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import kohort
 from kohort.broker.compactor import Compactor
 from kohort.broker.embedded import Broker
 from kohort.clock import SystemClock
@@ -51,16 +52,22 @@ def values(store: Store) -> dict[bytes | None, bytes | None]:
     return {record.key: record.value for view in views for record in iterate_records(view)}
 
 
-async def compacted(store: Store, meanwhile: Callable[[], None] = lambda: None, *, backoff_ms: int = 1) -> None:
+async def compacted(store: Store, meanwhile: Callable[[], None] = lambda: None) -> None:
     """Run a compactor until it has nothing left to do."""
-    compactor = Compactor(
-        asyncio.get_running_loop(), store, SystemClock(), backoff_ms=backoff_ms, dedupe_buffer_bytes=1 << 20
-    )
-    compactor.start()
     partition = store.topics[OFFSETS_TOPIC].partitions[0]
+
+    def goes_on(_: Compactor) -> bool:
+        meanwhile()
+        return len(partition.segments) > 2
+
+    await run_compactor(store, goes_on)
+
+
+async def run_compactor(store: Store, goes_on: Callable[[Compactor], bool]) -> None:
+    compactor = Compactor(asyncio.get_running_loop(), store, SystemClock(), backoff_ms=1, dedupe_buffer_bytes=1 << 20)
+    compactor.start()
     async with asyncio.timeout(5):
-        while len(partition.segments) > 2:
-            meanwhile()
+        while goes_on(compactor):  # noqa: ASYNC110
             await asyncio.sleep(0)
     await compactor.stop()
 
@@ -127,6 +134,48 @@ def test_failure_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> No
     assert values(store) == before
 
 
+def store_of_two(fs: MemoryFileSystem) -> Store:
+    """Two topics of users, the first of which cannot be compacted."""
+    store = Store.open("/data", fs=fs)
+    for number, name in enumerate(("hurt", "well")):
+        topic = store.create_topic(name, 1, topic_id=TopicId(bytes([number] * 16)), configs=CONFIGS)
+        for value in range(100):
+            batch = build_batch([(b"k", b"%d" % value, 1, ())])
+            topic.partitions[0].append(batch, now_ms=1, validate=False)
+    # The offset of its second batch, which no checksum covers.
+    (hurt,) = store.topics["hurt"].partitions
+    fs.open(hurt.segments[0].path).write(hurt.read(0, 1)[0].nbytes, b"\xff")
+    return store
+
+
+def test_log_that_cannot_be_compacted_holds_up_no_other_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """KAFKA-19895."""
+    store = store_of_two(MemoryFileSystem())
+    (hurt,), (well,) = store.topics["hurt"].partitions, store.topics["well"].partitions
+
+    with caplog.at_level(logging.WARNING, logger="kohort.broker"):
+        asyncio.run(run_compactor(store, lambda running: len(well.segments) > 2 or running.failed_attempts(hurt) < 4))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and told[0].startswith("event=compaction_failed partition=hurt-0 error=")
+    assert len(hurt.segments) > 2
+
+
+def test_topic_that_comes_with_the_name_of_a_deleted_one_is_compacted_from_its_start() -> None:
+    fs = MemoryFileSystem()
+    store = store_with_log(Store.open("/data", fs=fs), 300)
+
+    def has_forgotten() -> bool:
+        if OFFSETS_TOPIC in store.topics and load_cleaned(fs, "/data").get((OFFSETS_TOPIC, 0), 0) > 200:
+            store.delete_topic(OFFSETS_TOPIC)
+        return OFFSETS_TOPIC not in store.topics and not load_cleaned(fs, "/data")
+
+    asyncio.run(run_compactor(store, lambda _: not has_forgotten()))
+    store_with_log(store, 150)
+    asyncio.run(compacted(store))
+    assert load_cleaned(fs, "/data")[OFFSETS_TOPIC, 0] < 150
+    assert len(values(store)) == 3
+
+
 @pytest.mark.parametrize("text", ["", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na b c\n", "\xff\n"])
 def test_damaged_checkpoint_counts_as_none(text: str) -> None:
     fs = MemoryFileSystem()
@@ -163,6 +212,27 @@ def commit_request(offset: int) -> OffsetCommitRequest:
         for number in range(50)
     ]
     return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
+
+
+def test_topic_of_a_user_is_compacted(directory: Path) -> None:
+    """A record that waits for longer than it may is compacted though nothing is written any more."""
+    with (
+        Broker(data_dir=directory, config={"log.cleaner.backoff.ms": 1}) as broker,
+        kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        configs = {"cleanup.policy": "compact", "max.compaction.lag.ms": 50, "segment.bytes": 1000}
+        admin.create_topic("prices", configs=configs)
+        for number in range(60):
+            producer.send("prices", b"%d" % number, key=b"key-%d" % (number % 3)).result(10)
+
+        def held() -> list[bytes | None]:
+            reading = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+            with kohort.Consumer(**reading) as reader:
+                reader.assign([("prices", 0)])
+                return [next(reader).value for _ in range(3)]
+
+        wait_until(lambda: held() == [b"57", b"58", b"59"], "only the newest of each key are left")
 
 
 def test_broker_compacts_what_its_groups_commit(directory: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 from kohort.broker.embedded import Broker
 from kohort.client.admin.admin import Admin
 from kohort.errors import ErrorCode
-from kohort.ids import OFFSETS_TOPIC
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.incremental_alter_configs import (
@@ -62,18 +61,10 @@ def test_topic_that_came_by_itself_says_the_same_of_its_defaults(client: RawClie
     assert str(documentation(client, "itself")["compression.zstd.level"]).startswith("Not acted on yet. ")
 
 
-def test_coordinators_log_is_compacted_as_it_says(client: RawClient) -> None:
-    said = documentation(client, OFFSETS_TOPIC)
-    assert str(said["cleanup.policy"]).startswith("How old records go")
-    assert str(said["max.compaction.lag.ms"]).startswith("Latest time")
-
-
 def test_idle_configs_are_one_line_of_the_log(client: RawClient, caplog: pytest.LogCaptureFixture) -> None:
     """CreateTopics has no room for a warning, so a foreign client is not told."""
     client.create_topic("t", compression_type="gzip", cleanup_policy="compact", flush_messages="9")
-    assert logged(caplog) == [
-        "event=config_idle topic=t why='not acted on yet' configs=cleanup.policy=compact compression.type=gzip"
-    ]
+    assert logged(caplog) == ["event=config_idle topic=t why='not acted on yet' configs=compression.type=gzip"]
     caplog.clear()
     assert set_configs(client, "t", flush_messages="5") == 0
     assert set_configs(client, "t", compression_type="lz4", validate_only=True) == 0
@@ -106,7 +97,7 @@ def test_admin_hands_on_what_the_broker_says(broker: Broker) -> None:
         assert idle == {"compression.type": "not acted on yet", "min.insync.replicas": "without effect here"}
         assert admin.create_topic("plain") == {}
         values = {"cleanup.policy": ["compact", "delete"], "preallocate": False, "retention.ms": None}
-        assert admin.create_topic("values.of.Python", configs=values) == {"cleanup.policy": "not acted on yet"}
+        assert admin.create_topic("values.of.Python", configs=values) == {}
         (python,) = admin.describe_topics(["values.of.Python"])
         assert python.configs == {"cleanup.policy": "compact,delete", "preallocate": "false"}
         (described,) = admin.describe_topics(["t"])

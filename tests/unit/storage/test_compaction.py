@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.errors import StorageError
 from kohort.records.batch import Record, build_batch, iterate_records
-from kohort.records.header import split_batches
+from kohort.records.header import seal, split_batches
 from kohort.storage.compaction import (
     Compacted,
     CompactionStopped,
@@ -25,6 +25,7 @@ from kohort.storage.recovery import CLEANED_SUFFIX
 from support.storage_logs import empty_log, open_log
 
 DAY_MS = 86_400_000
+NOW_MS = 5_000
 CONFIG = {"is_compacted": True, "segment_bytes": 400}
 DIRECTORY = "/orders-0"
 PLENTY = 1 << 30
@@ -40,10 +41,10 @@ def write(log: PartitionLog, *batches: Sequence[Entry], timestamp: int = 1_000, 
 
 
 def clean(
-    fs: FileSystem, log: PartitionLog, first_dirty: int = 0, *, now_ms: int = 5_000, buffer_bytes: int = PLENTY
+    fs: FileSystem, log: PartitionLog, first_dirty: int = 0, *, now_ms: int = NOW_MS, buffer_bytes: int = PLENTY
 ) -> Compacted | None:
     """As the broker does it."""
-    found = plan_compaction(log, first_dirty, dedupe_buffer_bytes=buffer_bytes)
+    found = plan_compaction(log, first_dirty, now_ms=now_ms, dedupe_buffer_bytes=buffer_bytes)
     if found is None:
         return None
     made = compact(fs, found[0], now_ms=now_ms)
@@ -199,7 +200,7 @@ def test_full_disk_changes_nothing() -> None:
 
 def test_stop_is_heard() -> None:
     fs = MemoryFileSystem()
-    found = plan_compaction(overwritten(fs), 0, dedupe_buffer_bytes=PLENTY)
+    found = plan_compaction(overwritten(fs), 0, now_ms=NOW_MS, dedupe_buffer_bytes=PLENTY)
     assert found is not None
     with pytest.raises(CompactionStopped):
         compact(fs, found[0], now_ms=1, is_stopped=lambda: True)
@@ -209,15 +210,17 @@ def test_nothing_is_planned_without_something_dirty_or_durable() -> None:
     fs = MemoryFileSystem()
     log = empty_log(fs, **CONFIG)
     write(log, [(b"k", b"v")])
-    assert plan_compaction(log, 0, dedupe_buffer_bytes=PLENTY) is None, "the newest segment is left alone"
+    assert plan_compaction(log, 0, now_ms=NOW_MS, dedupe_buffer_bytes=PLENTY) is None, (
+        "the newest segment is left alone"
+    )
     for _ in range(10):
         write(log, [(b"k", bytes(100))], sync=False)
-    found = plan_compaction(log, 0, dedupe_buffer_bytes=PLENTY)
+    found = plan_compaction(log, 0, now_ms=NOW_MS, dedupe_buffer_bytes=PLENTY)
     assert found is None or found[0].end_offset <= log.durable_offset
     log.mark_durable(log.sync())
     made = clean(fs, log)
     assert made is not None
-    assert plan_compaction(log, made.end_offset, dedupe_buffer_bytes=PLENTY) is None
+    assert plan_compaction(log, made.end_offset, now_ms=NOW_MS, dedupe_buffer_bytes=PLENTY) is None
 
 
 def test_dirty_ratio_is_the_share_of_bytes_behind_the_last_compaction() -> None:
@@ -229,7 +232,7 @@ def test_dirty_ratio_is_the_share_of_bytes_behind_the_last_compaction() -> None:
     assert made is not None and made.records_after == made.records_before
     for number in range(20, 25):
         write(log, [(b"key-%d" % number, bytes(100))])
-    found = plan_compaction(log, made.end_offset, dedupe_buffer_bytes=PLENTY)
+    found = plan_compaction(log, made.end_offset, now_ms=NOW_MS, dedupe_buffer_bytes=PLENTY)
     assert found is not None and 0.1 < found[1] < 0.4
 
 
@@ -313,7 +316,7 @@ def test_little_memory_compacts_in_several_goes() -> None:
         goes += 1
         assert fold(records(log)) == before
     assert goes > 3
-    assert plan_compaction(log, dirty, dedupe_buffer_bytes=0) is None
+    assert plan_compaction(log, dirty, now_ms=NOW_MS, dedupe_buffer_bytes=0) is None
 
 
 def test_gaps_of_apache_kafka_are_read_around() -> None:
@@ -336,3 +339,113 @@ def test_gaps_of_apache_kafka_are_read_around() -> None:
     assert [record.offset for record in records(log)] == [0, 2, 3]
     assert [record.offset for record in records(log, 1)] == [2, 3]
     assert log.log_end_offset == 4
+
+
+def test_batches_that_cannot_be_read_stay_as_they_are_and_hold_up_nothing() -> None:
+    """One that is damaged where it lies, and one whose producer compressed nonsense: its checksum was always right."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    nonsense = bytearray(build_batch([(b"k", b"v" * 50, 1_000, ())], compression="zstd"))
+    nonsense[61:71] = bytes(10)
+    seal(nonsense)
+    for turn in range(6):
+        write(log, [(b"k", b"value %d" % turn)])
+        log.append(bytearray(nonsense), now_ms=1, validate=False)
+    write(log, [(b"end", bytes(300))], [(b"end", bytes(300))])
+    hurt = log.segments[0]
+    file = fs.open(hurt.path)
+    file.write(70, bytes([file.read(70, 1)[0] ^ 1]))
+
+    made = clean(fs, log)
+
+    assert made is not None
+    views = log.read(0, 1 << 30)
+    kept = {
+        header.base_offset: view[at : at + header.size_bytes] for view in views for at, header in split_batches(view)
+    }
+    assert kept[0][70] == file.read(70, 1)[0], "what is damaged was not made worse"
+    assert all(bytes(kept[offset])[61:] == bytes(nonsense)[61:] for offset in (1, 3, 5, 7, 9, 11))
+    readable = [at for at in kept if at not in {0, 1, 3, 5, 7, 9, 11}]
+    assert [r.value for at in readable for r in iterate_records(kept[at])] == [
+        b"value 5",
+        *[bytes(300)] * 2,
+    ]
+
+
+def test_batch_whose_offset_is_damaged_is_never_carried_over() -> None:
+    """No checksum covers it: a compacted log must not go on from a wrong one."""
+    fs = MemoryFileSystem()
+    log = overwritten(fs)
+    second = next(at for at, header in split_batches(log.read(0, 400)[0]) if header.base_offset == 5)
+    fs.open(log.segments[0].path).write(second + 7, b"\x01")
+    before = [segment.path for segment in log.segments]
+    with pytest.raises(StorageError, match="offset 1 stands where 5 belongs"):
+        clean(fs, log)
+    assert [segment.path for segment in log.segments] == before
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+def test_what_was_compressed_stays_so(codec: str) -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    for turn in range(4):
+        rows = [(b"key-%d" % number, bytes(200) + b"%d" % turn, 1_000, ()) for number in range(20)]
+        log.append(build_batch(rows, compression=codec), now_ms=1, validate=False)
+    write(log, [(b"last", bytes(400))], [(b"end", bytes(400))])
+    clean(fs, log)
+    batches = [header for view in log.read(0, 1 << 30) for _, header in split_batches(view)]
+    assert codec in {header.compression for header in batches if header.record_count == 20}
+
+
+def test_young_records_are_left_alone_and_old_ones_are_urgent() -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG, min_compaction_lag_ms=1_000, max_compaction_lag_ms=5_000)
+    for timestamp in (10_000, 11_000, 12_000, 13_000):
+        write(log, [(b"k", bytes(350))], timestamp=timestamp)
+
+    def planned(now_ms: int, first_dirty: int = 0) -> tuple[int, bool] | None:
+        found = plan_compaction(log, first_dirty, now_ms=now_ms, dedupe_buffer_bytes=PLENTY)
+        return None if found is None else (found[0].end_offset, found[1] > 1)
+
+    assert planned(10_999) is None
+    assert planned(11_000) == (1, False)
+    assert planned(12_500) == (2, False)
+    assert planned(15_000) == (3, False), "the newest segment is not closed"
+    assert planned(15_001) == (3, True), "the first record waited for longer than it may"
+    assert planned(15_001, first_dirty=1) == (3, False)
+    assert planned(16_001, first_dirty=1) == (3, True)
+
+
+def test_idle_segment_is_closed_when_its_records_have_to_be_compacted() -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, is_compacted=True, max_compaction_lag_ms=5_000)
+    write(log, [(b"k", b"old")], [(b"k", b"new")], timestamp=1_000)
+    log.roll_overdue(6_000)
+    assert len(log.segments) == 1
+    log.roll_overdue(6_001)
+    log.roll_overdue(9_999)
+    assert len(log.segments) == 2
+    assert clean(fs, log, now_ms=9_999) is not None
+    assert [record.value for record in records(log)] == [b"new"]
+    write(log, [(b"k", b"a")], timestamp=20_000)
+    write(log, [(b"k", b"b")], timestamp=25_001)
+    assert len(log.segments) == 3, "a log that is written to closes it without being asked"
+    plain = empty_log(fs, "/plain", max_compaction_lag_ms=1)
+    write(plain, [(b"k", b"v")], timestamp=1)
+    plain.roll_overdue(1_000)
+    assert len(plain.segments) == 1
+
+
+def test_compaction_whose_segments_went_meanwhile_changes_nothing() -> None:
+    """Retention of `compact,delete` and deletion of records need not wait for it."""
+    fs = MemoryFileSystem()
+    log = overwritten(fs)
+    found = plan_compaction(log, 0, now_ms=NOW_MS, dedupe_buffer_bytes=PLENTY)
+    assert found is not None
+    made = compact(fs, found[0], now_ms=NOW_MS)
+    log.drop_oldest()
+    before = records(log)
+    with pytest.raises(StorageError, match="went while they were compacted"):
+        log.replace(made.segments[0].segment, made.segments[0].cleaned_path)
+    assert records(log) == before
+    assert records(open_log(fs, **CONFIG)) == before

@@ -75,6 +75,14 @@ def test_records_without_times_go_by_size_alone() -> None:
     assert len(log.drop_expired(DAY_MS)) == 1
 
 
+def test_segment_that_compaction_emptied_goes_with_the_next() -> None:
+    """It has no time any more, and nothing behind it would ever go."""
+    log = filled(MemoryFileSystem(), [-1, 1000, -1, DAY_MS], is_compacted=True, retention_ms=1000)
+    assert log.drop_expired(2000) == []
+    assert len(log.drop_expired(2001)) == 2
+    assert held(log) == [2, 3]
+
+
 def test_topic_that_is_not_deleted_keeps_everything() -> None:
     log = filled(MemoryFileSystem(), [1000, 2000], is_deleted=False, retention_ms=0, retention_bytes=0)
     assert log.drop_expired(DAY_MS) == []

@@ -126,7 +126,7 @@ def _topic_rows(context: BrokerContext, name: str) -> Iterable[DescribeConfigsRe
         synonyms = [] if own is None else [DescribeConfigsSynonym(name=option.name, value=own, source=TOPIC_SOURCE)]
         synonyms.append(DescribeConfigsSynonym(name=option.name, value=default, source=DEFAULT_SOURCE))
         row = _row(option, value, source=DEFAULT_SOURCE if own is None else TOPIC_SOURCE, synonyms=synonyms)
-        row.documentation = documentation_of(option, value, topic=name)
+        row.documentation = documentation_of(option, value)
         yield row
 
 
