@@ -2,13 +2,13 @@
 
 Laws: this is the only module of storage that knows the operating system. A write is whole or it is undone: after a
 short write the file has its old size again. What `sync` and `sync_directory` have not covered may be gone after a
-crash. A view given out by `map` stays valid whatever happens to the file later, as long as nobody cuts it from outside.
+crash. A directory that cannot be opened to be synced is not synced, but no sync has failed. A view given out by `map`
+stays valid whatever happens to the file later, as long as nobody cuts it from outside.
 Source: pwrite(2), fdatasync(2), flock(2); architecture, rooms.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import mmap
 import os
@@ -17,28 +17,12 @@ from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias
 
 from kohort.errors import StorageError
+from kohort.storage.diskerrors import DiskFailedError, DiskFullError, DiskHealth, refusal_of
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 #: How much of a file may lie beyond its mapping before the file is mapped anew; less is read by a copy.
 REMAP_BYTES: Final = 64 * 1024
-
-
-class SyncFailedError(StorageError):
-    """The operating system could not make written bytes durable; nothing about the file is certain any more."""
-
-    fatal = True
-
-
-class DiskFullError(StorageError):
-    """The file system of a directory has no room, or the user's quota there is used up."""
-
-    def __init__(self, directory: str) -> None:
-        super().__init__(directory)
-        self.directory = directory
-
-    def __str__(self) -> str:
-        return f"no space left in {self.directory}"
 
 
 class LogFile(Protocol):
@@ -72,6 +56,14 @@ class LogFile(Protocol):
         ...
 
 
+class Directory(Protocol):
+    """An open directory: to sync it takes no descriptor any more."""
+
+    def sync(self) -> None:
+        """Make creations, renames and removals in it durable; `SyncFailedError`."""
+        ...
+
+
 class FileLock(Protocol):
     """A lock that other processes see; gone with the process at the latest."""
 
@@ -85,6 +77,8 @@ class FileSystem(Protocol):
 
     #: Nothing survives the process, so nothing waits for a sync.
     volatile: bool
+    #: Shared by all its files.
+    health: DiskHealth
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where they are missing."""
@@ -110,8 +104,12 @@ class FileSystem(Protocol):
         """Remove a file, or a directory with everything in it; fine if it is not there."""
         ...
 
+    def open_directory(self, path: str) -> Directory:
+        """Open a directory that is to be synced, before anything in it is changed."""
+        ...
+
     def sync_directory(self, path: str) -> None:
-        """Make creations, renames and removals in a directory durable; `SyncFailedError`."""
+        """Open and sync a directory: `SyncFailedError`, or another `StorageError` if that was not even begun."""
         ...
 
     def lock(self, path: str, owner: str) -> FileLock | None:
@@ -133,51 +131,42 @@ def read_bounded(fs: FileSystem, path: str, *, limit_bytes: int) -> bytes:
 
 
 def replace_file(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
-    """Put a file in place so that a crash leaves the old or the new one, whole and durable."""
+    """Put a file in place so that a crash leaves the old or the new one, whole and durable.
+
+    What is refused (`StorageError`) leaves the old one in force, for this process and after a crash.
+    """
+    # Opened first: once the file is renamed there is no way back, and the descriptor might be missing.
+    entries = fs.open_directory(directory)
     temporary = f"{directory}/{name}.tmp"
     fs.remove(temporary)
     file = fs.open(temporary, create=True)
     file.write(0, data)
     file.sync()
     fs.rename(temporary, f"{directory}/{name}")
-    fs.sync_directory(directory)
+    entries.sync()
 
 
 @contextmanager
-def _clear_errors(doing: str, path: str) -> Iterator[None]:
+def _clear_errors(doing: str, path: str, changing: DiskHealth | None = None) -> Iterator[None]:
+    """Errors of the system as ours; `changing`: whose disk has failed if it fails here."""
+    if changing is not None:
+        changing.check()
     try:
         yield
     except OSError as why:
-        if why.errno in _FULL:
-            raise DiskFullError(os.path.dirname(path)) from why
-        raise StorageError(f"cannot {doing} {path}: {why.strerror or why}{_advice(why)}") from why
-
-
-#: What a disk or a quota says that is used up.
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-
-
-def _advice(why: OSError) -> str:
-    match why.errno:
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return "; choose a directory that this user may write to, or change its permissions"
-        case errno.ENOTDIR | errno.ENOENT | errno.ENAMETOOLONG:
-            return "; check the path"
-        case errno.EMFILE | errno.ENFILE:
-            return "; raise the limit of open files (ulimit -n)"
-        case _:
-            return ""
+        raise (refusal_of if changing is None else changing.judge)(why, doing, path) from why
 
 
 class DiskFile:
     """A file of the operating system by its descriptor."""
 
-    __slots__ = ("_descriptor", "path", "remap_bytes")
+    __slots__ = ("_descriptor", "_health", "path", "remap_bytes")
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, health: DiskHealth) -> None:
         #: For messages only; the file may have been renamed since.
         self.path = path
         self.remap_bytes = REMAP_BYTES
+        self._health = health
         self._descriptor = descriptor
 
     def __del__(self) -> None:
@@ -187,18 +176,22 @@ class DiskFile:
         return os.fstat(self._descriptor).st_size
 
     def write(self, position: int, data: Buffer) -> None:
+        self._health.check()
         try:
-            with _clear_errors("write to", self.path):
-                written = os.pwrite(self._descriptor, data, position)
-            if written != len(data):
-                raise DiskFullError(os.path.dirname(self.path))
-        except StorageError:
-            self._undo(position)
-            raise
+            written = os.pwrite(self._descriptor, data, position)
+        except OSError as why:
+            raise self._health.judge(why, "write to", self.path) from why
+        if written != len(data):
+            self._take_back(position)
+            raise DiskFullError(os.path.dirname(self.path))
 
-    def _undo(self, size: int) -> None:
-        with _clear_errors("take a half write back from", self.path):
+    def _take_back(self, size: int) -> None:
+        """Undo a half write; what cannot be undone would lie between the batches one day."""
+        try:
             os.ftruncate(self._descriptor, size)
+        except OSError as why:
+            words = f"cannot take a half write back from {self.path}: {why.strerror}; check the disk, then restart"
+            raise self._health.fail(DiskFailedError(words)) from why
 
     def read(self, position: int, size: int) -> bytes:
         with _clear_errors("read", self.path):
@@ -213,18 +206,40 @@ class DiskFile:
             raise StorageError(f"cannot map {size} bytes of {self.path}: {why}; was it cut from outside?") from why
 
     def truncate(self, size: int) -> None:
-        with _clear_errors("cut", self.path):
+        with _clear_errors("cut", self.path, self._health):
             os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
+        self._health.check()
         try:
             _FDATASYNC(self._descriptor)
         except OSError as why:
-            raise SyncFailedError(f"cannot make {self.path} durable: {why.strerror}{_advice(why)}") from why
+            raise self._health.judge_sync(why, self.path) from why
 
 
 #: macOS has no fdatasync.
 _FDATASYNC: Final = getattr(os, "fdatasync", os.fsync)
+
+
+class DiskDirectory:
+    """A directory by its descriptor, which is closed when nobody refers to this any more."""
+
+    __slots__ = ("_descriptor", "_health", "path")
+
+    def __init__(self, path: str, descriptor: int, health: DiskHealth) -> None:
+        self.path = path
+        self._health = health
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def sync(self) -> None:
+        self._health.check()
+        try:
+            os.fsync(self._descriptor)
+        except OSError as why:
+            raise self._health.judge_sync(why, f"directory {self.path}") from why
 
 
 class DiskLock:
@@ -249,8 +264,11 @@ class DiskFileSystem:
 
     volatile = False
 
+    def __init__(self) -> None:
+        self.health = DiskHealth()
+
     def make_directory(self, path: str) -> None:
-        with _clear_errors("create directory", path):
+        with _clear_errors("create directory", path, self.health):
             os.makedirs(path, exist_ok=True)
 
     def list_directory(self, path: str) -> list[str]:
@@ -265,15 +283,15 @@ class DiskFileSystem:
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        with _clear_errors("open", path):
-            return DiskFile(path, os.open(path, flags, 0o644))
+        with _clear_errors("open", path, self.health if create else None):
+            return DiskFile(path, os.open(path, flags, 0o644), self.health)
 
     def rename(self, source: str, target: str) -> None:
-        with _clear_errors("rename", source):
+        with _clear_errors("rename", source, self.health):
             os.rename(source, target)
 
     def remove(self, path: str) -> None:
-        with _clear_errors("remove", path):
+        with _clear_errors("remove", path, self.health):
             try:
                 os.unlink(path)
             except FileNotFoundError:
@@ -284,15 +302,12 @@ class DiskFileSystem:
                     self.remove(f"{path}/{name}")
                 os.rmdir(path)
 
+    def open_directory(self, path: str) -> DiskDirectory:
+        with _clear_errors("open directory", path):
+            return DiskDirectory(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), self.health)
+
     def sync_directory(self, path: str) -> None:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as why:
-            raise SyncFailedError(f"cannot make directory {path} durable: {why.strerror}{_advice(why)}") from why
+        self.open_directory(path).sync()
 
     def lock(self, path: str, owner: str) -> DiskLock | None:
         with _clear_errors("lock", path):

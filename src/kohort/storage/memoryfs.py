@@ -14,7 +14,8 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final, TypeAlias
 
 from kohort.errors import StorageError
-from kohort.storage.fs import Buffer, SyncFailedError
+from kohort.storage.diskerrors import DiskHealth, SyncFailedError
+from kohort.storage.fs import Buffer
 
 _FIRST_CAPACITY: Final = 4096
 #: From here on a buffer is memory that the system hands out page by page, as it is written.
@@ -111,6 +112,19 @@ class _Directory:
                 self.entries[name] = node
 
 
+class _OpenDirectory:
+    __slots__ = ("_fs", "_node", "_path")
+
+    def __init__(self, fs: MemoryFileSystem, path: str, node: _Directory) -> None:
+        self._fs, self._path, self._node = fs, path, node
+
+    def sync(self) -> None:
+        if self._fs.sync_error:
+            raise SyncFailedError(f"cannot make directory {self._path} durable: {self._fs.sync_error}")
+        self._fs.step()
+        self._node.unsynced.clear()
+
+
 class _Lock:
     __slots__ = ("_held", "_path")
 
@@ -132,6 +146,7 @@ class MemoryFileSystem:
 
     def __init__(self, *, volatile: bool = False, seed: bytes = b"") -> None:
         self.volatile = volatile
+        self.health = DiskHealth()
         #: Steps (changes of files and directories) until `Crashed`; None: never.
         self.steps_left: int | None = None
         #: Bytes that still fit; None: no limit.
@@ -194,12 +209,14 @@ class MemoryFileSystem:
         parent.change((name, None))
         self.step()
 
-    def sync_directory(self, path: str) -> None:
+    def open_directory(self, path: str) -> _OpenDirectory:
         node = self._find(path)
-        if self.sync_error or not isinstance(node, _Directory):
-            raise SyncFailedError(f"cannot make directory {path} durable: {self.sync_error or 'no such directory'}")
-        self.step()
-        node.unsynced.clear()
+        if not isinstance(node, _Directory):
+            raise StorageError(f"cannot open directory {path}: No such file or directory")
+        return _OpenDirectory(self, path, node)
+
+    def sync_directory(self, path: str) -> None:
+        self.open_directory(path).sync()
 
     def lock(self, path: str, owner: str) -> _Lock | None:
         if path in self._locks:

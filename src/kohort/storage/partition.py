@@ -16,7 +16,8 @@ from zlib import crc32
 from kohort.errors import CorruptRecordError, ErrorCode, Refused, StorageError
 from kohort.records.batch import iterate_records
 from kohort.records.header import BatchHeader, rebase
-from kohort.storage.fs import Buffer, FileSystem, SyncFailedError
+from kohort.storage.diskerrors import SyncFailedError
+from kohort.storage.fs import Buffer, FileSystem
 from kohort.storage.producers import ProducerStates, StoredBatch
 from kohort.storage.retention import count_expired
 from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment
@@ -341,17 +342,18 @@ class PartitionLog:
             The offset before which everything survives a crash; the owner hands it to `mark_durable`.
 
         Raises:
-            SyncFailedError: the log has failed and takes nothing more; the broker is to stop.
+            DiskFailedError: the log has failed and takes nothing more; the broker is to stop.
+            StorageError: nothing was synced, but no sync has failed; later it may work.
         """
         # The end is read before the segments: whatever lies before it is in one of these files by now.
         end = self.log_end_offset
         try:
             for segment in self._unsynced:
                 segment.sync(self.directory)
-        except SyncFailedError:
+        except StorageError as why:
             # A deleted partition has nothing to keep.
             if not self._is_closed:
-                self.is_failed = True
+                self.is_failed |= why.fatal
                 raise
         return end
 

@@ -36,7 +36,8 @@ from kohort.storage.datadir import (
     take_directory,
     write_partition_metadata,
 )
-from kohort.storage.fs import DiskFileSystem, FileLock, FileSystem, SyncFailedError
+from kohort.storage.diskerrors import SyncFailedError
+from kohort.storage.fs import DiskFileSystem, FileLock, FileSystem
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.recovery import RecoveryReport, TailCut, open_partition

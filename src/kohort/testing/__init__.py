@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kohort.testing.checkers import Checkers
     from kohort.testing.clock import VirtualClock
     from kohort.testing.cluster import Cluster
+    from kohort.testing.faultydisk import Fault, FaultyFileSystem, Operation
     from kohort.testing.history import History
     from kohort.testing.logchecker import Anomaly, check_history
     from kohort.testing.network import NetworkQuality, SimulatedNetwork
@@ -36,6 +37,9 @@ __all__ = [
     "SimulatedBroker",
     "Checkers",
     "Story",
+    "FaultyFileSystem",
+    "Fault",
+    "Operation",
     "History",
     "check_history",
     "Anomaly",
@@ -53,6 +57,9 @@ _HOMES = {
     "SimulatedBroker": "kohort.testing.broker",
     "Checkers": "kohort.testing.checkers",
     "Story": "kohort.testing.story",
+    "FaultyFileSystem": "kohort.testing.faultydisk",
+    "Fault": "kohort.testing.faultydisk",
+    "Operation": "kohort.testing.faultydisk",
     "History": "kohort.testing.history",
     "check_history": "kohort.testing.logchecker",
     "Anomaly": "kohort.testing.logchecker",

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.durability import Durability, is_durable
-from kohort.storage.fs import DiskFile, DiskFileSystem, SyncFailedError
+from kohort.storage.diskerrors import SyncFailedError
+from kohort.storage.fs import DiskFile, DiskFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
 from support.storage_logs import batch, empty_log
@@ -45,6 +46,7 @@ class SlowDisk(DiskFileSystem):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.gate = threading.Event()
         self.gate.set()
         self.begun = threading.Event()
@@ -53,7 +55,7 @@ class SlowDisk(DiskFileSystem):
         self.syncs = 0
 
     def open(self, path: str, *, create: bool = False) -> SlowFile:
-        file = SlowFile(path, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
+        file = SlowFile(path, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0)), self.health)
         file.disk = self
         return file
 

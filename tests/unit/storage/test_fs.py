@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.fs import DiskFileSystem, FileSystem, SyncFailedError, read_bounded, replace_file
+from kohort.storage.diskerrors import SyncFailedError
+from kohort.storage.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
 from kohort.storage.memoryfs import Crashed, MemoryFileSystem
 
 

@@ -10,7 +10,8 @@ import pytest
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.batch import iterate_records
 from kohort.records.header import parse_header
-from kohort.storage.fs import DiskFile, DiskFileSystem, FileSystem, SyncFailedError
+from kohort.storage.diskerrors import SyncFailedError
+from kohort.storage.fs import DiskFile, DiskFileSystem, FileSystem
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX, LogConfig

@@ -22,6 +22,7 @@ class MappedAt(DiskFileSystem):
     """The disk with another threshold between copying a tail and mapping it."""
 
     def __init__(self, remap_bytes: int) -> None:
+        super().__init__()
         self._remap_bytes = remap_bytes
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:

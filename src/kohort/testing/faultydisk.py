@@ -1,0 +1,291 @@
+"""A disk that fails when a test says so: any file system behind it, any operation, any of the ways that disks have.
+
+Laws: an operation that is struck has changed nothing behind this file system, and raises what the real disk raises for
+the same error number. Every operation has a number, reading ones included, so that a test can go through all of them.
+Source: SQLite's I/O error tests (a fault at every call); pwrite(2), fsync(2), rename(2), mount(8).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kohort.storage.diskerrors import DiskHealth, refusal_of
+from kohort.storage.fs import Buffer, Directory, FileLock, FileSystem, LogFile
+from kohort.storage.memoryfs import Crashed, MemoryFileSystem
+
+#: Names of operations: of a file system and of its files.
+SYNCS: Final = frozenset({"sync", "sync_directory"})
+READS: Final = frozenset({"read", "map"})
+CHANGES: Final = frozenset({"make_directory", "create", "write", "truncate", "rename", "remove"})
+OPENINGS: Final = frozenset({"open", "create", "open_directory", "list_directory", "lock"})
+_GROWTH: Final = frozenset({"make_directory", "create", "write", "rename", "lock"})
+#: What an operation is called in a message.
+_DOING: Final = {
+    "make_directory": "create directory",
+    "list_directory": "list",
+    "create": "open",
+    "open_directory": "open directory",
+    "write": "write to",
+    "truncate": "cut",
+}
+
+
+class Operation(NamedTuple):
+    """One call of a file system or of one of its files."""
+
+    #: From 1 on, in the order of the calls.
+    number: int
+    #: As the method is called; "create" is an `open` that makes a file.
+    name: str
+    path: str
+
+
+class Fault(Enum):
+    """What may be wrong with a disk: the error number, and the operations that it can strike."""
+
+    NO_SPACE = (errno.ENOSPC, _GROWTH)
+    NO_QUOTA = (errno.EDQUOT, _GROWTH)
+    TOO_LARGE = (errno.EFBIG, frozenset({"write"}))
+    NO_DESCRIPTOR = (errno.EMFILE, OPENINGS)
+    #: Half of the bytes are written, then the disk is full.
+    SHORT_WRITE = (errno.ENOSPC, frozenset({"write"}))
+    FAILING_WRITE = (errno.EIO, CHANGES)
+    FAILING_SYNC = (errno.EIO, SYNCS)
+    FAILING_RENAME = (errno.EACCES, frozenset({"rename"}))
+    UNREADABLE = (errno.EIO, READS)
+    READ_ONLY = (errno.EROFS, CHANGES | {"lock"})
+    #: The machine stops; every later operation stops, too, until `crash`.
+    POWER_LOSS = (0, CHANGES | SYNCS)
+
+    def __init__(self, number: int, strikes: frozenset[str]) -> None:
+        self.number: Final = number
+        self.strikes: Final = strikes
+
+
+@dataclass(slots=True, kw_only=True)
+class _Injected:
+    fault: Fault
+    at: int
+    #: How often it still strikes; `None`: until `heal`.
+    times: int | None
+    where: Callable[[Operation], bool]
+
+
+class FaultyFileSystem:
+    """Any file system, with the faults that a test injects.
+
+    Args:
+        behind: where everything is in truth; a new `MemoryFileSystem` if left out, which can lose power.
+
+    >>> disk = FaultyFileSystem()
+    >>> disk.inject(Fault.NO_SPACE, where=lambda operation: operation.path.endswith("orders.log"))
+    >>> file = disk.open("/orders.log")
+    Traceback (most recent call last):
+    kohort.errors.StorageError: cannot open /orders.log: No such file or directory
+    >>> disk.open("/orders.log", create=True)
+    Traceback (most recent call last):
+    kohort.storage.diskerrors.DiskFullError: no space left in /
+    >>> disk.heal()
+    >>> disk.open("/orders.log", create=True).write(0, b"three flights")
+    >>> [operation.name for operation in disk.struck]
+    ['create']
+
+    One call in the life of a program fails, whichever it is:
+
+    >>> disk.inject(Fault.FAILING_SYNC, at=disk.operations + 2, times=1)
+    >>> file = disk.open("/orders.log")
+    >>> file.sync()
+    Traceback (most recent call last):
+    kohort.storage.diskerrors.SyncFailedError: cannot make /orders.log durable: Input/output error
+    """
+
+    def __init__(self, behind: FileSystem | None = None) -> None:
+        self._behind: Final = behind or MemoryFileSystem()
+        self.volatile: Final = self._behind.volatile
+        #: Of the process that uses the disk at present.
+        self.health = DiskHealth()
+        #: How many operations there were.
+        self.operations = 0
+        #: What a fault has met, in order.
+        self.struck: list[Operation] = []
+        #: Told of each operation before it is done.
+        self.on_operation: Callable[[Operation], None] = lambda _: None
+        self._injected: list[_Injected] = []
+        self._is_down = False
+
+    def inject(
+        self,
+        fault: Fault,
+        *,
+        at: int = 1,
+        times: int | None = None,
+        where: Callable[[Operation], bool] = lambda _: True,
+    ) -> None:
+        """Have operations fail from now on.
+
+        Args:
+            at: the number of the first operation that may be struck; `operations` says how many there were.
+            times: how many are; `None`: all until `heal`.
+            where: which of those that the fault can strike.
+        """
+        self._injected.append(_Injected(fault=fault, at=at, times=times, where=where))
+
+    def heal(self) -> None:
+        """There is nothing wrong with the disk any more; whoever has met a failed write or sync still knows it."""
+        self._injected.clear()
+
+    def restart(self) -> None:
+        """The process that used the disk is gone: the next one knows of no failure."""
+        self.health = DiskHealth()
+
+    def crash(
+        self,
+        survives: Callable[[str, int, int], int] = lambda _path, durable, _written: durable,
+        *,
+        changes_kept: Callable[[str, int], int] = lambda _path, _unsynced: 0,
+        zero_fill: bool = False,
+    ) -> None:
+        """Lose power, and have it back: see `MemoryFileSystem.crash`; what is behind must be one."""
+        assert isinstance(self._behind, MemoryFileSystem), "only a disk in memory can lose power"
+        self._behind.crash(survives, changes_kept=changes_kept, zero_fill=zero_fill)
+        self._is_down = False
+        self.heal()
+        self.restart()
+
+    def begin(self, name: str, path: str) -> Fault | None:
+        """An operation begins: raises what strikes it; `SHORT_WRITE` is left to the caller."""
+        if self._is_down:
+            raise Crashed
+        self.operations += 1
+        operation = Operation(self.operations, name, path)
+        self.on_operation(operation)
+        if name in CHANGES or name in SYNCS:
+            self.health.check()
+        fault = self._fault_of(operation)
+        if fault is not None:
+            self.struck.append(operation)
+            if fault is not Fault.SHORT_WRITE:
+                raise self._error_of(fault, operation)
+        return fault
+
+    def _fault_of(self, operation: Operation) -> Fault | None:
+        for each in self._injected:
+            if (
+                operation.name in each.fault.strikes
+                and operation.number >= each.at
+                and each.times != 0
+                and each.where(operation)
+            ):
+                if each.times is not None:
+                    each.times -= 1
+                return each.fault
+        return None
+
+    def _error_of(self, fault: Fault, operation: Operation) -> Exception:
+        if fault is Fault.POWER_LOSS:
+            self._is_down = True
+            return Crashed()
+        name, path = operation.name, operation.path
+        why = OSError(fault.number, os.strerror(fault.number))
+        if name in SYNCS:
+            return self.health.judge_sync(why, f"directory {path}" if name == "sync_directory" else path)
+        judge = self.health.judge if name in CHANGES else refusal_of
+        return judge(why, _DOING.get(name, name), path)
+
+    def make_directory(self, path: str) -> None:
+        self.begin("make_directory", path)
+        self._behind.make_directory(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        self.begin("list_directory", path)
+        return self._behind.list_directory(path)
+
+    def exists(self, path: str) -> bool:
+        self.begin("exists", path)
+        return self._behind.exists(path)
+
+    def open(self, path: str, *, create: bool = False) -> FaultyFile:
+        self.begin("create" if create else "open", path)
+        return FaultyFile(self, path, self._behind.open(path, create=create))
+
+    def rename(self, source: str, target: str) -> None:
+        self.begin("rename", source)
+        self._behind.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self.begin("remove", path)
+        self._behind.remove(path)
+
+    def open_directory(self, path: str) -> FaultyDirectory:
+        self.begin("open_directory", path)
+        return FaultyDirectory(self, path, self._behind.open_directory(path))
+
+    def sync_directory(self, path: str) -> None:
+        self.open_directory(path).sync()
+
+    def lock(self, path: str, owner: str) -> FileLock | None:
+        self.begin("lock", path)
+        return self._behind.lock(path, owner)
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._behind.random_bytes(count)
+
+
+class FaultyFile:
+    """A file of a faulty disk."""
+
+    __slots__ = ("_behind", "_disk", "path", "remap_bytes")
+
+    def __init__(self, disk: FaultyFileSystem, path: str, behind: LogFile) -> None:
+        self._disk = disk
+        self._behind = behind
+        self.path = path
+        self.remap_bytes = behind.remap_bytes
+
+    def size(self) -> int:
+        self._disk.begin("size", self.path)
+        return self._behind.size()
+
+    def write(self, position: int, data: Buffer) -> None:
+        fault = self._disk.begin("write", self.path)
+        if fault is Fault.SHORT_WRITE:
+            self._behind.write(position, memoryview(data)[: len(data) // 2])
+            self._behind.truncate(position)
+            raise refusal_of(OSError(errno.ENOSPC, ""), "write to", self.path)
+        self._behind.write(position, data)
+
+    def read(self, position: int, size: int) -> bytes:
+        self._disk.begin("read", self.path)
+        return self._behind.read(position, size)
+
+    def map(self, size: int) -> memoryview:
+        self._disk.begin("map", self.path)
+        return self._behind.map(size)
+
+    def truncate(self, size: int) -> None:
+        self._disk.begin("truncate", self.path)
+        self._behind.truncate(size)
+
+    def sync(self) -> None:
+        self._disk.begin("sync", self.path)
+        self._behind.sync()
+
+
+class FaultyDirectory:
+    """An open directory of a faulty disk."""
+
+    __slots__ = ("_behind", "_disk", "path")
+
+    def __init__(self, disk: FaultyFileSystem, path: str, behind: Directory) -> None:
+        self._disk = disk
+        self._behind = behind
+        self.path = path
+
+    def sync(self) -> None:
+        self._disk.begin("sync_directory", self.path)
+        self._behind.sync()
