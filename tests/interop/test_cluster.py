@@ -111,12 +111,15 @@ class TestLeaders:
             assert ErrorCode.NOT_LEADER_OR_FOLLOWER.to_bytes(2, "big") in client.receive()
 
     def test_each_epoch_ends_where_the_next_one_began(self, cluster: Cluster) -> None:
-        """KIP-320: OffsetForLeaderEpoch, and records that carry the epoch in which they were written."""
+        """KIP-320: OffsetForLeaderEpoch, and records that carry the epoch in which they were written.
+
+        Apache Kafka forgets an epoch in which nothing was written as soon as the next one begins.
+        """
         send(cluster, 10, partition=1)
         cluster.move_leader("orders", 1, 3)
         cluster.move_leader("orders", 1, 1)
         send(cluster, 5, partition=1)
-        assert [end_of_epoch(cluster, 1, 1, epoch) for epoch in (0, 1, 2, 3)] == [(0, 10), (1, 10), (2, 15), (-1, -1)]
+        assert [end_of_epoch(cluster, 1, 1, epoch) for epoch in (0, 1, 2, 3)] == [(0, 10), (0, 10), (2, 15), (-1, -1)]
         with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([("orders", 1)])
             epochs: list[int | None] = []

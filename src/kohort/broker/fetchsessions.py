@@ -97,7 +97,7 @@ class FetchSession:
 
     def _is_news(self, key: _Topic, row: PartitionData) -> bool:
         place = (key, row.partition_index)
-        if row.error_code:
+        if row.error_code or row.diverging_epoch.end_offset >= 0:
             self._told.pop(place, None)
             return True
         ends = (row.log_start_offset, row.last_stable_offset, row.high_watermark)

@@ -1,8 +1,8 @@
 """Who leads which partition and coordinates which group, as one broker knows it.
 
-A broker of this package is alone: it leads everything in the epoch in which it began. What clients are told about
-leaders and coordinators is asked for here all the same, so that the brokers of `kohort.testing.Cluster` differ from it
-in nothing else.
+A broker of this package is alone: it leads everything, in an epoch that began after the last stop that was not clean.
+What clients are told about leaders and coordinators is asked for here all the same, so that the brokers of
+`kohort.testing.Cluster` differ from it in nothing else.
 
 Source: Apache Kafka's `Partition.checkCurrentLeaderEpoch` (KIP-320): the epoch is looked at before the leader is.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, Refused
+from kohort.storage.epochs import UNKNOWN
 
 if TYPE_CHECKING:
     from kohort.broker.request import Peer
@@ -80,8 +81,26 @@ class Leadership:
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_of_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int]:
-        """(the last epoch up to `epoch` in which something may have been written, where it ends); (-1, -1) if unknown.
+        """(the last epoch up to `epoch` in which something was written, where it ends); (-1, -1) if unknown.
 
         Source: OffsetForLeaderEpoch, KIP-320.
         """
-        return (epoch, log.high_watermark) if epoch == log.leader_epoch else (-1, -1)
+        return log.epochs.end_of(epoch, current=log.leader_epoch, end_offset=log.high_watermark)
+
+    def divergence(self, log: PartitionLog, epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a reader whose last record was of `epoch`, before `offset`, left what the log has; `None`: nowhere.
+
+        Args:
+            epoch: -1 if the client does not say.
+
+        Raises:
+            Refused: OFFSET_OUT_OF_RANGE, for an epoch that was never here.
+
+        Source: Fetch from version 12 on, KIP-595; Apache Kafka's `Partition.readRecords`.
+        """
+        if epoch < 0:
+            return None
+        end = self.end_of_epoch(log, epoch)
+        if end == UNKNOWN:
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.topic}-{log.partition} never had leader epoch {epoch}")
+        return end if end[0] < epoch or end[1] < offset else None

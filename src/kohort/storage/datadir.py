@@ -23,12 +23,15 @@ FORMAT_VERSION: Final = 1
 META_NAME: Final = "meta.properties"
 LOCK_NAME: Final = ".lock"
 MARKER_NAME: Final = ".kohort_cleanshutdown"
+EPOCH_NAME: Final = ".kohort_leaderepoch"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
 _FORMAT_KEY: Final = "kohort.format.version"
 #: What may lie in a directory that we began to use and did not finish, or that a mount makes.
 _HARMLESS: Final = frozenset({LOCK_NAME, f"{META_NAME}.tmp", "lost+found"})
 _SMALL_FILE_BYTES: Final = 64 << 10
 _MARKER_LIMIT_BYTES: Final = 256 << 20
+#: Epochs are an int32 on the wire; a damaged number must not use them up.
+_EPOCH_LIMIT: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +211,23 @@ def remove_marker(fs: FileSystem, directory: str) -> None:
     if fs.exists(path):
         fs.remove(path)
         fs.sync_directory(directory)
+
+
+def load_leader_epoch(fs: FileSystem, directory: str) -> int:
+    """The leader epoch of this directory's partitions, 0 until a stop was not clean.
+
+    It stands in the file twice, and the larger number counts: too large an epoch does no harm, too small a one does.
+    """
+    path = f"{directory}/{EPOCH_NAME}"
+    if not fs.exists(path):
+        return 0
+    lines = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES).split(b"\n")
+    return max((int(line) for line in lines if line.isdigit() and int(line) <= _EPOCH_LIMIT), default=0)
+
+
+def save_leader_epoch(fs: FileSystem, directory: str, epoch: int) -> None:
+    """Before anybody is told of it."""
+    replace_file(fs, directory, EPOCH_NAME, b"%d\n%d\n" % (epoch, epoch))
 
 
 def write_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> None:

@@ -17,6 +17,7 @@ from kohort.errors import CorruptRecordError, ErrorCode, Refused, StorageError
 from kohort.records.batch import iterate_records
 from kohort.records.header import BatchHeader, rebase
 from kohort.storage.diskerrors import SyncFailedError
+from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.fs import Buffer, FileSystem
 from kohort.storage.producers import ProducerStates, StoredBatch
 from kohort.storage.retention import count_expired
@@ -53,6 +54,7 @@ class PartitionLog:
         "config",
         "directory",
         "durable_offset",
+        "epochs",
         "high_watermark",
         "is_failed",
         "leader_epoch",
@@ -76,8 +78,9 @@ class PartitionLog:
         #: Segments with bytes that `mark_durable` has not covered, ascending; replaced as a whole, never changed.
         self._unsynced: tuple[Segment, ...] = tuple(segments[-1:])
         self.producers = ProducerStates()
-        #: Epoch of this broker as leader; one broker, so it never changes.
+        #: Epoch of this broker as leader, and those in which something was written.
         self.leader_epoch = 0
+        self.epochs = LeaderEpochs()
         self.log_end_offset = segments[-1].next_offset
         #: Everything before it survives a crash.
         self.durable_offset = self.log_end_offset
@@ -173,6 +176,8 @@ class PartitionLog:
         for place in places:
             if place.header.producer_id >= 0:
                 self.producers.note(place.header)
+        if self.epochs.latest != self.leader_epoch:
+            self.epochs.note(self.leader_epoch, base_offset)
         self.log_end_offset = next_offset
         if not self._is_synced_per_append:
             self.high_watermark = next_offset

@@ -16,6 +16,7 @@ from typing import Final
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import HEADER_SIZE, MAGIC, BatchHeader, check_batch, parse_header
 from kohort.storage.datadir import PartitionEnd
+from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.fs import FileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.producers import ProducerStates
@@ -80,6 +81,7 @@ class _Found:
     #: Those that a compacted one has taken the place of.
     covered: list[Segment] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     damage: _Damage | None = None
 
 
@@ -128,6 +130,7 @@ def open_partition(
         segments[0].make_file()
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
     log.producers = found.producers
+    log.epochs = found.epochs
     for segment in segments:
         if not is_trusted and segment.size:
             # What was found in the page cache after a kill is not yet on the disk.
@@ -158,7 +161,7 @@ def _read_segments(
             found.damage = _Damage(before, before.size, f"the next file begins at {segment.base_offset}")
             break
         found.segments.append(unread.pop(0))
-        found.damage = _read_segment(segment, found.producers, with_crc=not is_trusted, with_gaps=with_gaps)
+        found.damage = _read_segment(segment, found, with_crc=not is_trusted, with_gaps=with_gaps)
         if found.damage:
             break
     found.segments += unread
@@ -170,16 +173,14 @@ def _is_covered(fs: FileSystem, directory: str, segment: Segment, end_offset: in
     if segment.base_offset >= end_offset:
         return False
     copy = Segment(fs, directory, segment.base_offset, is_entry_durable=False)
-    return _read_segment(copy, ProducerStates(), with_crc=True) is None and copy.next_offset <= end_offset
+    return _read_segment(copy, _Found(), with_crc=True) is None and copy.next_offset <= end_offset
 
 
 def _follows(offset: int, next_offset: int, *, with_gaps: bool) -> bool:
     return offset == next_offset or (with_gaps and offset > next_offset)
 
 
-def _read_segment(
-    segment: Segment, producers: ProducerStates, *, with_crc: bool, with_gaps: bool = False
-) -> _Damage | None:
+def _read_segment(segment: Segment, found: _Found, *, with_crc: bool, with_gaps: bool = False) -> _Damage | None:
     file = segment.file
     file_size = file.size()
     view = file.map(file_size)
@@ -195,7 +196,8 @@ def _read_segment(
                 segment, file_size, f"offset {header.base_offset} stands where {segment.next_offset} belongs"
             )
         segment.note(position, header)
-        producers.note(header)
+        found.producers.note(header)
+        found.epochs.note(header.partition_leader_epoch, header.base_offset)
         position += header.size_bytes
     return None
 

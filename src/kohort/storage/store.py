@@ -30,8 +30,10 @@ from kohort.storage.datadir import (
     check_partition_metadata,
     is_new,
     load_identity,
+    load_leader_epoch,
     load_marker,
     remove_marker,
+    save_leader_epoch,
     save_marker,
     take_directory,
     write_partition_metadata,
@@ -81,6 +83,8 @@ class Store:
         self._settings = settings
         self._identity = identity
         self._catalog = Catalog()
+        #: That of partitions that are created; it rises at each start after a stop that was not clean.
+        self._leader_epoch = 0
         self.directory = directory
         #: By name.
         self.topics: dict[str, Topic] = {}
@@ -276,7 +280,18 @@ class Store:
             bytes_checked=0 if ends is not None else sum(log.size_bytes for log in logs),
             cuts=tuple(cuts),
         )
+        self._begin_epoch(logs, is_new=ends is None)
         remove_marker(self._fs, self.directory)
+
+    def _begin_epoch(self, logs: list[PartitionLog], *, is_new: bool) -> None:
+        """What a stop that was not clean took from a log, those who read it find out by the epoch."""
+        epoch = max([load_leader_epoch(self._fs, self.directory), *(log.epochs.latest for log in logs)])
+        if is_new:
+            epoch += 1
+            save_leader_epoch(self._fs, self.directory, epoch)
+        self._leader_epoch = epoch
+        for log in logs:
+            log.leader_epoch = epoch
 
     def _open_topic(self, entry: TopicEntry, ends: dict[str, PartitionEnd] | None, cuts: list[TailCut]) -> Topic:
         config = self._log_config(entry.configs, is_stored=True)
@@ -301,6 +316,7 @@ class Store:
     def _open_new(self, entry: TopicEntry, partition: int, config: LogConfig) -> PartitionLog:
         path = f"{self.directory}/{entry.name}-{partition}"
         log, _ = open_partition(self._fs, path, topic=entry.name, partition=partition, config=config)
+        log.leader_epoch = self._leader_epoch
         return log
 
     def _make_folders(self, entry: TopicEntry, first: int) -> None:

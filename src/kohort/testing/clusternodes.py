@@ -1,7 +1,7 @@
 """The brokers of a `Cluster`: a door of its own each, over one catalogue, one log and one coordinator.
 
 Laws: a broker serves what it leads and refuses the rest as Apache Kafka does: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR.
-Every move raises the partition's leader epoch, and the first offset of each epoch is kept. A group's coordinator is the
+Every move raises the partition's leader epoch. A group's coordinator is the
 leader of its partition of `__consumer_offsets`, and a new one knows what is in the log and nothing else. All of it is
 owned by the loop's thread.
 Source: KIP-320 (leader epochs); Apache Kafka's `LeaderEpochFileCache.endOffsetFor` and `GroupCoordinator.onElection`.
@@ -9,7 +9,6 @@ Source: KIP-320 (leader epochs); Apache Kafka's `LeaderEpochFileCache.endOffsetF
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -34,7 +33,7 @@ _ANYWHERE: Final = (commands.DescribeGroupConfigs, commands.AlterGroupConfigs)
 
 
 class Leaders:
-    """Who leads which partition, and since which offset."""
+    """Who leads which partition."""
 
     def __init__(self, node_ids: Sequence[int]) -> None:
         self.node_ids: Final = node_ids
@@ -42,8 +41,6 @@ class Leaders:
         self.running: Final[set[int]] = set()
         #: Partition -> its leader, which may be away.
         self._leader: Final[dict[PartitionLog, int]] = {}
-        #: Partition -> (epoch, first offset) of each epoch after the first, ascending.
-        self._starts: Final[dict[PartitionLog, list[tuple[int, int]]]] = {}
 
     def of(self, log: PartitionLog) -> int:
         """The broker that leads a partition; `NO_NODE` while it is away."""
@@ -66,20 +63,10 @@ class Leaders:
         """Let a broker lead a partition from here on, in an epoch of its own."""
         self._leader[log] = node_id
         log.leader_epoch += 1
-        self._starts.setdefault(log, []).append((log.leader_epoch, log.log_end_offset))
-
-    def end_of_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int]:
-        """(the last epoch up to `epoch`, where it ends); (-1, -1) if it has not begun."""
-        if epoch > log.leader_epoch or epoch < 0:
-            return -1, -1
-        starts = self._starts.get(log, [])
-        later = bisect_right(starts, epoch, key=lambda start: start[0])
-        return epoch, log.high_watermark if later == len(starts) else starts[later][1]
 
     def forget(self, log: PartitionLog) -> None:
         """A partition is deleted."""
         self._leader.pop(log, None)
-        self._starts.pop(log, None)
 
 
 class NodeLeadership(Leadership):
@@ -123,10 +110,6 @@ class NodeLeadership(Leadership):
         if code is ErrorCode.NONE and self._leaders.of(log) != self.node_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return code
-
-    def end_of_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int]:
-        """Where an epoch ended."""
-        return self._leaders.end_of_epoch(log, epoch)
 
 
 class NodeCoordination:

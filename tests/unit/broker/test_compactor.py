@@ -16,7 +16,8 @@ from kohort.broker.embedded import Broker
 from kohort.clock import SystemClock
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_batch, iterate_records
-from kohort.storage.cleaned import CLEANED_NAME, load_cleaned, save_cleaned
+from kohort.storage.checkpoints import CLEANED_NAME
+from kohort.storage.cleaned import load_cleaned, save_cleaned
 from kohort.storage.fs import DiskFileSystem
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store

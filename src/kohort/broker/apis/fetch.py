@@ -15,6 +15,7 @@ from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.partition import PartitionLog
 from kohort.wire.messages.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -29,7 +30,7 @@ READ_COMMITTED: Final = 1
 class _Reading:
     """One look at everything that a fetch asks for."""
 
-    __slots__ = ("context", "error_count", "logs", "message", "remaining", "size")
+    __slots__ = ("context", "error_count", "has_divergence", "logs", "message", "remaining", "size")
 
     def __init__(self, context: BrokerContext, message: FetchRequest) -> None:
         self.context = context
@@ -38,6 +39,8 @@ class _Reading:
         self.remaining = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
         self.size = 0
         self.error_count = 0
+        #: Some client has read what the log does not have.
+        self.has_divergence = False
         #: The logs that were read.
         self.logs: list[PartitionLog] = []
 
@@ -48,7 +51,7 @@ class _Reading:
     @property
     def is_enough(self) -> bool:
         """Whether the client wants to hear of it now."""
-        return self.size >= self.message.min_bytes or self.error_count > 0
+        return self.size >= self.message.min_bytes or self.error_count > 0 or self.has_divergence
 
     def _read_topic(self, asked: FetchTopic) -> FetchableTopicResponse:
         topic, missing = self.context.cluster.find(asked.topic, asked.topic_id)
@@ -68,6 +71,9 @@ class _Reading:
             return self._refuse(asked, refusal)
         high_watermark = log.high_watermark
         try:
+            diverging = self.context.leadership.divergence(log, asked.last_fetched_epoch, asked.fetch_offset)
+            if diverging is not None:
+                return self._tell_divergence(log, asked.partition, diverging)
             views = log.read(
                 asked.fetch_offset,
                 max(min(asked.partition_max_bytes, self.remaining), 0),
@@ -90,6 +96,21 @@ class _Reading:
             log_start_offset=log.log_start_offset,
             aborted_transactions=[] if self.message.isolation_level == READ_COMMITTED else None,
             records=views or b"",
+        )
+
+    def _tell_divergence(self, log: PartitionLog, number: int, diverging: tuple[int, int]) -> PartitionData:
+        """The client has read records that are gone."""
+        self.has_divergence = True
+        high_watermark = log.high_watermark
+        return PartitionData(
+            partition_index=number,
+            error_code=0,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=log.log_start_offset,
+            diverging_epoch=EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
+            aborted_transactions=None,
+            records=b"",
         )
 
     def _refuse(self, asked: FetchPartition, code: ErrorCode, log: PartitionLog | None = None) -> PartitionData:

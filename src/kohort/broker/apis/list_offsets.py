@@ -74,8 +74,16 @@ def _answer(
         error_code=ErrorCode.NONE,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=-1 if offset < 0 else log.leader_epoch,
+        leader_epoch=_epoch_of(log, asked.timestamp, offset),
     )
+
+
+def _epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
+    """The leader epoch of the record that was found; that of the end is today's."""
+    if offset < 0:
+        return -1
+    epoch = -1 if timestamp == LATEST else log.epochs.of(offset)
+    return log.leader_epoch if epoch < 0 else epoch
 
 
 def _look_up(log: PartitionLog, timestamp: int) -> tuple[int, int]:

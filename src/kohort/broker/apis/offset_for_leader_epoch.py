@@ -1,7 +1,6 @@
 """OffsetForLeaderEpoch (key 23): where the records of a leader's epoch end, so that a reader finds a truncation.
 
-Versions 2 to 4 are served. A broker that is alone has led every partition in epoch 0 since it was made, so epoch 0 ends
-where the partition ends, and no other epoch is known.
+Versions 2 to 4 are served. Epochs rise when a broker starts after a stop that was not clean (`storage/epochs.py`).
 """
 
 from __future__ import annotations
