@@ -39,6 +39,8 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
         **_all("txn", "kohort transactions ACTION"),
         **_all("why explain", "kohort group why GROUP"),
         **_all("start server serve run broker container", "kohort up"),
+        **_all("fsck repair", "kohort log check DIR"),
+        **_all("dump dump-log", "kohort log dump PATH"),
         **_all("stop down", "Ctrl-C where kohort up runs, or kill (SIGTERM) with its process id"),
         **_all("help", "kohort --help"),
         **_all("version", "kohort --version"),

@@ -23,7 +23,7 @@ from kohort.errors import ConfigError, KohortError
 
 VERBS = (
     *("up", "topic", "send", "tail", "group", "config", "acl", "user", "quota", "cluster", "transactions"),
-    *("report", "demo", "completion"),
+    *("log", "report", "demo", "completion"),
 )
 #: What `kohort` alone says.
 WELCOME: Final = """\

@@ -242,18 +242,23 @@ def check_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> 
     Raises:
         StorageError: the folder belongs to another topic of the same name.
     """
-    path = f"{folder}/{PARTITION_METADATA_NAME}"
-    found = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES) if fs.exists(path) else b""
-    named = _topic_id_in(found.decode("utf-8", "replace"))
+    named = read_partition_metadata(fs, folder)
     if named == topic_id:
         return
     if named is not None:
         raise StorageError(
-            f"{path} names topic id {format_topic_id(named)}, the catalog {format_topic_id(topic_id)}; "
-            "move the folder away or restore it"
+            f"{folder}/{PARTITION_METADATA_NAME} names topic id {format_topic_id(named)}, the catalog "
+            f"{format_topic_id(topic_id)}; move the folder away or restore it"
         )
-    fs.remove(path)
+    fs.remove(f"{folder}/{PARTITION_METADATA_NAME}")
     write_partition_metadata(fs, folder, topic_id)
+
+
+def read_partition_metadata(fs: FileSystem, folder: str) -> TopicId | None:
+    """The topic id of a partition's folder; `None` if its file is missing or not whole."""
+    path = f"{folder}/{PARTITION_METADATA_NAME}"
+    found = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES) if fs.exists(path) else b""
+    return _topic_id_in(found.decode("utf-8", "replace"))
 
 
 def _topic_id_in(text: str) -> TopicId | None:

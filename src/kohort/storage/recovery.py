@@ -14,9 +14,10 @@ from struct import Struct
 from typing import Final
 
 from kohort.errors import CorruptRecordError, StorageError
-from kohort.records.header import HEADER_SIZE, MAGIC, BatchHeader, check_batch, parse_header
+from kohort.records.header import HEADER_SIZE, check_batch, parse_header
 from kohort.storage.datadir import PartitionEnd
 from kohort.storage.epochs import LeaderEpochs
+from kohort.storage.findbatch import find_batch
 from kohort.storage.fs import FileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.producers import ProducerStates
@@ -27,8 +28,6 @@ from kohort.storage.topicconfig import LogConfig
 CLEANED_SUFFIX: Final = ".cleaned"
 #: Ends the name of an index that only Apache Kafka keeps.
 FOREIGN_SUFFIX: Final = ".timeindex"
-_MAGIC_POSITION: Final = 16
-_SEARCH_BYTES: Final = 1 << 20
 _RECORD_COUNT: Final = Struct(">i")
 _RECORD_COUNT_POSITION: Final = 57
 
@@ -222,12 +221,12 @@ def _check_is_tail(segments: list[Segment], damage: _Damage) -> None:
     """Refuse to cut where valid batches follow."""
     segment = damage.segment
     view = segment.file.map(damage.file_size)
-    found = _find_batch(view, segment.size, beyond_offset=segment.next_offset)
+    found = find_batch(view, segment.size, beyond_offset=segment.next_offset)
     path = segment.path
     if found is None:
         for later in segments[segments.index(segment) + 1 :]:
             size = later.file.size()
-            found = _find_batch(later.file.map(size), 0, beyond_offset=segment.next_offset)
+            found = find_batch(later.file.map(size), 0, beyond_offset=segment.next_offset)
             if found is not None:
                 path = later.path
                 break
@@ -236,32 +235,6 @@ def _check_is_tail(segments: list[Segment], damage: _Damage) -> None:
             f"{segment.path} is damaged at byte {segment.size}, offset {segment.next_offset}: {damage.reason}; "
             f"valid records follow at byte {found} of {path}, so nothing is cut; restore the file from a backup"
         )
-
-
-def _find_batch(view: memoryview, start: int, *, beyond_offset: int) -> int | None:
-    """Position of a whole valid batch with an offset of at least `beyond_offset`, behind byte `start`."""
-    for chunk_start in range(start, len(view), _SEARCH_BYTES):
-        chunk = bytes(view[chunk_start : chunk_start + _SEARCH_BYTES])
-        at = chunk.find(MAGIC)
-        while at >= 0:
-            position = chunk_start + at - _MAGIC_POSITION
-            if position > start or (position == start == 0):
-                header = _valid_batch(view, position)
-                if header and header.base_offset >= beyond_offset:
-                    return position
-            at = chunk.find(MAGIC, at + 1)
-    return None
-
-
-def _valid_batch(view: memoryview, position: int) -> BatchHeader | None:
-    if len(view) - position < HEADER_SIZE:
-        return None
-    try:
-        header = parse_header(view, position)
-        check_batch(view, position, header)
-    except CorruptRecordError:
-        return None
-    return header
 
 
 def _cut(fs: FileSystem, segments: list[Segment], damage: _Damage) -> TailCut:

@@ -1,0 +1,224 @@
+"""What is in the files of a data directory that no broker works on: every batch, and every place where none is.
+
+Laws: nothing is changed, and nothing that was read is believed before its CRC is right. Behind damage reading goes on
+with the next whole batch that belongs there, so that one bad byte hides nothing that follows.
+Source: Apache Kafka's DumpLogSegments and its log recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from kohort.errors import CorruptRecordError, StorageError
+from kohort.records.header import BatchHeader, check_batch, parse_header
+from kohort.storage.catalog import Catalog, TopicEntry, load_catalog, split_folder_name
+from kohort.storage.datadir import META_NAME, load_identity, read_partition_metadata, take_directory
+from kohort.storage.findbatch import find_batch, valid_batch
+from kohort.storage.fs import FileLock, FileSystem
+from kohort.storage.segment import segment_base, segment_name
+from kohort.storage.topicconfig import LogConfig
+
+
+class FoundBatch(NamedTuple):
+    """A whole batch whose CRC is right."""
+
+    position: int
+    header: BatchHeader
+    #: The batch itself, without a copy.
+    view: memoryview
+
+
+_NO_LIMIT: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes that are no batches, or offsets that are not there."""
+
+    path: str
+    position: int
+    bytes: int
+    #: The first offset that cannot be read.
+    offset: int
+    #: The first one behind that can be; `None`: nothing follows, so that a start would cut it.
+    next_offset: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        follows = "nothing follows" if self.next_offset is None else f"offset {self.next_offset} follows"
+        return (
+            f"{self.path}: {self.bytes} bytes at byte {self.position}, offset {self.offset}; {follows}: {self.reason}"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionContent:
+    """What a partition's folder holds."""
+
+    topic: str
+    partition: int
+    files: int = 0
+    bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    #: Its first offset, and the one that the next record gets.
+    begin: int = 0
+    end: int = 0
+    damages: list[Damage] = field(default_factory=list)
+
+
+def hold_offline(fs: FileSystem, directory: str) -> FileLock:
+    """Hold a data directory of kohort's that is there, against brokers.
+
+    Raises:
+        StorageError: there is none, or a broker works on it.
+    """
+    if not fs.exists(f"{directory}/{META_NAME}"):
+        raise StorageError(f"{directory} is no data directory of kohort: it has no {META_NAME}")
+    lock = take_directory(fs, directory)
+    try:
+        load_identity(fs, directory)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionContent]:
+    """Every partition of the catalog, one after the other; then folders of partitions that it does not know.
+
+    Raises:
+        StorageError: there is no catalog, or it cannot be read.
+    """
+    catalog = load_catalog(fs, directory)
+    for entry in catalog.topics.values():
+        for partition, folder in enumerate(entry.folders()):
+            yield _inspect_known(fs, f"{directory}/{folder}", entry, partition)
+    yield from _unknown_folders(fs, directory, catalog)
+
+
+def _inspect_known(fs: FileSystem, path: str, entry: TopicEntry, partition: int) -> PartitionContent:
+    if not fs.exists(path):
+        return _nothing(path, entry.name, partition, "the folder is missing, though the catalog has the topic")
+    is_compacted = LogConfig.of_stored(entry.configs, {}).is_compacted
+    content = inspect_partition(fs, path, entry.name, partition, has_gaps=is_compacted)
+    named = read_partition_metadata(fs, path)
+    if named not in (None, entry.topic_id):
+        content.damages.append(_not_readable(path, "the folder belongs to another topic of the same name"))
+    return content
+
+
+def _unknown_folders(fs: FileSystem, directory: str, catalog: Catalog) -> Iterator[PartitionContent]:
+    known = {folder for entry in (*catalog.topics.values(), *catalog.deleting) for folder in entry.folders()}
+    for folder in fs.list_directory(directory):
+        parts = split_folder_name(folder)
+        if parts is not None and folder not in known:
+            content = inspect_partition(fs, f"{directory}/{folder}", *parts, has_gaps=True)
+            if content.bytes:
+                content.damages.append(_not_readable(f"{directory}/{folder}", "the catalog does not know this folder"))
+                yield content
+
+
+def _nothing(path: str, topic: str, partition: int, reason: str) -> PartitionContent:
+    return PartitionContent(topic=topic, partition=partition, damages=[_not_readable(path, reason)])
+
+
+def _not_readable(path: str, reason: str) -> Damage:
+    return Damage(path=path, position=0, bytes=0, offset=0, next_offset=None, reason=reason)
+
+
+def inspect_partition(fs: FileSystem, path: str, topic: str, partition: int, *, has_gaps: bool) -> PartitionContent:
+    """Read all segments of a folder.
+
+    Args:
+        has_gaps: offsets may be missing without damage, since the topic is compacted.
+    """
+    content = PartitionContent(topic=topic, partition=partition)
+    bases = [base for name in fs.list_directory(path) if (base := segment_base(name)) is not None]
+    for base, limit in zip(bases, [*bases[1:], _NO_LIMIT], strict=False):
+        if has_gaps and base < content.end:
+            # A compacted file has the place of those that begin within it, until a start removes them.
+            continue
+        if content.files == 0:
+            content.begin = content.end = base
+        content.files += 1
+        is_open = bool(content.damages) and content.damages[-1].next_offset is None
+        next_offset = max(base, content.end) if is_open else content.end
+        file = f"{path}/{segment_name(base)}"
+        for each in walk_segment(fs, file, next_offset, has_gaps=has_gaps, limit=_NO_LIMIT if has_gaps else limit):
+            if isinstance(each, Damage):
+                content.damages.append(each)
+                content.bytes += each.bytes
+            else:
+                _count(content, each.header)
+    return content
+
+
+def _count(content: PartitionContent, header: BatchHeader) -> None:
+    if content.damages and content.damages[-1].next_offset is None:
+        content.damages[-1] = replace(content.damages[-1], next_offset=header.base_offset)
+    content.batches += 1
+    content.records += header.record_count
+    content.bytes += header.size_bytes
+    content.end = header.next_offset
+
+
+def walk_segment(
+    fs: FileSystem, path: str, next_offset: int, *, has_gaps: bool, limit: int = _NO_LIMIT
+) -> Iterator[FoundBatch | Damage]:
+    """The batches of a file, and what is between them.
+
+    Args:
+        next_offset: the offset that its first batch should have.
+        has_gaps: it may have a later one, and so may those that follow.
+        limit: the offset with which the next file begins.
+    """
+    file = fs.open(path)
+    size = file.size()
+    view = file.map(size)
+    position = 0
+    while position < size:
+        try:
+            header = parse_header(view, position)
+            check_batch(view, position, header)
+            is_off = header.base_offset != next_offset and _is_out_of_place(view, position, header, next_offset, limit)
+            reason = f"offset {header.base_offset} stands here" if is_off else ""
+        except CorruptRecordError as why:
+            reason = str(why)
+        if reason:
+            found = find_batch(view, position, beyond_offset=next_offset)
+            follows = None if found is None else parse_header(view, found).base_offset
+            yield Damage(
+                path=path,
+                position=position,
+                bytes=(size if found is None else found) - position,
+                offset=next_offset,
+                next_offset=follows,
+                reason=reason,
+            )
+            if found is None or follows is None:
+                return
+            position, next_offset = found, follows
+            continue
+        if header.base_offset > next_offset and not has_gaps:
+            yield Damage(
+                path=path,
+                position=position,
+                bytes=0,
+                offset=next_offset,
+                next_offset=header.base_offset,
+                reason="offsets are missing",
+            )
+        yield FoundBatch(position, header, view[position : position + header.size_bytes])
+        position += header.size_bytes
+        next_offset = header.next_offset
+
+
+def _is_out_of_place(view: memoryview, position: int, header: BatchHeader, next_offset: int, limit: int) -> bool:
+    """Whether a batch whose offset is not the next one has a wrong one: no checksum covers it."""
+    if header.base_offset < next_offset or header.next_offset > limit:
+        return True
+    following = valid_batch(view, position + header.size_bytes)
+    return following is not None and next_offset <= following.base_offset < header.next_offset
