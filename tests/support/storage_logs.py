@@ -8,6 +8,7 @@ from kohort.ids import TopicId
 from kohort.records.batch import build_batch, iterate_records
 from kohort.storage.fs import FileSystem
 from kohort.storage.partition import PartitionLog
+from kohort.storage.reading import place_of_latest, place_of_time
 from kohort.storage.recovery import open_partition
 from kohort.storage.topicconfig import LogConfig
 
@@ -50,3 +51,15 @@ def values(log: PartitionLog) -> list[bytes | None]:
     """Every record's value from start to end."""
     views = log.read(log.log_start_offset, 1 << 40)
     return [record.value for view in views for record in iterate_records(view)]
+
+
+def find_time(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record that is as late as that; `None`: there is none."""
+    place = place_of_time(log.segments, timestamp_ms)
+    return (place.find_record() or place.header_says) if place else None
+
+
+def find_latest(log: PartitionLog) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record with the largest timestamp; `None` if no record has one."""
+    place = place_of_latest(log.segments)
+    return (place.find_record() or place.header_says) if place else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.blocking import COLD_READERS, BlockingWork
 from kohort.broker.fetchsessions import FetchSessions
 from kohort.broker.limits import ByteBudget, ConnectionLimit
 from kohort.broker.memberconnections import MemberConnections
@@ -53,6 +54,9 @@ class BrokerContext:
         self.runtime: Final = runtime
         self.routes: Final = routes
         self.fetch_sessions: Final = FetchSessions()
+        self.cold_reads: Final = BlockingWork(loop, threads=COLD_READERS, name="kohort-read")
+        #: One batch at a time: what it unfolds to may be long.
+        self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
         self.outage: Final = Outage(clock)
         self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
         self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])

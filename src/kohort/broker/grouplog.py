@@ -64,9 +64,6 @@ class GroupLogLoader:
                 if not is_whole:
                     # Compressed batches unfold to more than is taken at a time; go on with the rest of this view.
                     break
-        for segment in partition.segments:
-            # All of the log was looked at once; what of it stays mapped would count as the broker's memory.
-            segment.release()
         return loaded
 
     def _apply(self, shard: Shard, entries: Entries, loaded: Loaded, header: BatchHeader | None = None) -> None:

@@ -152,6 +152,8 @@ class Server:
         if self._listener is not None:
             await self._listener.wait_closed()
         context.durability.stop()
+        context.cold_reads.stop()
+        context.unfolding.stop()
         context.store.close(clean=self.failure is None)
         log.info("event=stopped address=%s clean=%s", self.bootstrap_servers, self.failure is None)
 

@@ -2,8 +2,9 @@
 
 Laws: this is the only module of storage that knows the operating system. A write is whole or it is undone: after a
 short write the file has its old size again. What `sync` and `sync_directory` have not covered may be gone after a
-crash. A directory that cannot be opened to be synced is not synced, but no sync has failed. A view given out by `map`
-stays valid whatever happens to the file later, as long as nobody cuts it from outside.
+crash. A directory that cannot be opened to be synced is not synced, but no sync has failed. A view that was
+given out stays valid whatever happens to the file later; what `map` gave out only as long as nobody cuts the file from
+outside, so nothing that serves clients maps.
 Source: pwrite(2), fdatasync(2), flock(2); architecture, rooms.
 """
 
@@ -12,24 +13,24 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias
 
 from kohort.errors import StorageError
+from kohort.storage.descriptors import Descriptor, HeldBytes, ReadBuffer, ReopenableFile, open_descriptor
 from kohort.storage.diskerrors import DiskFailedError, DiskFullError, DiskHealth, refusal_of
+from kohort.storage.filecache import OpenFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-#: How much of a file may lie beyond its mapping before the file is mapped anew; less is read by a copy.
-REMAP_BYTES: Final = 64 * 1024
+#: Files that are open at once, however many the process may have: more would save next to nothing.
+MOST_OPEN_FILES: Final = 32_768
 
 
 class LogFile(Protocol):
     """An open file; it closes when the last reference to it goes, so that a sync in another thread never loses it."""
-
-    #: See `REMAP_BYTES`; 0 where a new mapping costs nothing.
-    remap_bytes: int
 
     def size(self) -> int:
         """Bytes in the file."""
@@ -39,8 +40,12 @@ class LogFile(Protocol):
         """Write all of `data` at `position`, or nothing and `StorageError`."""
         ...
 
-    def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer at the end of the file."""
+    def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
+        """Up to `size` bytes from `position`; fewer at the end of the file. `NotResidentError` unless `wait`."""
+        ...
+
+    def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
+        """As `read`, for what goes to clients: read-only, counted as long as somebody has it, in memory no copy."""
         ...
 
     def map(self, size: int) -> memoryview:
@@ -79,6 +84,8 @@ class FileSystem(Protocol):
     volatile: bool
     #: Shared by all its files.
     health: DiskHealth
+    #: What `view` has given out and somebody still has.
+    held: HeldBytes
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where they are missing."""
@@ -157,64 +164,79 @@ def _clear_errors(doing: str, path: str, changing: DiskHealth | None = None) -> 
         raise (refusal_of if changing is None else changing.judge)(why, doing, path) from why
 
 
-class DiskFile:
-    """A file of the operating system by its descriptor."""
+class DiskFile(ReopenableFile):
+    """A file of the operating system by a descriptor, which it may have to give back while it is not used."""
 
-    __slots__ = ("_descriptor", "_health", "path", "remap_bytes")
+    __slots__ = ("_health", "_held")
 
-    def __init__(self, path: str, descriptor: int, health: DiskHealth) -> None:
-        #: For messages only; the file may have been renamed since.
-        self.path = path
-        self.remap_bytes = REMAP_BYTES
-        self._health = health
-        self._descriptor = descriptor
-
-    def __del__(self) -> None:
-        os.close(self._descriptor)
+    def __init__(self, path: str, descriptor: int, disk: DiskFileSystem) -> None:
+        super().__init__(path, descriptor, disk.files)
+        self._health = disk.health
+        self._held = disk.held
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        with _clear_errors("look at", self.path):
+            return os.fstat(self.descriptor().number).st_size
 
     def write(self, position: int, data: Buffer) -> None:
         self._health.check()
+        open_one = self._descriptor or self._reopened()
+        self.is_used = True
+        self._written += 1
         try:
-            written = os.pwrite(self._descriptor, data, position)
+            written = os.pwrite(open_one.number, data, position)
         except OSError as why:
             raise self._health.judge(why, "write to", self.path) from why
         if written != len(data):
-            self._take_back(position)
+            self._take_back(open_one.number, position)
             raise DiskFullError(os.path.dirname(self.path))
 
-    def _take_back(self, size: int) -> None:
+    def _reopened(self) -> Descriptor:
+        # To open is no change: a disk that refuses it has not failed.
+        with _clear_errors("open", self.path):
+            return self.descriptor()
+
+    def _take_back(self, descriptor: int, size: int) -> None:
         """Undo a half write; what cannot be undone would lie between the batches one day."""
         try:
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(descriptor, size)
         except OSError as why:
             words = f"cannot take a half write back from {self.path}: {why.strerror}; check the disk, then restart"
             raise self._health.fail(DiskFailedError(words)) from why
 
-    def read(self, position: int, size: int) -> bytes:
+    def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
+        buffer = bytearray(size)
         with _clear_errors("read", self.path):
-            return os.pread(self._descriptor, size, position)
+            return bytes(memoryview(buffer)[: self.read_into(buffer, position, wait=wait)])
+
+    def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
+        buffer = ReadBuffer(size, self._held)
+        with _clear_errors("read", self.path):
+            return memoryview(buffer).toreadonly()[: self.read_into(buffer, position, wait=wait)]
 
     def map(self, size: int) -> memoryview:
         if size == 0:
             return memoryview(b"")
         try:
-            return memoryview(mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ))
+            return memoryview(mmap.mmap(self.descriptor().number, size, access=mmap.ACCESS_READ))
         except (OSError, ValueError) as why:
             raise StorageError(f"cannot map {size} bytes of {self.path}: {why}; was it cut from outside?") from why
 
     def truncate(self, size: int) -> None:
+        open_one = self._reopened()
         with _clear_errors("cut", self.path, self._health):
-            os.ftruncate(self._descriptor, size)
+            self._written += 1
+            os.ftruncate(open_one.number, size)
 
     def sync(self) -> None:
         self._health.check()
+        open_one = self._reopened()
+        covered = self._written
         try:
-            _FDATASYNC(self._descriptor)
+            _FDATASYNC(open_one.number)
         except OSError as why:
             raise self._health.judge_sync(why, self.path) from why
+        self._synced = covered
 
 
 #: macOS has no fdatasync.
@@ -264,8 +286,11 @@ class DiskFileSystem:
 
     volatile = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_open: int | None = None) -> None:
+        """`most_open`: files that have a descriptor at once; `None`: half of those that the process may have."""
         self.health = DiskHealth()
+        self.held = HeldBytes()
+        self.files = OpenFiles(most_open or _half_of_descriptors())
 
     def make_directory(self, path: str) -> None:
         with _clear_errors("create directory", path, self.health):
@@ -282,9 +307,9 @@ class DiskFileSystem:
         return os.path.lexists(path)
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
         with _clear_errors("open", path, self.health if create else None):
-            return DiskFile(path, os.open(path, flags, 0o644), self.health)
+            return DiskFile(path, open_descriptor(path, flags, self.files), self)
 
     def rename(self, source: str, target: str) -> None:
         with _clear_errors("rename", source, self.health):
@@ -304,14 +329,15 @@ class DiskFileSystem:
 
     def open_directory(self, path: str) -> DiskDirectory:
         with _clear_errors("open directory", path):
-            return DiskDirectory(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), self.health)
+            descriptor = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY, self.files)
+            return DiskDirectory(path, descriptor, self.health)
 
     def sync_directory(self, path: str) -> None:
         self.open_directory(path).sync()
 
     def lock(self, path: str, owner: str) -> DiskLock | None:
         with _clear_errors("lock", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT, self.files)
             lock = DiskLock(descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -323,3 +349,9 @@ class DiskFileSystem:
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)
+
+
+def _half_of_descriptors() -> int:
+    """The other half is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_OPEN_FILES if soft == resource.RLIM_INFINITY else max(1, min(soft // 2, MOST_OPEN_FILES))

@@ -14,6 +14,7 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final, TypeAlias
 
 from kohort.errors import StorageError
+from kohort.storage.descriptors import HeldBytes
 from kohort.storage.diskerrors import DiskHealth, SyncFailedError
 from kohort.storage.fs import Buffer
 
@@ -34,7 +35,7 @@ class Crashed(Exception):
 class MemoryFile:
     """A file: a buffer that is larger than what was written, so that appending rarely moves it."""
 
-    __slots__ = ("_buffer", "_fs", "_size", "durable_size", "remap_bytes")
+    __slots__ = ("_buffer", "_fs", "_size", "durable_size")
 
     def __init__(self, fs: MemoryFileSystem) -> None:
         self._fs = fs
@@ -42,7 +43,6 @@ class MemoryFile:
         self._size = 0
         #: Bytes from the start that a crash cannot take.
         self.durable_size = 0
-        self.remap_bytes = 0
 
     def size(self) -> int:
         return self._size
@@ -60,8 +60,11 @@ class MemoryFile:
         self._size = max(self._size, end)
         self._fs.step()
 
-    def read(self, position: int, size: int) -> bytes:
-        return bytes(memoryview(self._buffer)[position : min(position + size, self._size)])
+    def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
+        return bytes(self.view(position, size))
+
+    def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
+        return memoryview(self._buffer)[position : min(position + size, self._size)].toreadonly()
 
     def map(self, size: int) -> memoryview:
         return memoryview(self._buffer)[:size].toreadonly()
@@ -147,6 +150,7 @@ class MemoryFileSystem:
     def __init__(self, *, volatile: bool = False, seed: bytes = b"") -> None:
         self.volatile = volatile
         self.health = DiskHealth()
+        self.held = HeldBytes()
         #: Steps (changes of files and directories) until `Crashed`; None: never.
         self.steps_left: int | None = None
         #: Bytes that still fit; None: no limit.

@@ -8,24 +8,21 @@ Source: architecture rules 3 and 18; Apache Kafka's log; KIP-98 for idempotent p
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from operator import attrgetter
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from kohort.errors import CorruptRecordError, ErrorCode, Refused, StorageError
-from kohort.records.batch import iterate_records
+from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.header import BatchHeader, rebase
 from kohort.storage.diskerrors import SyncFailedError
 from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.fs import Buffer, FileSystem
 from kohort.storage.producers import ProducerStates, StoredBatch
+from kohort.storage.reading import Span, find_spans
 from kohort.storage.retention import count_expired
 from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
 from kohort.storage.validation import check_place, find_batches, stamp
 
-_BASE_OFFSET: Final = attrgetter("base_offset")
 #: Larger than any number of unsynced records.
 _NEVER: Final = 1 << 63
 
@@ -211,78 +208,40 @@ class PartitionLog:
         if self.config.is_compacted and newest.first_timestamp < now_ms - self.config.max_compaction_lag_ms:
             self._roll(newest)
 
-    def read(
-        self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None
-    ) -> list[memoryview]:
-        """Whole batches from the one that holds `offset`, without a copy from mapped files.
+    def spans(
+        self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None, wait: bool = True
+    ) -> list[Span]:
+        """Where whole batches lie from the one that holds `offset`; nothing is read but where they begin.
 
         Args:
-            max_bytes: the most to return; with `at_least_one` the first batch is returned even if it is larger.
+            max_bytes: the most to be had; with `at_least_one` the first batch is in it even if it is larger.
             up_to: the offset at which reading ends, usually the high watermark; `None`: the end of the log.
 
         Returns:
-            Read-only views, one after the other in offset order; they stay valid. Empty if there is nothing yet.
+            Spans in offset order. Empty if there is nothing yet.
 
         Raises:
             Refused: OFFSET_OUT_OF_RANGE.
+            StorageError: a file has less than was written to it, or cannot be read.
+            NotResidentError: the disk would have to be asked, unless `wait`.
         """
         log_end = self.log_end_offset
-        segments = self.segments
-        if offset < segments[0].base_offset or offset > log_end:
+        if offset < self.segments[0].base_offset or offset > log_end:
             raise Refused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {self.topic}-{self.partition} is not within {self.log_start_offset} to {log_end}",
             )
         end_offset = log_end if up_to is None or up_to > log_end else up_to
-        views: list[memoryview] = []
         if offset >= end_offset:
-            return views
-        at = bisect_right(segments, offset, key=_BASE_OFFSET) - 1 if len(segments) > 1 else 0
-        start = segments[at].position_of(offset)
-        while at < len(segments):
-            segment = segments[at]
-            visible_end = segment.size if end_offset >= segment.next_offset else segment.position_of(end_offset)
-            end = visible_end if visible_end - start <= max_bytes else segment.boundary_before(start + max_bytes, start)
-            if end == start and start < visible_end and at_least_one and not views:
-                end = segment.end_of_batch(start)
-            if end > start:
-                views += segment.views(start, end)
-            max_bytes -= end - start
-            if end < segment.size or max_bytes <= 0:
-                break
-            at, start = at + 1, 0
-        return views
+            return []
+        return find_spans(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is as late as `timestamp_ms` or later; `None`: there is none."""
-        for segment in self.segments:
-            place = segment.first_batch_since(timestamp_ms)
-            if place is not None:
-                return self._first_record_since(segment, place, timestamp_ms)
-        return None
-
-    def max_timestamp(self) -> tuple[int, int]:
-        """(timestamp, offset) of the first record with the largest timestamp; (-1, -1) if no record has one."""
-        latest = max(self.segments, key=lambda segment: segment.max_timestamp)
-        if latest.max_timestamp < 0:
-            return -1, -1
-        position = latest.max_timestamp_position
-        place = BatchPlace(position, latest.header_at(position))
-        return self._first_record_since(latest, place, latest.max_timestamp)
-
-    def _first_record_since(self, segment: Segment, place: BatchPlace, timestamp_ms: int) -> tuple[int, int]:
-        header = place.header
-        if header.has_log_append_time:
-            return header.max_timestamp, header.base_offset
-        (view,) = segment.views(place.position, place.position + header.size_bytes)
-        try:
-            for record in iterate_records(view, check_crcs=False):
-                if record.timestamp >= timestamp_ms:
-                    return record.timestamp, record.offset
-        except CorruptRecordError:
-            # The CRC was right when it came: the producer packed records that nobody can read.
-            pass
-        return header.max_timestamp, header.base_offset
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None, wait: bool = True
+    ) -> list[memoryview]:
+        """The batches of `spans`, read-only; they stay valid whatever becomes of the log."""
+        found = self.spans(offset, max_bytes, at_least_one=at_least_one, up_to=up_to, wait=wait)
+        return [span.view(wait=wait) for span in found]
 
     def replace(self, compacted: Segment, cleaned_path: str) -> list[int]:
         """Put a compacted segment in the place of those whose offsets it covers; readers go on with it.

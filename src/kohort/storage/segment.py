@@ -1,8 +1,9 @@
-"""One segment file: batches in offset order, found by a sparse index, views without a copy.
+"""One segment file: batches in offset order, found by a sparse index and read by position.
 
-Laws: `size` and `next_offset` are raised only after the bytes are in the file; the end of a mapping is always the start
-of a batch. The file holds plain version 2 batches and nothing else, named by its first offset,
-so that Apache Kafka's tools can read it.
+Laws: `size` and `next_offset` are raised only after the bytes are in the file. A file that has less than was written,
+or other lengths of batches, is an error, never an answer. The file holds plain version 2 batches and nothing else,
+named by its first offset, so that Apache Kafka's tools can read it. Whoever does not wait gets `NotResidentError`
+before anything has changed.
 Source: Apache Kafka's log format.
 """
 
@@ -11,9 +12,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kohort.records.header import BatchHeader, parse_header
+from kohort.errors import CorruptRecordError, StorageError
+from kohort.records.header import HEADER_SIZE, BatchHeader, parse_header
 from kohort.storage.fs import Buffer, FileSystem, LogFile
-from kohort.storage.segmentindex import SegmentIndex
+from kohort.storage.segmentindex import INDEX_INTERVAL_BYTES, SegmentIndex
 
 SUFFIX: Final = ".log"
 #: Ends the name of a segment that has left its log and waits to be removed.
@@ -23,7 +25,8 @@ _HOP: Final = Struct(">qi")
 _LENGTH_OVERHEAD: Final = 12
 _NO_OFFSET_LIMIT: Final = 1 << 63
 _NO_TIMESTAMP: Final = 1 << 63
-_NOTHING: Final = memoryview(b"")
+#: Bytes that are read at a time to hop from batch to batch.
+_WINDOW_BYTES: Final = INDEX_INTERVAL_BYTES + HEADER_SIZE
 
 
 def segment_name(base_offset: int) -> str:
@@ -53,8 +56,6 @@ class Segment:
         "_file",
         "_fs",
         "_index",
-        "_map",
-        "_tail",
         "base_offset",
         "first_timestamp",
         "has_gaps",
@@ -69,10 +70,6 @@ class Segment:
     def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, is_entry_durable: bool) -> None:
         self._fs = fs
         self._file: LogFile | None = None
-        #: The start of the file without a copy; may be shorter than the file.
-        self._map: memoryview = _NOTHING
-        #: A copy of what lies behind `_map`, as far as somebody has read it.
-        self._tail: memoryview = _NOTHING
         self._index = SegmentIndex()
         self.base_offset = base_offset
         #: The offset that the next batch gets.
@@ -102,9 +99,8 @@ class Segment:
         self._file = self._fs.open(self.path, create=True)
 
     def release(self) -> None:
-        """Let go of descriptor and mappings until somebody needs them again; views in use stay valid."""
+        """Let go of the file until somebody needs it again; views in use stay valid."""
         self._file = None
-        self._map = self._tail = _NOTHING
 
     def append(self, buffer: Buffer, places: list[BatchPlace]) -> None:
         """Write whole batches that already carry their offsets; positions in `places` count from the buffer's start."""
@@ -126,42 +122,32 @@ class Segment:
         self.next_offset = header.base_offset + header.last_offset_delta + 1
         self.size = position + header.batch_length + _LENGTH_OVERHEAD
 
-    def position_of(self, offset: int) -> int:
+    def position_of(self, offset: int, *, wait: bool = True) -> int:
         """Position of the batch that holds `offset` or is the first behind it; the segment's size if there is none."""
         if offset >= self.next_offset:
             return self.size
-        found = self._walk(self._index.position_before_offset(offset), offset=offset, limit=self.size - 1)
-        if self.has_gaps and self.header_at(found).last_offset < offset:
-            return self.end_of_batch(found)
+        before = self._index.position_before_offset(offset)
+        found = self._walk(before, offset=offset, limit=self.size - 1, wait=wait)
+        if self.has_gaps and (header := self.header_at(found, wait=wait)).last_offset < offset:
+            return found + header.size_bytes
         return found
 
-    def boundary_before(self, limit: int, start: int) -> int:
+    def boundary_before(self, limit: int, start: int, *, wait: bool = True) -> int:
         """The last start of a batch (or the end of the segment) at or before byte `limit`, not before `start`.
 
         `start` is itself the start of a batch.
         """
         if limit >= self.size:
             return self.size
-        return self._walk(max(start, self._index.position_before(limit)), offset=_NO_OFFSET_LIMIT, limit=limit)
+        before = max(start, self._index.position_before(limit))
+        return self._walk(before, offset=_NO_OFFSET_LIMIT, limit=limit, wait=wait)
 
-    def end_of_batch(self, position: int) -> int:
-        """Position behind the batch at `position`."""
-        window, start = self._window(position)
-        length: int = _HOP.unpack_from(window, position - start)[1]
-        return position + length + _LENGTH_OVERHEAD
-
-    def views(self, start: int, end: int) -> list[memoryview]:
-        """The bytes from `start` to `end`, both boundaries of batches; two views where the mapping ends in between."""
-        mapped = len(self._map)
-        if end <= mapped:
-            return [self._map[start:end]]
-        if self.size - mapped > self.file.remap_bytes:
-            return [self._remap()[start:end]]
-        if end - mapped > len(self._tail):
-            self._copy_tail()
-        if start >= mapped:
-            return [self._tail[start - mapped : end - mapped]]
-        return [self._map[start:], self._tail[: end - mapped]]
+    def view(self, start: int, end: int, *, wait: bool = True) -> memoryview:
+        """The bytes from `start` to `end`, both boundaries of batches."""
+        found = self.file.view(start, end - start, wait=wait)
+        if len(found) < end - start:
+            raise self._is_cut(start + len(found))
+        return found
 
     def sync(self, directory: str) -> None:
         """Make the batches durable, and the file's name in `directory`; safe in another thread."""
@@ -174,56 +160,46 @@ class Segment:
             self._fs.sync_directory(directory)
             self.is_entry_durable = True
 
-    def header_at(self, position: int) -> BatchHeader:
+    def header_at(self, position: int, *, wait: bool = True) -> BatchHeader:
         """The header of the batch at `position`."""
-        window, start = self._window(position)
-        return parse_header(window, position - start)
+        raw = self.file.read(position, HEADER_SIZE, wait=wait)
+        if len(raw) < HEADER_SIZE:
+            raise self._is_cut(position + len(raw))
+        try:
+            return parse_header(raw, 0)
+        except CorruptRecordError as why:
+            raise StorageError(f"{self.path} is damaged at byte {position}: {why}") from why
 
-    def first_batch_since(self, timestamp_ms: int) -> BatchPlace | None:
+    def first_batch_since(self, timestamp_ms: int, *, wait: bool = True) -> BatchPlace | None:
         """The first batch with a timestamp of at least `timestamp_ms`; `None` if there is none."""
         if timestamp_ms > self.max_timestamp or self.size == 0:
             return None
         position = self._index.position_before_timestamp(timestamp_ms)
         while position < self.size:
-            header = self.header_at(position)
+            header = self.header_at(position, wait=wait)
             if header.max_timestamp >= timestamp_ms:
                 return BatchPlace(position, header)
             position += header.size_bytes
         return None
 
-    def _walk(self, position: int, *, offset: int, limit: int) -> int:
+    def _walk(self, position: int, *, offset: int, limit: int, wait: bool) -> int:
         """Hop from the batch at `position` to the last one that begins at or before both `offset` and byte `limit`."""
-        while True:
-            window, base = self._window(position)
-            here, stop = position - base, min(limit - base, len(window) - 1)
-            length = _HOP.unpack_from(window, here)[1]
-            while (following := here + length + _LENGTH_OVERHEAD) <= stop:
-                next_offset, length = _HOP.unpack_from(window, following)
-                if next_offset > offset:
-                    return base + here
-                here = following
-            # The end of the window, which is the end of a batch, or what was looked for.
-            position = base + following
-            if position > limit or self.header_at(position).base_offset > offset:
-                return base + here
+        assert position <= limit < self.size
+        read, unpack = self.file.read, _HOP.unpack_from
+        window, base, found = b"", position, position
+        while position <= limit:
+            here = position - base
+            if here + _HOP.size > len(window):
+                window, base, here = read(position, _WINDOW_BYTES, wait=wait), position, 0
+                if len(window) < _HOP.size:
+                    raise self._is_cut(position + len(window))
+            begins_at, length = unpack(window, here)
+            if begins_at > offset and position > found:
+                break
+            if length < HEADER_SIZE - _LENGTH_OVERHEAD:
+                raise StorageError(f"{self.path} is damaged at byte {position}: a batch of {length} bytes")
+            found, position = position, position + length + _LENGTH_OVERHEAD
+        return found
 
-    def _window(self, position: int) -> tuple[memoryview, int]:
-        """A view that holds the batch at `position`, and the position in the file at which the view begins."""
-        mapped = len(self._map)
-        if position < mapped:
-            return self._map, 0
-        if position - mapped >= len(self._tail):
-            if self.size - mapped > self.file.remap_bytes:
-                return self._remap(), 0
-            self._copy_tail()
-        return self._tail, mapped
-
-    def _copy_tail(self) -> None:
-        # A short tail is cheaper to copy than to map; the copy serves every reader until more is appended.
-        mapped = len(self._map)
-        self._tail = memoryview(self.file.read(mapped, self.size - mapped))
-
-    def _remap(self) -> memoryview:
-        self._tail = _NOTHING
-        self._map = self.file.map(self.size)
-        return self._map
+    def _is_cut(self, at: int) -> StorageError:
+        return StorageError(f"{self.path} ends at byte {at} of {self.size} that were written; was it cut from outside?")

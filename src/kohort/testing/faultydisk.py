@@ -107,6 +107,7 @@ class FaultyFileSystem:
     def __init__(self, behind: FileSystem | None = None) -> None:
         self._behind: Final = behind or MemoryFileSystem()
         self.volatile: Final = self._behind.volatile
+        self.held: Final = self._behind.held
         #: Of the process that uses the disk at present.
         self.health = DiskHealth()
         #: How many operations there were.
@@ -239,13 +240,12 @@ class FaultyFileSystem:
 class FaultyFile:
     """A file of a faulty disk."""
 
-    __slots__ = ("_behind", "_disk", "path", "remap_bytes")
+    __slots__ = ("_behind", "_disk", "path")
 
     def __init__(self, disk: FaultyFileSystem, path: str, behind: LogFile) -> None:
         self._disk = disk
         self._behind = behind
         self.path = path
-        self.remap_bytes = behind.remap_bytes
 
     def size(self) -> int:
         self._disk.begin("size", self.path)
@@ -259,9 +259,13 @@ class FaultyFile:
             raise refusal_of(OSError(errno.ENOSPC, ""), "write to", self.path)
         self._behind.write(position, data)
 
-    def read(self, position: int, size: int) -> bytes:
+    def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
         self._disk.begin("read", self.path)
-        return self._behind.read(position, size)
+        return self._behind.read(position, size, wait=wait)
+
+    def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
+        self._disk.begin("read", self.path)
+        return self._behind.view(position, size, wait=wait)
 
     def map(self, size: int) -> memoryview:
         self._disk.begin("map", self.path)

@@ -55,7 +55,7 @@ class SlowDisk(DiskFileSystem):
         self.syncs = 0
 
     def open(self, path: str, *, create: bool = False) -> SlowFile:
-        file = SlowFile(path, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0)), self.health)
+        file = SlowFile(path, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0)), self)
         file.disk = self
         return file
 

@@ -11,30 +11,21 @@ from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.batch import iterate_records
 from kohort.records.header import parse_header
 from kohort.storage.diskerrors import SyncFailedError
-from kohort.storage.fs import DiskFile, DiskFileSystem, FileSystem
+from kohort.storage.fs import DiskFileSystem, FileSystem
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
-from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
+from support.storage_logs import batch, empty_log, find_latest, find_time, offsets, open_log, sequenced, values
 
 
-class EagerlyMapped(DiskFileSystem):
-    """The disk, mapping anew after 300 bytes instead of 64 KB, so that short logs cross the edge of a mapping."""
-
-    def open(self, path: str, *, create: bool = False) -> DiskFile:
-        file = super().open(path, create=create)
-        file.remap_bytes = 300
-        return file
-
-
-@pytest.fixture(params=["disk", "mapped", "memory", "volatile"])
+@pytest.fixture(params=["disk", "few descriptors", "memory", "volatile"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> PartitionLog:
     fs: FileSystem
     match request.param:
         case "disk":
             fs = DiskFileSystem()
-        case "mapped":
-            fs = EagerlyMapped()
+        case "few descriptors":
+            fs = DiskFileSystem(most_open=1)
         case "memory":
             fs = MemoryFileSystem()
         case _:
@@ -46,9 +37,9 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> PartitionLog:
 def test_a_new_log_is_empty(log: PartitionLog) -> None:
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.size_bytes) == (0, 0, 0, 0)
     assert log.read(0, 1000) == []
-    assert log.max_timestamp() == (-1, -1)
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_for_timestamp(-1) is None
+    assert find_latest(log) is None
+    assert find_time(log, 0) is None
+    assert find_time(log, -1) is None
 
 
 def test_appended_batches_get_consecutive_offsets(log: PartitionLog) -> None:
@@ -170,13 +161,13 @@ def test_records_are_found_by_time(log: PartitionLog) -> None:
     for timestamp in (1000, 3000, 2000, 5000, 4000):
         log.append(batch(3, timestamp=timestamp, value=bytes(200)), now_ms=5)
 
-    assert log.offset_for_timestamp(0) == (1000, 0)
-    assert log.offset_for_timestamp(1001) == (1001, 1)
-    assert log.offset_for_timestamp(1003) == (3000, 3)
-    assert log.offset_for_timestamp(3003) == (5000, 9)
-    assert log.offset_for_timestamp(5002) == (5002, 11)
-    assert log.offset_for_timestamp(5003) is None
-    assert log.max_timestamp() == (5002, 11)
+    assert find_time(log, 0) == (1000, 0)
+    assert find_time(log, 1001) == (1001, 1)
+    assert find_time(log, 1003) == (3000, 3)
+    assert find_time(log, 3003) == (5000, 9)
+    assert find_time(log, 5002) == (5002, 11)
+    assert find_time(log, 5003) is None
+    assert find_latest(log) == (5002, 11)
 
 
 def test_records_are_found_by_time_among_many_segments(log: PartitionLog) -> None:
@@ -184,8 +175,8 @@ def test_records_are_found_by_time_among_many_segments(log: PartitionLog) -> Non
         log.append(batch(timestamp=1000 + 10 * at), now_ms=5)
 
     for at in (0, 1, 57, 58, 150, 299):
-        assert log.offset_for_timestamp(1000 + 10 * at) == (1000 + 10 * at, at)
-        assert log.offset_for_timestamp(991 + 10 * at) == (1000 + 10 * at, at)
+        assert find_time(log, 1000 + 10 * at) == (1000 + 10 * at, at)
+        assert find_time(log, 991 + 10 * at) == (1000 + 10 * at, at)
 
 
 def test_records_are_found_by_time_through_the_index() -> None:
@@ -198,19 +189,19 @@ def test_records_are_found_by_time_through_the_index() -> None:
     for asked in (*range(0, 1000, 7), max(times)):
         first = next((at for at, timestamp in enumerate(times) if timestamp >= asked), None)
         expected = None if first is None else (times[first], first)
-        assert log.offset_for_timestamp(asked) == expected
-    assert log.max_timestamp() == (max(times), times.index(max(times)))
+        assert find_time(log, asked) == expected
+    assert find_latest(log) == (max(times), times.index(max(times)))
 
 
 def test_compressed_records_are_found_by_time(log: PartitionLog) -> None:
     log.append(batch(100, timestamp=1000, compression="gzip"), now_ms=5)
-    assert log.offset_for_timestamp(1042) == (1042, 42)
+    assert find_time(log, 1042) == (1042, 42)
 
 
 def test_records_without_a_time_are_not_found(log: PartitionLog) -> None:
     log.append(batch(timestamp=-5), now_ms=5)
-    assert log.offset_for_timestamp(-1) is None
-    assert log.max_timestamp() == (-1, -1)
+    assert find_time(log, -1) is None
+    assert find_latest(log) is None
 
 
 def test_the_broker_can_date_records(log: PartitionLog) -> None:
@@ -222,8 +213,8 @@ def test_the_broker_can_date_records(log: PartitionLog) -> None:
     (view,) = log.read(0, 1000)
     assert parse_header(view).has_log_append_time
     assert [record.timestamp for record in iterate_records(view)] == [5000, 5000, 5000]
-    assert log.offset_for_timestamp(4000) == (5000, 0)
-    assert log.max_timestamp() == (5000, 0)
+    assert find_time(log, 4000) == (5000, 0)
+    assert find_latest(log) == (5000, 0)
 
 
 def test_a_refused_set_stores_nothing(log: PartitionLog) -> None:

@@ -11,31 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.records.header import split_batches
-from kohort.storage.fs import DiskFile, DiskFileSystem, FileSystem
+from kohort.storage.fs import DiskFileSystem, FileSystem
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
-from support.storage_logs import batch, empty_log, open_log
-
-
-class MappedAt(DiskFileSystem):
-    """The disk with another threshold between copying a tail and mapping it."""
-
-    def __init__(self, remap_bytes: int) -> None:
-        super().__init__()
-        self._remap_bytes = remap_bytes
-
-    def open(self, path: str, *, create: bool = False) -> DiskFile:
-        file = super().open(path, create=create)
-        file.remap_bytes = self._remap_bytes
-        return file
+from support.storage_logs import batch, empty_log, find_time, open_log
 
 
 @contextmanager
-def place(kind: str, remap_bytes: int) -> Iterator[tuple[FileSystem, str]]:
+def place(kind: str, most_open: int) -> Iterator[tuple[FileSystem, str]]:
     if kind == "disk":
         with tempfile.TemporaryDirectory() as directory:
-            yield MappedAt(remap_bytes), f"{directory}/orders-0"
+            yield DiskFileSystem(most_open=most_open), f"{directory}/orders-0"
     else:
         yield MemoryFileSystem(volatile=kind == "volatile"), "/orders-0"
 
@@ -95,13 +82,13 @@ steps = st.lists(st.one_of(appends, appends, reads), max_size=60)
     steps=steps,
     # Many segments, or many index entries in one.
     segment_bytes=st.sampled_from([2500, 1 << 20]),
-    remap_bytes=st.sampled_from([0, 100, 1000, 65536]),
+    most_open=st.sampled_from([1, 2, 100]),
     reopened_at=st.integers(0, 60),
 )
 def test_a_log_is_a_list_of_batches(
-    kind: str, steps: list[tuple[int, ...]], segment_bytes: int, remap_bytes: int, reopened_at: int
+    kind: str, steps: list[tuple[int, ...]], segment_bytes: int, most_open: int, reopened_at: int
 ) -> None:
-    with place(kind, remap_bytes) as (fs, directory):
+    with place(kind, most_open) as (fs, directory):
         log = empty_log(fs, directory, segment_bytes=segment_bytes, flush_messages=LONG_MAX)
         model = Model()
         kept: list[tuple[memoryview, bytes]] = []
@@ -132,7 +119,7 @@ def take_read(
     offset, up_to = round(where * model.end), round(limit * model.end)
     views = log.read(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
     assert base_offsets(views) == model.read(offset, max_bytes, up_to, at_least_one=at_least_one)
-    found = log.offset_for_timestamp(offset)
+    found = find_time(log, offset)
     base = model.first_since(offset)
     assert (found is None) == (base is None)
     if found and base is not None:

@@ -11,7 +11,7 @@ from kohort.ids import OFFSETS_TOPIC
 from kohort.records.batch import Record, iterate_records
 from kohort.storage.store import Store
 from support.data_directory import FLIGHTS_ID, OFFSETS_ID, ORDERS_ID
-from support.storage_logs import offsets, sequenced, values
+from support.storage_logs import find_latest, find_time, offsets, sequenced, values
 
 DIRECTORIES = Path(__file__).parents[2] / "data"
 
@@ -36,13 +36,13 @@ def test_a_directory_of_format_1_opens_and_reads(tmp_path: Path, clean: bool) ->
     assert orders.configs == {"segment.bytes": "600", "retention.ms": "86400000"}
     codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
     assert values(orders.partitions[0]) == [f"{codec} {n}".encode() for codec in codecs for n in range(5)]
-    assert orders.partitions[0].offset_for_timestamp(1_000_023) == (1_000_023, 13)
+    assert find_time(orders.partitions[0], 1_000_023) == (1_000_023, 13)
     assert len(orders.partitions[1].segments) == 2
     assert offsets(orders.partitions[1].read(0, 1 << 20)) == list(range(16))
     assert orders.partitions[1].append(sequenced(10, 2, producer_id=1000), now_ms=5).duplicate
     assert orders.partitions[1].append(sequenced(16, 2, producer_id=1000), now_ms=5).base_offset == 16
     (flights,) = store.topics["flights"].partitions
-    assert flights.max_timestamp() == (2_000_001, 3)
+    assert find_latest(flights) == (2_000_001, 3)
     (view,) = flights.read(3, 1000)
     assert list(iterate_records(view)) == [Record(3, 2_000_001, None, None, (("trace", b"1"), ("empty", None)))]
     assert store.topics[OFFSETS_TOPIC].is_internal

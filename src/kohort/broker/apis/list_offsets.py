@@ -3,19 +3,28 @@
 Versions 1 to 11 are served. Special times: -1 the end that consumers see, -2 the beginning, -3 the record with the
 latest time (version 7), -4 the beginning of what is on this disk (8), -5 the end of tiered storage (9), -6 the first
 offset that tiered storage lacks (11). There is no tiered storage, so -5 and -6 find nothing.
+
+Laws: the loop looks at headers of batches, a few rows at a time, and unfolds only what is short; the disk and long
+batches are for a thread, one batch at a time. A batch that unfolds to more than `timesearch.LIMIT_BYTES` is told by its
+header: reading from its first record on misses nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, TypeVar
 
+from kohort.broker.blocking import warm
 from kohort.broker.context import BrokerContext
-from kohort.broker.leadership import Leadership
 from kohort.broker.request import Request
+from kohort.broker.slices import in_slices
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.storage.descriptors import NotResidentError
 from kohort.storage.partition import PartitionLog
+from kohort.storage.reading import TimePlace, place_of_latest, place_of_time
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -23,6 +32,8 @@ from kohort.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+T = TypeVar("T")
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -35,47 +46,184 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 _NOTHING: Final = (-1, -1)
 #: Special time -> first version that may ask for it.
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+#: Rows that are looked up by time in one turn of the loop.
+ROWS_AT_ONCE: Final = 100
+#: A batch that is no longer, and unfolds to no more, is unfolded on the loop.
+SHORT_BYTES: Final = 64 * 1024
+#: How often cold data is fetched for a row; should it be gone again by then, the loop waits for the disk.
+MOST_TRIES: Final = 5
 
 
-def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
     """Look each partition up on its own; one that is named twice is refused once, as by Apache Kafka."""
     named = Counter((asked.name, row.partition_index) for asked in message.topics for row in asked.partitions)
-    rows = []
+    topics: list[ListOffsetsTopicResponse] = []
+    by_time: list[_Lookup] = []
     for asked in message.topics:
         topic, _ = context.cluster.find(asked.name, ZERO_TOPIC_ID)
-        once = {row.partition_index: row for row in asked.partitions}
-        answers = [
-            _answer(context.leadership, context.cluster.partition(topic, number), row, request.version)
-            if named[asked.name, number] == 1
-            else ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.INVALID_REQUEST)
-            for number, row in once.items()
-        ]
-        rows.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
-    return ListOffsetsResponse(topics=rows)
+        answers = []
+        for number, row in {row.partition_index: row for row in asked.partitions}.items():
+            log = context.cluster.partition(topic, number)
+            code = ErrorCode.INVALID_REQUEST
+            if named[asked.name, number] == 1:
+                code = _refusal(context, log, row, request.version)
+            answer = ListOffsetsPartitionResponse(partition_index=number, error_code=code)
+            answers.append(answer)
+            if code is ErrorCode.NONE and log is not None:
+                lookup = _Lookup(log, answer, row.timestamp)
+                if not lookup.is_done_at_once():
+                    by_time.append(lookup)
+        topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
+    response = ListOffsetsResponse(topics=topics)
+    if not by_time:
+        return response
+    _Search(context, request, response, by_time).start()
+    return None
 
 
-def _answer(
-    leadership: Leadership, log: PartitionLog | None, asked: ListOffsetsPartition, version: int
-) -> ListOffsetsPartitionResponse:
-    number = asked.partition_index
+def _refusal(context: BrokerContext, log: PartitionLog | None, asked: ListOffsetsPartition, version: int) -> ErrorCode:
     if log is None:
-        return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    refusal = leadership.refusal(log, asked.current_leader_epoch)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refusal = context.leadership.refusal(log, asked.current_leader_epoch)
     if refusal is not ErrorCode.NONE:
-        return ListOffsetsPartitionResponse(partition_index=number, error_code=refusal)
+        return refusal
     if asked.timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(asked.timestamp, 0):
-        return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.UNSUPPORTED_VERSION)
-    try:
-        timestamp, offset = _look_up(log, asked.timestamp)
-    except StorageError:
-        return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
-    return ListOffsetsPartitionResponse(
-        partition_index=number,
-        error_code=ErrorCode.NONE,
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=_epoch_of(log, asked.timestamp, offset),
-    )
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE
+
+
+class _Lookup:
+    """One partition, and where its answer goes."""
+
+    __slots__ = ("answer", "log", "place", "timestamp", "tries")
+
+    def __init__(self, log: PartitionLog, answer: ListOffsetsPartitionResponse, timestamp: int) -> None:
+        self.log: Final = log
+        self.answer: Final = answer
+        self.timestamp: Final = timestamp
+        #: The batch that has to be unfolded, once it is known.
+        self.place: TimePlace | None = None
+        self.tries = 0
+
+    def is_done_at_once(self) -> bool:
+        """Answer if that takes no look at the log's files."""
+        match self.timestamp:
+            case -1:
+                self.tell((-1, self.log.high_watermark))
+            case -2 | -4:
+                self.tell((-1, self.log.log_start_offset))
+            case -5 | -6:
+                self.tell(_NOTHING)
+            case _:
+                return False
+        return True
+
+    def look(self) -> bool:
+        """Answer if that takes no waiting; `False` if a thread has to unfold `place`. `NotResidentError`."""
+        self.tries += 1
+        wait = self.tries > MOST_TRIES
+        segments = self.log.segments
+        if self.timestamp == MAX_TIMESTAMP:
+            place = place_of_latest(segments, wait=wait)
+        else:
+            place = place_of_time(segments, self.timestamp, wait=wait)
+        if place is None:
+            self.tell(_NOTHING)
+            return True
+        found = place.find_record(limit_bytes=SHORT_BYTES, wait=wait)
+        if found is None:
+            self.place = place
+            return False
+        self.tell_visible(found)
+        return True
+
+    def tell(self, found: tuple[int, int]) -> None:
+        """The answer: timestamp and offset."""
+        self.answer.timestamp, self.answer.offset = found
+        self.answer.leader_epoch = _epoch_of(self.log, self.timestamp, found[1])
+
+    def tell_visible(self, found: tuple[int, int]) -> None:
+        """Consumers hear of nothing at or above the high watermark."""
+        self.tell(found if found[1] < self.log.high_watermark else _NOTHING)
+
+    def fail(self) -> None:
+        """The disk refuses."""
+        self.answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class _Search:
+    """The rows of one request that are looked up by time, until all are answered."""
+
+    __slots__ = ("_context", "_is_over", "_lookups", "_open", "_request", "_response")
+
+    def __init__(
+        self, context: BrokerContext, request: Request, response: ListOffsetsResponse, lookups: list[_Lookup]
+    ) -> None:
+        self._context: Final = context
+        self._request: Final = request
+        self._response: Final = response
+        self._lookups: Final = lookups
+        self._open = len(lookups)
+        self._is_over = False
+
+    def start(self) -> None:
+        """Look now, as far as one turn of the loop goes."""
+        self._request.on_abandon = self._abandon
+        in_slices(self._context.loop, self._steps())
+
+    def _steps(self) -> Iterator[None]:
+        for at, lookup in enumerate(self._lookups):
+            if at and not at % ROWS_AT_ONCE:
+                yield
+            if self._is_over:
+                return
+            self._look(lookup)
+
+    def _look(self, lookup: _Lookup) -> None:
+        try:
+            is_done = lookup.look()
+        except NotResidentError as cold:
+            self._context.cold_reads.submit(partial(warm, cold), lambda result: self._look_again(lookup, result))
+            return
+        except StorageError:
+            lookup.fail()
+            is_done = True
+        if is_done:
+            self._close(lookup)
+            return
+        place = lookup.place
+        assert place is not None, "what is not done is to be unfolded"
+        # Nobody unfolds for a client that has gone.
+        unfold = partial(_unless, lambda: self._is_over, place.find_record)
+        self._context.unfolding.submit(unfold, lambda result: self._found(lookup, result))
+
+    def _look_again(self, lookup: _Lookup, result: Exception | None) -> None:
+        """`result`: why the disk could not be read, which the next look will tell."""
+        del result
+        if not self._is_over:
+            self._look(lookup)
+
+    def _found(self, lookup: _Lookup, result: tuple[int, int] | Exception | None) -> None:
+        if self._is_over:
+            return
+        if isinstance(result, StorageError):
+            lookup.fail()
+        elif isinstance(result, Exception):
+            raise result
+        else:
+            assert lookup.place is not None, "it was unfolded"
+            lookup.tell_visible(result or lookup.place.header_says)
+        self._close(lookup)
+
+    def _close(self, lookup: _Lookup) -> None:
+        lookup.place = None
+        self._open -= 1
+        if not self._open:
+            self._is_over = True
+            self._request.answer(self._response)
+
+    def _abandon(self) -> None:
+        self._is_over = True
 
 
 def _epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
@@ -86,17 +234,5 @@ def _epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
     return log.leader_epoch if epoch < 0 else epoch
 
 
-def _look_up(log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    """(timestamp, offset); consumers hear of nothing at or above the high watermark but the watermark itself."""
-    match timestamp:
-        case -1:
-            return -1, log.high_watermark
-        case -2 | -4:
-            return -1, log.log_start_offset
-        case -5 | -6:
-            return _NOTHING
-        case -3:
-            found: tuple[int, int] | None = log.max_timestamp()
-        case _:
-            found = log.offset_for_timestamp(timestamp)
-    return found if found is not None and found[1] < log.high_watermark else _NOTHING
+def _unless(is_over: Callable[[], bool], work: Callable[[], T]) -> T | None:
+    return None if is_over() else work()
