@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.apache]
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 RECORDS = 30
@@ -80,6 +81,16 @@ def test_topic_command(tool: Tool) -> None:
     ]
     assert tool(TOPICS, "--delete", *name) == []
     assert "flights" not in tool(TOPICS, "--list")
+
+
+def test_delete_records_command(tool: Tool, broker: kohort.Broker, tmp_path: Path) -> None:
+    with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(3):
+            producer.send("trimmed", b"%d" % number, partition=0).result(10)
+    asked = tmp_path / "offsets.json"
+    asked.write_text('{"version": 1, "partitions": [{"topic": "trimmed", "partition": 0, "offset": 2}]}')
+    said = tool(DELETE_RECORDS, "--offset-json-file", str(asked))
+    assert said[-1].split() == ["partition:", "trimmed-0", "low_watermark:", "2"]
 
 
 class Groups:

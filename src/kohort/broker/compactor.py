@@ -22,7 +22,7 @@ from typing import Final
 
 from kohort.clock import Clock
 from kohort.errors import StorageError
-from kohort.storage.cleaned import load_cleaned, save_cleaned
+from kohort.storage.checkpoints import CLEANED_NAME, load_offsets, save_offsets
 from kohort.storage.compaction import (
     Compacted,
     CompactionStopped,
@@ -77,7 +77,7 @@ class Compactor:
 
     def start(self) -> None:
         """Look from now on."""
-        cleaned = load_cleaned(self._store.fs, self._store.directory)
+        cleaned = load_offsets(self._store.fs, self._store.directory, CLEANED_NAME)
         self._cleaned = {
             log: min(cleaned.get((log.topic, log.partition), 0), log.log_end_offset) for log in self._logs()
         }
@@ -166,7 +166,7 @@ class Compactor:
 
     def _save(self, cleaned: Mapping[PartitionLog, int]) -> None:
         rows = {(log.topic, log.partition): offset for log, offset in cleaned.items()}
-        save_cleaned(self._store.fs, self._store.directory, rows)
+        save_offsets(self._store.fs, self._store.directory, CLEANED_NAME, rows)
 
     def _rest(self) -> bool:
         """Between two pieces of work: whether to stop; rests as long as the last one took."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.broker.blocking import COLD_READERS, BlockingWork
 from kohort.broker.fetchsessions import FetchSessions
+from kohort.broker.fileremovals import FileRemovals
 from kohort.broker.limits import ByteBudget, ConnectionLimit
 from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.outage import Outage
@@ -42,6 +43,7 @@ class BrokerContext:
         purgatory: Purgatory,
         runtime: Coordination,
         routes: Routes,
+        removals: FileRemovals | None = None,
     ) -> None:
         self.settings: Final = settings
         self.clock: Final = clock
@@ -57,6 +59,7 @@ class BrokerContext:
         self.cold_reads: Final = BlockingWork(loop, threads=COLD_READERS, name="kohort-read")
         #: One batch at a time: what it unfolds to may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
+        self.removals: Final = removals or FileRemovals(loop, store.fs)
         self.outage: Final = Outage(clock)
         self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
         self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])

@@ -66,7 +66,6 @@ _MACHINERY: Final = (
     ),
     Unserved("log.index.*", _NEEDLESS, "the index of a log is in memory, an entry for every 4096 bytes"),
     Unserved("log.preallocate", _NEEDLESS, "a file grows with what is written"),
-    Unserved("log.segment.delete.delay.ms", _NEEDLESS, "a file is removed at once"),
     Unserved(
         "log.cleaner.enable log.cleaner.threads log.cleaner.io.*",
         _NEEDLESS,

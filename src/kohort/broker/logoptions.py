@@ -43,6 +43,7 @@ LOG_OPTIONS: Final = [
         "log.retention.bytes", -1, "Size of a partition above which old files go; -1: no limit.", low=-1, high=INT64_MAX
     ),
     count("log.retention.check.interval.ms", 300_000, "How often files are looked for that are to go.", low=1),
+    count("log.segment.delete.delay.ms", 60_000, "How long the file of a segment that went stays.", high=INT64_MAX),
     count("log.roll.hours", 168, "Age at which a log file is closed and the next one begun.", low=1),
     count("log.roll.ms", None, "The same in milliseconds; before the hours.", low=1, high=INT64_MAX),
     text(
@@ -91,6 +92,7 @@ TOPIC_DEFAULTS: Final = {
     "log.flush.interval.ms": "flush.ms",
     "log.cleanup.policy": "cleanup.policy",
     "log.retention.bytes": "retention.bytes",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
     "log.message.timestamp.type": "message.timestamp.type",
     "compression.type": "compression.type",
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",

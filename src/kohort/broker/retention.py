@@ -1,8 +1,7 @@
 """Looks now and then for log files that are to go, by the age or the size of their topics' records.
 
-Laws: a file leaves its log on the loop, by a rename; it is removed on a thread, since the space of a long one takes the
-system a while. One turn of the loop looks at so many partitions. A broker that stops between the two removes the file
-when it starts.
+Laws: a file leaves its log on the loop, by a rename; it is removed later, on a thread, since the space of a long one
+takes the system a while. One turn of the loop looks at so many partitions.
 Source: Kafka's log.retention.check.interval.ms; architecture rule 18.
 """
 
@@ -10,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Iterator
 from typing import Final
 
+from kohort.broker.fileremovals import FileRemovals
 from kohort.clock import Clock
 from kohort.errors import StorageError
 from kohort.storage.partition import PartitionLog
@@ -28,14 +27,21 @@ PARTITIONS_AT_ONCE: Final = 200
 class LogRetention:
     """Goes through the partitions of every topic, and again after the interval; belongs to the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, *, interval_ms: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        store: Store,
+        clock: Clock,
+        removals: FileRemovals,
+        *,
+        interval_ms: int,
+    ) -> None:
         self._loop: Final = loop
         self._store: Final = store
         self._clock: Final = clock
+        self._removals: Final = removals
         self._interval: Final = interval_ms / 1000
         self._left: Iterator[PartitionLog] = iter(())
-        #: Files that have left their logs in this round.
-        self._gone: list[str] = []
         self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
@@ -58,7 +64,7 @@ class LogRetention:
         for _ in range(PARTITIONS_AT_ONCE):
             partition = next(self._left, None)
             if partition is None:
-                self._finish()
+                self.start()
                 return
             self._look_at(partition, now_ms)
         self._timer = self._loop.call_soon(self._step)
@@ -77,22 +83,8 @@ class LogRetention:
             )
             return
         if gone:
-            self._gone += gone
+            self._removals.later(gone, partition.config.file_delete_delay_ms)
             log.info(
                 "event=segments_expired partition=%s-%d segments=%d start_offset=%d->%d",
                 *(partition.topic, partition.partition, len(gone), start, partition.log_start_offset),
             )
-
-    def _finish(self) -> None:
-        gone, self._gone = self._gone, []
-        if gone:
-            # A daemon: should it hang in the disk, the process can end all the same.
-            threading.Thread(target=self._remove, args=(gone,), name="kohort-retention", daemon=True).start()
-        self.start()
-
-    def _remove(self, paths: list[str]) -> None:
-        for path in paths:
-            try:
-                self._store.fs.remove(path)
-            except StorageError as why:
-                log.warning("event=retention_failed file=%s error=%r", path, str(why))

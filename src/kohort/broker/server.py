@@ -112,7 +112,7 @@ class Server:
         offsets_ms, logs_ms = values["offsets.retention.check.interval.ms"], values["log.retention.check.interval.ms"]
         self._retention = [
             OffsetRetention(context.loop, self.runtime, interval_ms=offsets_ms),
-            LogRetention(context.loop, context.store, self._clock, interval_ms=logs_ms),
+            LogRetention(context.loop, context.store, self._clock, context.removals, interval_ms=logs_ms),
         ]
         for each in self._retention:
             each.start()
@@ -151,6 +151,7 @@ class Server:
             await self._compactor.stop()
         if self._listener is not None:
             await self._listener.wait_closed()
+        context.removals.stop()
         context.durability.stop()
         context.cold_reads.stop()
         context.unfolding.stop()

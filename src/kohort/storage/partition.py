@@ -18,7 +18,7 @@ from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.fs import Buffer, FileSystem
 from kohort.storage.producers import ProducerStates, StoredBatch
 from kohort.storage.reading import Span, find_spans
-from kohort.storage.retention import count_expired
+from kohort.storage.retention import count_below, count_expired
 from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
 from kohort.storage.validation import check_place, find_batches, stamp
@@ -59,6 +59,7 @@ class PartitionLog:
         "partition",
         "producers",
         "segments",
+        "start_offset",
         "topic",
     )
 
@@ -72,6 +73,8 @@ class PartitionLog:
         self.directory = directory
         #: Ascending and without gaps; the last one grows.
         self.segments = segments
+        #: Records before it are deleted though their segment may be there; see `logstart`.
+        self.start_offset = 0
         #: Segments with bytes that `mark_durable` has not covered, ascending; replaced as a whole, never changed.
         self._unsynced: tuple[Segment, ...] = tuple(segments[-1:])
         self.producers = ProducerStates()
@@ -102,7 +105,7 @@ class PartitionLog:
     @property
     def log_start_offset(self) -> int:
         """The first offset that is there."""
-        return self.segments[0].base_offset
+        return max(self.segments[0].base_offset, self.start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -226,7 +229,7 @@ class PartitionLog:
             NotResidentError: the disk would have to be asked, unless `wait`.
         """
         log_end = self.log_end_offset
-        if offset < self.segments[0].base_offset or offset > log_end:
+        if offset < self.log_start_offset or offset > log_end:
             raise Refused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {self.topic}-{self.partition} is not within {self.log_start_offset} to {log_end}",
@@ -283,6 +286,10 @@ class PartitionLog:
             StorageError: a file could not be renamed; what was not let go is still there.
         """
         count = count_expired(self.segments, self.config, high_watermark=self.high_watermark, now_ms=now_ms)
+        return self.drop_segments(max(count, count_below(self.segments, self.start_offset)))
+
+    def drop_segments(self, count: int) -> list[str]:
+        """Let so many segments go, the oldest first. Returns and raises what `drop_expired` does."""
         if count == len(self.segments):
             self._roll(self.segments[-1])
         gone = []

@@ -19,6 +19,7 @@ from kohort.storage.datadir import PartitionEnd
 from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.findbatch import find_batch
 from kohort.storage.fs import FileSystem
+from kohort.storage.logstart import load_log_start
 from kohort.storage.partition import PartitionLog
 from kohort.storage.producers import ProducerStates
 from kohort.storage.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
@@ -130,6 +131,7 @@ def open_partition(
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
     log.producers = found.producers
     log.epochs = found.epochs
+    log.start_offset = min(load_log_start(fs, directory, topic, partition), log.log_end_offset)
     for segment in segments:
         if not is_trusted and segment.size:
             # What was found in the page cache after a kill is not yet on the disk.

@@ -13,6 +13,11 @@ from kohort.storage.segment import Segment
 from kohort.storage.topicconfig import LogConfig
 
 
+def count_below(segments: Sequence[Segment], start_offset: int) -> int:
+    """How many of `segments`, from the oldest on, hold nothing but records below an offset; perhaps all of them."""
+    return sum(1 for segment in segments if segment.size and segment.next_offset <= start_offset)
+
+
 def count_expired(segments: Sequence[Segment], config: LogConfig, *, high_watermark: int, now_ms: int) -> int:
     """How many of `segments`, from the oldest on, are to go; perhaps all of them."""
     if not config.is_deleted:

@@ -110,7 +110,7 @@ _RETENTION: Final = [
     _number("retention.ms", 604_800_000, "Age at which segments go, by their records' times; -1: never.", low=-1),
     _number("segment.ms", 604_800_000, "Age at which a new segment file begins.", low=1),
     _number("segment.jitter.ms", 0, "By so much a segment may begin earlier, so that not all begin at once."),
-    _number("file.delete.delay.ms", 60_000, "Wait before a file is removed; here it goes at once.", idle=_no_effect(0)),
+    _number("file.delete.delay.ms", 60_000, "Wait before the file of a segment that went is removed."),
 ]
 _TIMESTAMPS: Final = [
     _number(
@@ -226,6 +226,8 @@ class LogConfig:
     is_deleted: bool = True
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
+    #: How long the file of a segment that went stays.
+    file_delete_delay_ms: int = 60_000
     #: Of each key only the newest record is to be kept.
     is_compacted: bool = False
     #: Share of the closed segments' bytes that must be uncompacted before they are rewritten.
@@ -251,6 +253,7 @@ class LogConfig:
             is_deleted="delete" in values["cleanup.policy"],
             retention_ms=values["retention.ms"],
             retention_bytes=values["retention.bytes"],
+            file_delete_delay_ms=values["file.delete.delay.ms"],
             is_compacted="compact" in values["cleanup.policy"],
             min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
             delete_retention_ms=values["delete.retention.ms"],

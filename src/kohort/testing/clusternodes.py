@@ -222,6 +222,7 @@ class ClusterNode:
             purgatory=shared.purgatory,
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             routes=Routes(),
+            removals=shared.removals,
         )
         if self.pushing is not None:
             context.pushing = self.pushing

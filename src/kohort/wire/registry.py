@@ -143,7 +143,6 @@ _KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *Privat
 VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
 #: What the client asks other brokers, and our broker does not serve.
 CLIENT_ONLY: Final[frozenset[int]] = frozenset({
-    ApiKey.DELETE_RECORDS,
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.DESCRIBE_ACLS,
     ApiKey.CREATE_ACLS,

@@ -16,8 +16,7 @@ from kohort.broker.embedded import Broker
 from kohort.clock import SystemClock
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_batch, iterate_records
-from kohort.storage.checkpoints import CLEANED_NAME
-from kohort.storage.cleaned import load_cleaned, save_cleaned
+from kohort.storage.checkpoints import CLEANED_NAME, load_offsets
 from kohort.storage.fs import DiskFileSystem
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
@@ -91,7 +90,7 @@ def test_log_shrinks_while_it_grows(tmp_path: Path) -> None:
     reopened = Store.open(str(tmp_path))
     assert values(reopened) == expected
     assert reopened.recovery.is_clean and not reopened.recovery.cuts
-    assert load_cleaned(DiskFileSystem(), str(tmp_path))[OFFSETS_TOPIC, 0] > 200
+    assert load_offsets(DiskFileSystem(), str(tmp_path), CLEANED_NAME)[OFFSETS_TOPIC, 0] > 200
     reopened.close()
 
 
@@ -166,31 +165,15 @@ def test_topic_that_comes_with_the_name_of_a_deleted_one_is_compacted_from_its_s
     store = store_with_log(Store.open("/data", fs=fs), 300)
 
     def has_forgotten() -> bool:
-        if OFFSETS_TOPIC in store.topics and load_cleaned(fs, "/data").get((OFFSETS_TOPIC, 0), 0) > 200:
+        if OFFSETS_TOPIC in store.topics and load_offsets(fs, "/data", CLEANED_NAME).get((OFFSETS_TOPIC, 0), 0) > 200:
             store.delete_topic(OFFSETS_TOPIC)
-        return OFFSETS_TOPIC not in store.topics and not load_cleaned(fs, "/data")
+        return OFFSETS_TOPIC not in store.topics and not load_offsets(fs, "/data", CLEANED_NAME)
 
     asyncio.run(run_compactor(store, lambda _: not has_forgotten()))
     store_with_log(store, 150)
     asyncio.run(compacted(store))
-    assert load_cleaned(fs, "/data")[OFFSETS_TOPIC, 0] < 150
+    assert load_offsets(fs, "/data", CLEANED_NAME)[OFFSETS_TOPIC, 0] < 150
     assert len(values(store)) == 3
-
-
-@pytest.mark.parametrize("text", ["", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na b c\n", "\xff\n"])
-def test_damaged_checkpoint_counts_as_none(text: str) -> None:
-    fs = MemoryFileSystem()
-    fs.make_directory("/data")
-    fs.open(f"/data/{CLEANED_NAME}", create=True).write(0, text.encode("latin-1"))
-    assert load_cleaned(fs, "/data") == {}
-
-
-def test_checkpoint_comes_back() -> None:
-    fs = MemoryFileSystem()
-    fs.make_directory("/data")
-    cleaned = {("__consumer_offsets", 0): 5, ("__consumer_offsets", 3): 2**40}
-    save_cleaned(fs, "/data", cleaned)
-    assert load_cleaned(fs, "/data") == cleaned
 
 
 @pytest.fixture

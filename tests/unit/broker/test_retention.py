@@ -18,7 +18,11 @@ HOUR_MS = 3_600_000
 def test_old_segments_go_and_their_files_with_them(
     on_disk: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = {"log.retention.check.interval.ms": 10, "log.retention.ms": HOUR_MS}
+    config = {
+        "log.retention.check.interval.ms": 10,
+        "log.retention.ms": HOUR_MS,
+        "log.segment.delete.delay.ms": 20,
+    }
     with (
         caplog.at_level(logging.INFO, logger="kohort"),
         Broker(config=config, data_dir=tmp_path if on_disk else None) as broker,

@@ -16,6 +16,7 @@ from kohort.wire.private import NO_EFFECT, NOT_YET
 ACTED_ON = {
     "cleanup.policy",
     "delete.retention.ms",
+    "file.delete.delay.ms",
     "flush.messages",
     "flush.ms",
     "max.compaction.lag.ms",
@@ -34,6 +35,7 @@ ACTED_ON = {
 def test_log_config_follows_what_is_said_to_be_acted_on() -> None:
     """The table's word against the one class that reads it: a value other than the default changes the log's config."""
     others = {
+        "file.delete.delay.ms": 7,
         "flush.messages": 7,
         "flush.ms": 7,
         "max.message.bytes": 7,

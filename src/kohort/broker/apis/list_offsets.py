@@ -143,8 +143,10 @@ class _Lookup:
         self.answer.leader_epoch = _epoch_of(self.log, self.timestamp, found[1])
 
     def tell_visible(self, found: tuple[int, int]) -> None:
-        """Consumers hear of nothing at or above the high watermark."""
-        self.tell(found if found[1] < self.log.high_watermark else _NOTHING)
+        """Consumers hear of nothing at or above the high watermark, nor of what was deleted before the start."""
+        timestamp, offset = found
+        visible = timestamp, max(offset, self.log.log_start_offset)
+        self.tell(visible if visible[1] < self.log.high_watermark else _NOTHING)
 
     def fail(self) -> None:
         """The disk refuses."""

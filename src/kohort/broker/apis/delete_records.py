@@ -1,0 +1,93 @@
+"""DeleteRecords (key 21), KIP-107: the oldest records of partitions go.
+
+Versions 0 to 2 are served. The answer leaves when the new start is on disk: after a crash no log begins before it. A
+file goes when all of its records are below the start.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
+from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.ids import ZERO_TOPIC_ID
+from kohort.storage.logstart import delete_before, keep_log_start
+from kohort.storage.partition import PartitionLog
+from kohort.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+#: Stands for the high watermark: everything that consumers can see goes.
+_ALL = -1
+
+
+def handle(context: BrokerContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+    """Each partition on its own; one that is refused does not hold up the others."""
+    changed: list[tuple[PartitionLog, DeleteRecordsPartitionResult]] = []
+    rows = []
+    for asked in message.topics:
+        # What is named twice counts once.
+        wanted = {partition.partition_index: partition.offset for partition in asked.partitions}
+        answers = [_answer(context, asked.name, number, offset, changed) for number, offset in wanted.items()]
+        rows.append(DeleteRecordsTopicResult(name=asked.name, partitions=answers))
+    response = DeleteRecordsResponse(topics=rows)
+    if not changed:
+        return response
+
+    def keep() -> None:
+        for log, row in changed:
+            keep_log_start(context.store.fs, log, row.low_watermark)
+
+    context.removals.do(keep, partial(_finish, request, response, changed))
+    return None
+
+
+def _answer(
+    context: BrokerContext,
+    name: str,
+    number: int,
+    offset: int,
+    changed: list[tuple[PartitionLog, DeleteRecordsPartitionResult]],
+) -> DeleteRecordsPartitionResult:
+    topic, missing = context.cluster.find(name, ZERO_TOPIC_ID)
+    log = context.cluster.partition(topic, number)
+    if topic is None or log is None:
+        return _refuse(number, missing)
+    if topic.is_internal:
+        return _refuse(number, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    refusal = context.leadership.refusal(log, -1)
+    if refusal is not ErrorCode.NONE:
+        return _refuse(number, refusal)
+    before = log.log_start_offset
+    try:
+        gone = delete_before(log, log.high_watermark if offset == _ALL else offset)
+    except Refused as refused:
+        return _refuse(number, refused.code)
+    except StorageError:
+        return _refuse(number, ErrorCode.KAFKA_STORAGE_ERROR)
+    context.removals.later(gone, log.config.file_delete_delay_ms)
+    row = DeleteRecordsPartitionResult(partition_index=number, low_watermark=log.log_start_offset)
+    if log.log_start_offset > before:
+        changed.append((log, row))
+    return row
+
+
+def _finish(
+    request: Request,
+    response: DeleteRecordsResponse,
+    changed: list[tuple[PartitionLog, DeleteRecordsPartitionResult]],
+    failure: Exception | None,
+) -> None:
+    if failure is not None:
+        for _, row in changed:
+            row.low_watermark, row.error_code = -1, ErrorCode.KAFKA_STORAGE_ERROR
+    if request.is_open:
+        request.answer(response)
+
+
+def _refuse(number: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=number, low_watermark=-1, error_code=code)
