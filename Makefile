@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
-.PHONY: demo test checks collected test-all matrix held-clients same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
+.PHONY: demo test checks collected test-all power-loss matrix held-clients same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -34,6 +34,9 @@ soak: setup  ## 10,000 seeds of the simulation, 5,000 of the queries' world, 1,0
 	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
 	$(PY) -m kohort.testing.queries.seed --count 5000 --jobs $$(nproc)
 	$(PY) -m kohort.testing.clients.seed --count 1000 --jobs $$(nproc)
+
+power-loss: setup  ## the power goes at every operation of a broker's files, 200 times each; ten minutes
+	POWER_LOSS_SEEDS=200 $(PY) -m pytest -v -n 2 tests/unit/broker/test_power_loss.py
 
 matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to every kind of member; half an hour
 	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile -k "go_on or share" tests/interop/test_client_*.py

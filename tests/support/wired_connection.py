@@ -18,7 +18,7 @@ from kohort.wire.schema import Message
 from support.broker_wire import encode_request
 
 
-class _Wire(asyncio.Transport):
+class Wire(asyncio.Transport):
     """What was written, and whether it is read."""
 
     def __init__(self) -> None:
@@ -53,10 +53,10 @@ class _Wire(asyncio.Transport):
 class WiredConnection:
     """A connection in the hands of a test."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, wire: Wire | None = None) -> None:
         self.context = context
         self.connection = Connection(context)
-        self._wire = _Wire()
+        self._wire = wire or Wire()
         self.connection.connection_made(self._wire)
 
     def feed(self, *frames: bytes) -> None:

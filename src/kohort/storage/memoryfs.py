@@ -84,6 +84,14 @@ class MemoryFile:
         self._fs.step()
         self.durable_size = covered
 
+    def copy(self, fs: MemoryFileSystem) -> MemoryFile:
+        """The same file on another disk, as durable as here."""
+        twin = MemoryFile(fs)
+        twin.durable_size = self.durable_size
+        twin._buffer = bytearray(memoryview(self._buffer)[: self._size])
+        twin._size = len(twin._buffer)
+        return twin
+
     def lose_power(self, size: int, *, zero_fill: bool) -> None:
         """Keep the first `size` bytes; with `zero_fill` the file keeps its length and reads zeros behind them."""
         kept = bytearray(memoryview(self._buffer)[:size])
@@ -106,6 +114,21 @@ class _Directory:
 
     def undo_last(self) -> None:
         self._apply(self.unsynced.pop())
+
+    def copy(self, fs: MemoryFileSystem, known: dict[int, MemoryFile | _Directory]) -> _Directory:
+        """The same directory on another disk; `known`: what is copied already, by the identity of the original."""
+        twin = _Directory()
+        known[id(self)] = twin
+
+        def copied(node: MemoryFile | _Directory | None) -> MemoryFile | _Directory | None:
+            if node is not None and id(node) not in known:
+                known[id(node)] = node.copy(fs, known) if isinstance(node, _Directory) else node.copy(fs)
+            return node and known[id(node)]
+
+        # Another thread may be changing it: a list is made in one step.
+        twin.unsynced = [tuple((name, copied(node)) for name, node in change) for change in list(self.unsynced)]
+        twin._apply(tuple((name, copied(node)) for name, node in list(self.entries.items())))
+        return twin
 
     def _apply(self, changes: _Change) -> None:
         for name, node in changes:
@@ -268,6 +291,12 @@ class MemoryFileSystem:
                 size = survives(f"{path}/{name}", child.durable_size, child.size())
                 assert child.durable_size <= size <= child.size()
                 child.lose_power(size, zero_fill=zero_fill)
+
+    def copy(self) -> MemoryFileSystem:
+        """The disk as it is now, which another machine may lose power with."""
+        twin = MemoryFileSystem(volatile=self.volatile, seed=self._seed)
+        twin._root = self._root.copy(twin, {})
+        return twin
 
     def step(self) -> None:
         """Count a change; `Crashed` when the test wants the machine to stop here."""
