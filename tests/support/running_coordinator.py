@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from kohort.broker.durability import Durability
+from kohort.broker.outage import Outage
 from kohort.broker.runtime import Runtime
 from kohort.clock import SystemClock
 from kohort.coordinator import commands
@@ -22,9 +23,9 @@ class RunningCoordinator:
         def fail(error: Exception) -> None:
             raise AssertionError(f"the coordinator failed: {error}")
 
-        loop = asyncio.get_running_loop()
-        self.durability = Durability(loop, on_readable=lambda _: None, on_failure=fail)
-        self.runtime = Runtime(loop, SystemClock(), self.durability, on_failure=fail)
+        loop, clock = asyncio.get_running_loop(), SystemClock()
+        self.durability = Durability(loop, on_readable=lambda _: None, on_failure=fail, outage=Outage(clock))
+        self.runtime = Runtime(loop, clock, self.durability, on_failure=fail)
         topic = TopicFacts(name="t", topic_id=TopicId(bytes(16)), partition_count=1)
         self.runtime.start(settings or GroupSettings(), [log], TopicImage.of([topic], version=1))
 

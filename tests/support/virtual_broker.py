@@ -8,24 +8,34 @@ from typing import Any
 
 from kohort.broker.server import Server
 from kohort.broker.settings import BrokerSettings
+from kohort.storage.fs import FileSystem
 from kohort.testing.clients.program_world import CONFIG
 from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
 from kohort.testing.clusternodes import Brokers
 
 
 def beside_a_broker(
-    application: Callable[[str], Awaitable[Any]], *, topics: dict[str, int], config: Mapping[str, object] | None = None
+    application: Callable[[str], Awaitable[Any]],
+    *,
+    topics: dict[str, int],
+    config: Mapping[str, object] | None = None,
+    disk: FileSystem | None = None,
 ) -> Any:
     """Run `application`, given an address, to its end.
 
     Args:
         topics: name -> number of partitions, of the topics that there are.
         config: of the broker, beside what the clients' worlds have.
+        disk: where its directory is; a volatile one, since nothing waits in virtual time. `None`: in its memory.
     """
 
     async def play(loop: VirtualLoop) -> Any:
-        settings = BrokerSettings.of({**CONFIG, **(config or {}), "node.id": 1}, host="127.0.0.1", port=0)
-        server = Server(settings)
+        assert disk is None or disk.volatile, "a sync has a thread"
+        data_dir = None if disk is None else "/data"
+        settings = BrokerSettings.of(
+            {**CONFIG, **(config or {}), "node.id": 1}, host="127.0.0.1", port=0, data_dir=data_dir
+        )
+        server = Server(settings, fs=disk)
         shared = server.open()
         brokers = Brokers(
             shared, server.runtime, [settings], listen=lambda each: loop.internet.bind(each.host, each.port, "broker")

@@ -10,7 +10,6 @@ from kohort.broker.fetchsessions import FetchSessions
 from kohort.broker.fileremovals import FileRemovals
 from kohort.broker.limits import ByteBudget, ConnectionLimit
 from kohort.broker.memberconnections import MemberConnections
-from kohort.broker.outage import Outage
 from kohort.broker.producerids import ProducerIds
 from kohort.broker.push import Pushing
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from kohort.broker.durability import Durability
     from kohort.broker.leadership import Leadership
     from kohort.broker.metadata import Cluster
+    from kohort.broker.outage import Outage
     from kohort.broker.purgatory import Purgatory
     from kohort.broker.settings import BrokerSettings
     from kohort.clock import Clock
@@ -40,6 +40,7 @@ class BrokerContext:
         cluster: Cluster,
         leadership: Leadership,
         durability: Durability,
+        outage: Outage,
         purgatory: Purgatory,
         runtime: Coordination,
         routes: Routes,
@@ -60,7 +61,7 @@ class BrokerContext:
         #: One batch at a time: what it unfolds to may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
         self.removals: Final = removals or FileRemovals(loop, store.fs)
-        self.outage: Final = Outage(clock)
+        self.outage: Final = outage
         self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
         self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])

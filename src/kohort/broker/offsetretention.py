@@ -13,7 +13,7 @@ from collections import deque
 from typing import Final
 
 from kohort.broker.runtime import Runtime
-from kohort.coordinator.commands import ExpireOffsets, ExpireOffsetsReply, ReplyBody
+from kohort.coordinator.commands import ExpireOffsets, ExpireOffsetsReply, Refusal, ReplyBody
 from kohort.ids import CauseId
 
 log = logging.getLogger("kohort.broker")
@@ -66,6 +66,11 @@ class OffsetRetention:
         self._runtime.ask_shard(self._index, token, command, self._on_reply)
 
     def _on_reply(self, reply: ReplyBody) -> None:
+        if isinstance(reply, Refusal):
+            # The disk takes nothing: what is old will be old in the next round, too.
+            self._left.clear()
+            self._finish()
+            return
         assert isinstance(reply, ExpireOffsetsReply)
         self._expired += reply.expired
         self._removed += reply.removed

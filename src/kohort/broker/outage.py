@@ -31,6 +31,9 @@ class Outage:
 
     def refused(self, what: str, why: StorageError, *, size_bytes: int | None = None) -> None:
         """The disk did not take that; `size_bytes` `None` where something small was not even begun."""
+        if why.fatal:
+            # That is the end of the broker, and said as such.
+            return
         if self._open is None:
             self._open = (self._clock.now_ms(), size_bytes or 0)
             log.error("event=disk_refuses what=%s reason=%r action=answer_KAFKA_STORAGE_ERROR", what, str(why))

@@ -4,7 +4,8 @@ One shard per partition of `__consumer_offsets`, all on the loop's thread. A com
 records of a decision are one batch; its replies wait until that batch is durable, and a reply that only reads waits
 for everything that was appended to its shard's log so far, so that no answer tells what a crash would take back.
 
-Laws: log first: nothing is applied that was not appended. An exception in a shard or in its log stops the broker.
+Laws: log first: nothing is applied that was not appended; what the disk does not take is refused or comes again. Any
+other exception in a shard or in its log stops the broker.
 Source: architecture rules 1 to 5 and 17, journey of an OffsetCommit.
 """
 
@@ -21,6 +22,7 @@ from kohort.broker.deadlines import Deadlines
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.grouplog import GroupLogLoader, without_collections
 from kohort.broker.home import Home
+from kohort.broker.refusedwrites import RefusedWrites, append_decision
 from kohort.broker.request import Request
 from kohort.clock import Clock
 from kohort.coordinator import parking
@@ -41,9 +43,7 @@ from kohort.coordinator.commands import (
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs
 from kohort.coordinator.events.reporter import Reporter
 from kohort.coordinator.events.triggers import Stimulus
-from kohort.coordinator.logbatch import build_log_batch
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken, TopicId, coordinator_partition
@@ -88,6 +88,9 @@ class Runtime:
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
         self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
+        self._refused: Final = RefusedWrites(
+            loop, carry_out=self._carry_out, tell_topics=self._tell_topics, reply=self._reply
+        )
         #: Token -> who is told the reply, a request with its translation or a function; and the home that was asked.
         self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any], Home]]] = {}
         self._last_number = 0
@@ -116,21 +119,13 @@ class Runtime:
         self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(coordinator_partition, partition_count=count))
         loader = GroupLogLoader()
         with without_collections():
-            self._homes = [Home(self._load(part, loader), part) for part in partitions]
+            self._homes = [Home(loader.load_shard(settings, part, self._clock), part) for part in partitions]
             # Deadlines count from the end of all loading: it fences nobody.
             for home in self._homes:
-                self._tell_topics(home, image)
+                self._tell_topics(home)
                 now_ms = self._clock.now_ms()
                 home.shard.on_loaded(now_ms)
                 self._deadlines.watch(home.shard.next_deadline(), now_ms)
-
-    def _load(self, partition: PartitionLog, loader: GroupLogLoader) -> Shard:
-        shard, began_ms = Shard(self._settings), self._clock.now_ms()
-        found = loader.load(shard, partition)
-        if found.records or found.unknown:
-            numbers = partition.partition, found.records, found.unknown, self._clock.now_ms() - began_ms
-            log.info("event=groups_loaded partition=%d records=%d unknown=%d ms=%d", *numbers)
-        return shard
 
     def count_from(self, number: int) -> None:
         """Let no request have a number that an earlier life has given; before the first of this one."""
@@ -251,9 +246,9 @@ class Runtime:
                 then(refusal)
             elif request.is_open:
                 request.answer(then(request, refusal))
-        shard = self._load(home.log, GroupLogLoader())
+        shard = GroupLogLoader().load_shard(self._settings, home.log, self._clock)
         self._homes[index] = Home(shard, home.log)
-        self._tell_topics(self._homes[index], self._image)
+        self._tell_topics(self._homes[index])
         now_ms = self._clock.now_ms()
         shard.on_loaded(now_ms)
         self._deadlines.watch(shard.next_deadline(), now_ms)
@@ -267,17 +262,18 @@ class Runtime:
         """Every shard gets the new picture of topics."""
         self._image = image
         for home in self._homes:
-            self._tell_topics(home, image)
+            self._tell_topics(home)
 
-    def _tell_topics(self, home: Home, image: TopicImage) -> None:
-        self._carry_out(home, TopicsChanged(cause=CauseId(self.next_token()), image=image))
+    def _tell_topics(self, home: Home) -> None:
+        self._carry_out(home, TopicsChanged(cause=CauseId(self.next_token()), image=self._image))
 
     def _carry_out(self, home: Home, command: Command) -> None:
-        if self._is_stopped:
+        if self._is_stopped or home not in self._homes:
             return
         now_ms = self._clock.now_ms()
         try:
-            self._commit(home, command, home.shard.handle(command, now_ms=now_ms), now_ms)
+            if not self._commit(home, command, home.shard.handle(command, now_ms=now_ms), now_ms):
+                self._refused.of_command(home, command, now_ms)
         except Exception as error:
             self._fail(error)
             raise
@@ -286,7 +282,8 @@ class Runtime:
         now_ms = self._clock.now_ms()
         try:
             decision = home.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)
-            self._commit(home, command, decision, now_ms, is_new=False)
+            if not self._commit(home, command, decision, now_ms, is_new=False):
+                self._refused.of_held(home, command, now_ms)
         except Exception as error:
             self._fail(error)
             raise
@@ -302,16 +299,17 @@ class Runtime:
                 if found is None:
                     home.tells_news = False
                     return
-                self._commit(home, *found, now_ms, is_new=False)
+                if not self._commit(home, *found, now_ms, is_new=False):
+                    self._refused.of_held(home, found[0], now_ms)
             except Exception as error:
                 self._fail(error)
                 raise
         self._loop.call_soon(self._tell_news, home)
 
-    def _commit(self, home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True) -> None:
-        """Append, tell the journal, apply, and see to the replies; `is_new`: the stimulus was not counted before."""
-        if decision.records:
-            self._append(home.log, decision, now_ms)
+    def _commit(self, home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True) -> bool:
+        """Append, tell the journal, apply, and see to replies; `False`: the disk did not take it, nothing was done."""
+        if decision.records and not self._append(home.log, decision, now_ms):
+            return False
         shard = home.shard
         self._reporter.report(
             self.journal, shard.groups, stimulus, decision, timers=shard.timers, now_ms=now_ms, is_new=is_new,
@@ -330,6 +328,7 @@ class Runtime:
             home.tells_news = True
             # Behind what is decided together with it: several changes are often one piece of news.
             self._loop.call_soon(self._tell_news, home)
+        return True
 
     def _measured(self, home: Home, errand: MeasureLogs) -> None:
         if home in self._homes:
@@ -346,10 +345,8 @@ class Runtime:
         self._carry_out(home, command)
         home.log_failure(order, before)
 
-    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> None:
-        batch = build_log_batch(decision.records, now_ms=now_ms)
-        if batch is not None:
-            self._durability.append(partition, batch, now_ms=now_ms, validate=False)
+    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
+        return append_decision(self._durability, partition, decision, now_ms)
 
     def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
         request, then, _ = self._waiting.pop(token)
@@ -370,7 +367,8 @@ class Runtime:
                 while (ended := self._end_hold(home, now_ms)) or (decision := home.shard.expire(now_ms)) is not None:
                     if not ended:
                         assert decision is not None and decision.due is not None, "a deadline led to it"
-                        self._commit(home, decision.due, decision, now_ms)
+                        if not self._commit(home, decision.due, decision, now_ms):
+                            self._refused.of_deadline(home, decision.due, now_ms)
                 deadline_ms = home.shard.next_deadline()
                 if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
                     next_ms = deadline_ms

@@ -23,6 +23,7 @@ from kohort.broker.leadership import Leadership
 from kohort.broker.listener import Listener
 from kohort.broker.metadata import Cluster
 from kohort.broker.offsetretention import OffsetRetention
+from kohort.broker.outage import Outage
 from kohort.broker.purgatory import Purgatory
 from kohort.broker.retention import LogRetention
 from kohort.broker.runtime import Runtime
@@ -32,7 +33,7 @@ from kohort.errors import KohortError, StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
 from kohort.storage.datadir import broker_on
-from kohort.storage.fs import DiskFileSystem
+from kohort.storage.fs import DiskFileSystem, FileSystem
 from kohort.storage.recovery import RecoveryReport
 from kohort.storage.store import Store
 
@@ -46,8 +47,19 @@ class BrokerStartError(KohortError):
 class Server:
     """A broker on the running loop."""
 
-    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None, outlives_brokers: bool = False) -> None:
-        """`outlives_brokers`: what is kept in memory is there when a broker comes back, as if it were on disk."""
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock | None = None,
+        outlives_brokers: bool = False,
+        fs: FileSystem | None = None,
+    ) -> None:
+        """`outlives_brokers`: what is kept in memory is there when a broker comes back, as if it were on disk.
+
+        `fs`: where the data directory is; `None`: among the files of this machine.
+        """
+        self._fs: Final = fs
         self._settings: Final = settings
         self._is_kept: Final = outlives_brokers or settings.data_dir is not None
         self._clock: Final = clock or SystemClock()
@@ -163,7 +175,9 @@ class Server:
         defaults, cluster_id = settings.topic_defaults(), settings.values["cluster.id"]
         if settings.data_dir is None:
             return Store.in_memory(defaults, cluster_id=cluster_id, node_id=settings.node_id)
-        store = Store.open(settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id)
+        store = Store.open(
+            settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id, fs=self._fs
+        )
         _tell_recovery(store.recovery)
         return store
 
@@ -171,7 +185,10 @@ class Server:
         loop = asyncio.get_running_loop()
         settings, clock = self._settings, self._clock
         purgatory = Purgatory(loop)
-        durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail)
+        # Whoever meets it: a sync has a thread, and topics are changed beside the loop.
+        store.fs.health.on_failure = lambda failure: self._post(loop, failure)
+        outage = Outage(clock)
+        durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail, outage=outage)
         journal = Journal(limit=settings.values["journal.ring.rows"])
         runtime = self._runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)
         cluster = Cluster(store, settings)
@@ -189,6 +206,7 @@ class Server:
             cluster=cluster,
             leadership=Leadership(settings),
             durability=durability,
+            outage=outage,
             purgatory=purgatory,
             runtime=runtime,
             routes=Routes(),
@@ -210,6 +228,10 @@ class Server:
         )
         self._journal_log.start()
         self.runtime.count_from(self._journal_log.last_cause)
+
+    def _post(self, loop: asyncio.AbstractEventLoop, failure: Exception) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._fail, failure)
 
     def _fail(self, error: Exception) -> None:
         """The coordinator or the log cannot be trusted any more: stop, keeping what is on disk."""

@@ -26,7 +26,7 @@ from kohort.coordinator.consumer.reconciliation.handover import build_loaded_tim
 from kohort.coordinator.consumer.reconciliation.pace import hold_open
 from kohort.coordinator.consumer.targets.volatile import VOLATILE_RECORDS
 from kohort.coordinator.consumer.targets.window import assignment_key, loaded_due_ms
-from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey
+from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey, TimerKind
 from kohort.coordinator.digest import digest_state
 from kohort.coordinator.groupconfigs import (
     apply_configs_forgotten,
@@ -44,6 +44,10 @@ from kohort.timers import TimerTable
 
 #: A message quotes what was sent: a group's name alone may be as long as a string on the wire can be.
 _MESSAGE_LIMIT: Final = 1_000
+#: Who asks in vain is not fenced for so long: its client asks again sooner.
+SPARED_MS: Final = 10_000
+#: Deadlines of a member, and of its group, behind which somebody is fenced who has not said what is waited for.
+_FENCING: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "pending", "join", "sync")
 
 
 class Shard:
@@ -263,6 +267,15 @@ class Shard:
             )
             replies = self.commit(decision, now_ms=now_ms)
             assert not replies, "nobody asked yet"
+
+    def spare(self, command: asked.GroupCommand, *, now_ms: int) -> None:
+        """What a command led to could not be written: whoever sent it was heard, and is not fenced before it can be."""
+        member_id = getattr(command, "member_id", "")
+        for kind in _FENCING:
+            for key in {TimerKey(kind, command.group_id, member_id), TimerKey(kind, command.group_id)}:
+                deadline_ms = self.timers.deadline(key)
+                if deadline_ms is not None and deadline_ms < now_ms + SPARED_MS:
+                    self.timers.arm(key, now_ms + SPARED_MS)
 
     def state_digest(self) -> dict[str, object]:
         """The durable state as one comparable value: what a fold over the log must give as well."""

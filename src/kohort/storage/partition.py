@@ -103,6 +103,11 @@ class PartitionLog:
             self.high_watermark = self.log_end_offset
 
     @property
+    def name(self) -> str:
+        """As its folder is called."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that is there."""
         return max(self.segments[0].base_offset, self.start_offset)
@@ -345,9 +350,7 @@ class PartitionLog:
             segment.release()
 
     def _unusable(self) -> StorageError:
-        name = f"{self.topic}-{self.partition}"
         if self.is_failed:
-            return SyncFailedError(
-                f"an earlier sync of {name} failed; check the disk of {self.directory}, then restart"
-            )
-        return StorageError(f"{name} is closed")
+            words = f"an earlier sync of {self.name} failed; check the disk of {self.directory}, then restart"
+            return SyncFailedError(words)
+        return StorageError(f"{self.name} is closed")

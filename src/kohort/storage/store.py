@@ -38,7 +38,6 @@ from kohort.storage.datadir import (
     take_directory,
     write_partition_metadata,
 )
-from kohort.storage.diskerrors import SyncFailedError
 from kohort.storage.fs import DiskFileSystem, FileLock, FileSystem
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
@@ -235,31 +234,29 @@ class Store:
             clean: make everything durable and leave a marker, so that the next start is quick; `False` just stops.
 
         Raises:
-            SyncFailedError: the directory is let go without the marker.
+            DiskFailedError: the directory is let go without the marker.
         """
         logs = [log for topic in self.topics.values() for log in topic.partitions]
         try:
-            if clean and not self._fs.volatile and not any(log.is_failed for log in logs):
-                for log in logs:
-                    if log.log_end_offset > log.durable_offset:
-                        log.mark_durable(log.sync())
-                ends = {
-                    f"{log.topic}-{log.partition}": PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs
-                }
-                self._save_marker(ends)
+            if clean and not self._fs.volatile and self._fs.health.failure is None:
+                self._leave_marker(logs)
         finally:
             for log in logs:
                 log.close()
             self._lock.release()
 
-    def _save_marker(self, ends: Mapping[str, PartitionEnd]) -> None:
+    def _leave_marker(self, logs: list[PartitionLog]) -> None:
+        """Make everything durable and say so; a disk that takes nothing leaves the next start to check it all."""
         try:
-            save_marker(self._fs, self.directory, ends)
-        except SyncFailedError:
-            raise
-        except StorageError:
-            # A full disk: everything is durable, and without a marker the next start checks it all.
-            return
+            for log in logs:
+                if log.log_end_offset > log.durable_offset:
+                    log.mark_durable(log.sync())
+            save_marker(
+                self._fs, self.directory, {log.name: PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs}
+            )
+        except StorageError as why:
+            if why.fatal:
+                raise
 
     def _load(self) -> None:
         """Bring folders in line with the catalog, then read every partition."""

@@ -219,6 +219,7 @@ class ClusterNode:
             cluster=shared.cluster,
             leadership=leadership,
             durability=shared.durability,
+            outage=shared.outage,
             purgatory=shared.purgatory,
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             routes=Routes(),

@@ -150,7 +150,7 @@ class SimulatedRuntime(Runtime):
         self._homes = list[BrokersHome](self.homes)
         for home in self.homes:
             self._observer.on_restart(home)
-            self._tell_topics(home, image)
+            self._tell_topics(home)
             now_ms = self._clock.now_ms()
             home.shard.on_loaded(now_ms)
             self._observer.on_loaded(home)
@@ -197,7 +197,7 @@ class SimulatedRuntime(Runtime):
 
     def _commit(
         self, home: BrokersHome, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
-    ) -> None:
+    ) -> bool:
         assert isinstance(home, Home)
         if is_new and isinstance(stimulus, Command):
             check_renewal(home.shard, stimulus, decision, now_ms=now_ms)
@@ -214,19 +214,21 @@ class SimulatedRuntime(Runtime):
             for entry in entries:
                 self._observer.on_told(home, entry, stimulus, decision)
         self._step = (home, decision)
-        super()._commit(home, stimulus, decision, now_ms, is_new=is_new)
+        is_taken = super()._commit(home, stimulus, decision, now_ms, is_new=is_new)
+        assert is_taken, "this disk takes everything"
         self._end_step()
+        return True
 
     def _end_hold(self, home: BrokersHome, now_ms: int) -> bool:
         """Each is answered by a whole decision here, which is looked at; what the broker does instead is compared."""
         check_end_of_hold(home.shard, now_ms=now_ms)
         return False
 
-    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> None:
+    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
         del now_ms
         entries = recordcodec.encode_durable(decision.records)
         if not entries:
-            return
+            return True
         home = next(each for each in self.homes if each.log is partition)
         home.disk.batches.append(entries)
         for key, value in entries:
@@ -234,6 +236,7 @@ class SimulatedRuntime(Runtime):
             assert record is not None
             home.mirror.apply(record)
         self._disk.sync(home.disk)
+        return True
 
     def _end_step(self) -> None:
         """Everything is applied: look at it, before an answer leads to the next step."""

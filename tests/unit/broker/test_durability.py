@@ -7,13 +7,17 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kohort.broker import durability
 from kohort.broker.durability import Durability, is_durable
-from kohort.storage.diskerrors import SyncFailedError
-from kohort.storage.fs import DiskFile, DiskFileSystem
+from kohort.broker.outage import Outage
+from kohort.clock import SystemClock
+from kohort.storage.diskerrors import NoRoomError, SyncFailedError
+from kohort.storage.fs import DiskDirectory, DiskFile, DiskFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
 from support.storage_logs import batch, empty_log
@@ -52,6 +56,9 @@ class SlowDisk(DiskFileSystem):
         self.begun = threading.Event()
         self.lets_one_pass = False
         self.is_broken = False
+        self.has_descriptors = True
+        self.refused = 0
+        self.on_refusal: Callable[[], None] = lambda: None
         self.syncs = 0
 
     def open(self, path: str, *, create: bool = False) -> SlowFile:
@@ -59,12 +66,23 @@ class SlowDisk(DiskFileSystem):
         file.disk = self
         return file
 
+    def open_directory(self, path: str) -> DiskDirectory:
+        if not self.has_descriptors:
+            self.refused += 1
+            self.on_refusal()
+            raise NoRoomError(f"cannot open directory {path}: Too many open files")
+        return super().open_directory(path)
+
 
 @pytest.fixture
 def disk() -> Iterator[SlowDisk]:
     disk = SlowDisk()
     yield disk
     disk.gate.set()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, something: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(something.set)
 
 
 class Bench:
@@ -76,9 +94,14 @@ class Bench:
         self.failures: list[Exception] = []
         self.released: list[str] = []
         self._something = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        disk.on_refusal = partial(_wake, loop, self._something)
         self._directory = directory
         self.durability = Durability(
-            asyncio.get_running_loop(), on_readable=self._on_readable, on_failure=self._on_failure
+            asyncio.get_running_loop(),
+            on_readable=self._on_readable,
+            on_failure=self._on_failure,
+            outage=Outage(SystemClock()),
         )
 
     def log(self, name: str = "t", **configs: int) -> PartitionLog:
@@ -257,6 +280,39 @@ def test_a_failed_sync_is_reported_and_releases_nobody(run: Run) -> None:
         assert isinstance(bench.failures[0], SyncFailedError)
         assert bench.released == []
         assert log.high_watermark == 0
+
+    run(dialogue)
+
+
+def test_a_sync_that_cannot_begin_comes_again_and_releases_nobody_before(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new segment's directory is to be synced and there is no descriptor: that is no failed sync."""
+    monkeypatch.setattr(durability, "RETRY_SECONDS", 0.001)
+
+    async def dialogue(bench: Bench) -> None:
+        log = bench.log()
+        bench.disk.has_descriptors = False
+        bench.append(log, "a")
+        await bench.until(lambda: bench.disk.refused >= 3)
+        assert (bench.released, bench.failures, log.high_watermark, log.is_failed) == ([], [], 0, False)
+        bench.append(log, "b")
+        bench.disk.has_descriptors = True
+        await bench.until(lambda: bench.released == ["a", "b"])
+
+    run(dialogue)
+    told = [record.getMessage().split()[0] for record in caplog.records]
+    assert told == ["event=sync_postponed", "event=sync_done_again"], "once each, however often it was tried"
+
+
+def test_a_stop_does_not_wait_for_a_sync_that_cannot_begin(run: Run) -> None:
+    async def dialogue(bench: Bench) -> None:
+        log = bench.log()
+        bench.disk.has_descriptors = False
+        bench.append(log, "a")
+        await bench.until(lambda: bench.disk.refused >= 1)
+        await bench.durability.drain()
+        assert bench.released == []
 
     run(dialogue)
 

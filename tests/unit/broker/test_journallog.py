@@ -13,6 +13,7 @@ from kohort.broker import journallog
 from kohort.broker.durability import Durability
 from kohort.broker.journallog import CRASH_GAP, JournalLog, OlderRows, read_older
 from kohort.broker.metadata import JOURNAL_SEGMENT_BYTES, Cluster
+from kohort.broker.outage import Outage
 from kohort.broker.settings import BrokerSettings
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.ring import Journal
@@ -54,7 +55,8 @@ class Disk:
         async def run() -> Journal:
             loop = asyncio.get_running_loop()
             journal = Journal(limit=ring_rows)
-            durability = Durability(loop, on_readable=lambda _: None, on_failure=lambda _: None)
+            outage = Outage(self.clock)
+            durability = Durability(loop, on_readable=lambda _: None, on_failure=lambda _: None, outage=outage)
             written = JournalLog(
                 loop,
                 self.cluster,
@@ -185,7 +187,10 @@ def test_more_rows_than_one_batch_of_which_some_were_lost_are_written_once(monke
 
     async def run() -> None:
         journal, turns = Journal(limit=1_000), SimulatedLoop(disk.clock)
-        durability = Durability(asyncio.get_running_loop(), on_readable=lambda _: None, on_failure=lambda _: None)
+        outage = Outage(disk.clock)
+        durability = Durability(
+            asyncio.get_running_loop(), on_readable=lambda _: None, on_failure=lambda _: None, outage=outage
+        )
         loop = cast(asyncio.AbstractEventLoop, turns)
         written = JournalLog(loop, disk.cluster, durability, disk.clock, journal, retention_ms=-1, retention_bytes=-1)
         written.start()

@@ -97,10 +97,7 @@ def _append(
     except Refused as refused:
         return _refuse(number, refused.code, str(refused))
     except StorageError as failure:
-        context.outage.refused(f"{log.topic}-{number}", failure, size_bytes=len(batches))
         return _refuse(number, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-    if context.outage.is_open:
-        context.outage.took(len(batches))
     written.append(log)
     return PartitionProduceResponse(
         index=number,
