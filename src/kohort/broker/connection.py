@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, cast
@@ -22,9 +21,10 @@ from typing import TYPE_CHECKING, Final, cast
 from kohort.broker.holds import Holds
 from kohort.broker.limits import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.memberconnections import MemberKey
-from kohort.broker.receivebuffer import KEPT_BYTES, ReceiveBuffer
+from kohort.broker.output import WRITE_AT_BYTES, Output
+from kohort.broker.receivebuffer import ReceiveBuffer
 from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
-from kohort.broker.replies import Buffer, ReplyQueue
+from kohort.broker.replies import ReplyQueue
 from kohort.broker.request import Request
 from kohort.errors import ForeignProtocolError, RemoteProtocolError
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
@@ -36,10 +36,6 @@ log = logging.getLogger("kohort.broker")
 
 #: Requests handled for one connection before the others have their turn.
 REQUESTS_PER_TURN: Final = 500
-#: Answers are written at the latest when so many bytes of them are there.
-WRITE_AT_BYTES: Final = 1024 * 1024
-#: Parts of answers up to this size are copied together.
-COPIED_PART_BYTES: Final = 4096
 #: Unsent bytes at which handling pauses and at which it goes on.
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
 WRITE_LOW_BYTES: Final = 512 * 1024
@@ -62,16 +58,19 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         #: Rises with whatever the client does.
         self.progress = 0
+        #: How many bytes have come from it.
+        self.received_bytes = 0
+        #: Whether `Patience` looks whether half a request goes on.
+        self.is_watched = False
+        #: Whether no request of it was carried out yet.
+        self._is_new = True
         #: The address of this host that the client connected to.
         self.local_host = ""
         self.peer_host, self.peer_port = "", 0
-        self._input: Final = ReceiveBuffer(context.byte_budget, context.reclaim_buffers)
+        self._input: Final = ReceiveBuffer(context.byte_budget)
         self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"])
         self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
-        #: Answers that are not written yet.
-        self._out = bytearray()
-        self._out_parts: deque[Buffer] = deque()
-        self._out_part_bytes = 0
+        self._output: Final = Output()
         self._is_handling, self._is_reading = False, True
         #: Set while the client reads too slowly.
         self._is_write_paused = False
@@ -80,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         #: A further turn is scheduled on the loop.
         self._has_turn = False
         #: The broker stops: what was read before is still answered.
-        self._is_finishing = self._is_counted = False
+        self._is_finishing = False
         #: What the client's software calls itself, what its members were told and what they did (see `Peer`).
         self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
         self._holds: Final = Holds(self._replies)
@@ -98,14 +97,14 @@ class Connection(asyncio.BufferedProtocol):
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
         if isinstance(here, tuple):
             self.local_host = str(here[0])
-        self._is_counted = self._context.connection_limit.enter()
-        if not self._is_counted:
-            log.warning("event=connection_refused peer=%s reason=max.connections", self.peer)
+        context = self._context
+        if not context.admission.enter(self):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
         self._transport = transport
-        self._context.connections.add(self)
+        context.connections.add(self)
+        context.patience.expect_first_byte(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: the connection is gone; its open requests are forgotten."""
@@ -113,9 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._context.forget(self)
         self._context.member_connections.closed(self)
-        if self._is_counted:
-            self._is_counted = False
-            self._context.connection_limit.leave()
+        self._context.admission.leave(self)
         self._replies.abandon()
         self._repeat = None
         self._input.close()
@@ -128,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """asyncio: `nbytes` more have come."""
         self._input.have += nbytes
+        self.received_bytes += nbytes
         self.progress += 1
         self._pump()
 
@@ -155,8 +153,33 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_stalled(self) -> bool:
-        """Whether half a request is here, or the client does not take its answers."""
-        return self._input.have > 0 or self._is_write_paused
+        """Whether the client does not take its answers."""
+        return self._is_write_paused
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is there."""
+        return self._transport is not None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what the client sends is read; what is not may be half a request for a reason of ours."""
+        return self._is_reading
+
+    @property
+    def has_half_request(self) -> bool:
+        """Whether a part of a request is here."""
+        return self._input.have > 0
+
+    @property
+    def handled_bytes(self) -> int:
+        """How many bytes were requests that are carried out."""
+        return self.received_bytes - self._input.have
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that its requests take."""
+        return self._input.granted
 
     def on_reply(self) -> None:
         """A slot of this connection has become ready."""
@@ -182,10 +205,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def release_idle_buffer(self) -> None:
-        """Give a grown buffer back if nothing is in it."""
-        if not self._is_handling:
-            self._input.shrink()
+    def give_up(self, reason: str) -> None:
+        """Close because of what the client does not do."""
+        log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
+        self.abort()
 
     # ---- handling
 
@@ -244,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
                     and self.progress == 1
                     and not position
                 ):
-                    self._out += HTTP_ANSWER
+                    self._output.small += HTTP_ANSWER
                 raise error
             end = position + 4 + size
             if end > have:
@@ -258,13 +281,18 @@ class Connection(asyncio.BufferedProtocol):
             turns_left -= 1
             self._handle(view[position + 4 : end])
             position = end
-            if len(self._out) + self._out_part_bytes >= WRITE_AT_BYTES:
+            if self._output.size_bytes >= WRITE_AT_BYTES:
                 self._write_ready()
             if self._transport is None:
                 return True
         received.discard(position)
+        if position and self._is_new:
+            self._is_new = False
+            self._context.admission.prove(self)
+        if received.have and not self.is_watched:
+            self._context.patience.expect_rest(self)
         if needed <= len(view):
-            received.shrink(keep_bytes=KEPT_BYTES)
+            received.settle()
             return is_blocked
         return not self._make_room(needed)
 
@@ -277,12 +305,12 @@ class Connection(asyncio.BufferedProtocol):
         if done is None:
             return False
         received.have = 0
-        received.shrink(keep_bytes=KEPT_BYTES)
+        received.settle()
         if isinstance(done, Request):
             self._replies.add(done)
             self._holds.add(done)
         else:
-            self._out += done
+            self._output.small += done
             self._write_ready()
         return True
 
@@ -315,57 +343,18 @@ class Connection(asyncio.BufferedProtocol):
             request.fill(route.frame(correlation_id, answer))
             self._replies.add(request)
             if route.has_parts:
-                self._take_replies()
+                self._output.extend(self._replies.take(WRITE_AT_BYTES))
         else:
-            route.append_frame(self._out, correlation_id, answer)
-
-    def _take_replies(self) -> None:
-        """Move ready answers from the queue to the output, as many as one write should have."""
-        for part in self._replies.take(WRITE_AT_BYTES):
-            if len(part) <= COPIED_PART_BYTES:
-                # One buffer for many small answers is cheaper than many buffers.
-                self._out += part
-                continue
-            if self._out:
-                self._out_parts.append(self._out)
-                self._out_part_bytes += len(self._out)
-                self._out = bytearray()
-            self._out_part_bytes += len(part)
-            if len(part) <= WRITE_AT_BYTES:
-                self._out_parts.append(part)
-                continue
-            view = memoryview(part)
-            self._out_parts.extend(view[at : at + WRITE_AT_BYTES] for at in range(0, len(view), WRITE_AT_BYTES))
+            route.append_frame(self._output.small, correlation_id, answer)
 
     def _write_ready(self) -> None:
-        """Write everything that may leave now; a slow reader keeps the rest in the queue.
-
-        The transport gets little more than it may hold: some loops copy what they cannot send at once.
-        """
+        """Write everything that may leave now; a slow reader keeps the rest in the queue."""
+        output = self._output
         while (transport := self._transport) is not None and not self._is_write_paused:
             if len(self._replies):
-                self._take_replies()
-            if self._out_parts:
-                transport.writelines(self._next_parts())
-            elif self._out:
-                out, self._out = self._out, bytearray()
-                transport.write(out)
-            else:
+                output.extend(self._replies.take(WRITE_AT_BYTES))
+            if not output.write_some(transport):
                 return
-
-    def _next_parts(self) -> list[Buffer]:
-        """What one write should have, from the front of the output."""
-        parts: list[Buffer] = []
-        size = 0
-        while self._out_parts and size < WRITE_AT_BYTES:
-            part = self._out_parts.popleft()
-            parts.append(part)
-            size += len(part)
-        self._out_part_bytes -= size
-        if not self._out_parts and self._out:
-            parts.append(self._out)
-            self._out = bytearray()
-        return parts
 
     def _set_reading(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self._transport.is_closing():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.admission import Admission
 from kohort.broker.blocking import COLD_READERS, BlockingWork
+from kohort.broker.bytebudget import ByteBudget
 from kohort.broker.fetchsessions import FetchSessions
 from kohort.broker.fileremovals import FileRemovals
-from kohort.broker.limits import ByteBudget, ConnectionLimit
 from kohort.broker.memberconnections import MemberConnections
+from kohort.broker.patience import Patience
 from kohort.broker.producerids import ProducerIds
 from kohort.broker.push import Pushing
 
@@ -37,6 +39,7 @@ class BrokerContext:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         store: Store,
+        most_connections: int,
         cluster: Cluster,
         leadership: Leadership,
         durability: Durability,
@@ -63,13 +66,19 @@ class BrokerContext:
         self.removals: Final = removals or FileRemovals(loop, store.fs)
         self.outage: Final = outage
         self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
-        self.connection_limit: Final = ConnectionLimit(settings.values["max.connections"])
-        self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
+        values = settings.values
+        self.admission: Final = Admission(
+            loop.time, limit=most_connections, limit_per_host=values["max.connections.per.ip"]
+        )
+        self.byte_budget: Final = ByteBudget(values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.pushing = Pushing(settings.values, clock)
         self._last_connection_number = 0
         #: Every open connection.
         self.connections: Final[set[Connection]] = set()
+        self.patience: Final = Patience(
+            loop, self.connections, self.byte_budget, max_idle_ms=values["connections.max.idle.ms"]
+        )
         #: Set when the last of them closes.
         self.all_closed: Final = asyncio.Event()
         #: Connections that go on in the next turn of the loop.
@@ -96,8 +105,3 @@ class BrokerContext:
         self.connections.discard(connection)
         if not self.connections:
             self.all_closed.set()
-
-    def reclaim_buffers(self) -> None:
-        """Have idle connections give their grown buffers back."""
-        for connection in self.connections:
-            connection.release_idle_buffer()

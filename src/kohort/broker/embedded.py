@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
+from kohort.broker.descriptors import raise_limit
 from kohort.broker.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
@@ -279,6 +280,7 @@ def serve_in_foreground(
     from kohort.broker.loops import serve
     from kohort.broker.server import Server
 
+    raise_limit()
     if stop_on_eof:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     is_ready = False

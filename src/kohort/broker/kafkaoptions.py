@@ -106,7 +106,7 @@ _CLIENTS: Final = (
     Unserved("share.* group.share.*", _LATER, "there are no share groups"),
     Unserved("group.streams.*", _LATER, "there are no streams groups; Kafka Streams uses the classic protocol"),
     Unserved(
-        "quota.* controller.quota.* client.quota.* max.connection.creation.rate max.connections.per.ip*",
+        "quota.* controller.quota.* client.quota.* max.connection.creation.rate max.connections.per.ip.overrides",
         _LATER,
         "no client is throttled; max.connections and queued.max.requests bound them all",
     ),

@@ -1,4 +1,4 @@
-"""Where the clients of one broker connect: its socket, its connections, and the sweep over them.
+"""Where the clients of one broker connect: its socket, its connections, and how long they are waited for.
 
 Laws: once `finish` was called no request is handled any more; once `close` has returned no connection is open.
 """
@@ -11,7 +11,6 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.connection import Connection
-from kohort.broker.housekeeping import IdleSweep
 
 if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
@@ -25,9 +24,7 @@ class Listener:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context: Final = context
-        values = context.settings.values
-        self._backlog: Final[int] = values["socket.listen.backlog.size"]
-        self._sweep: Final = IdleSweep(context.loop, context.connections, max_idle_ms=values["connections.max.idle.ms"])
+        self._backlog: Final[int] = context.settings.values["socket.listen.backlog.size"]
         self._server: asyncio.Server | None = None
 
     async def start(self, listening: socket.socket) -> None:
@@ -41,11 +38,11 @@ class Listener:
         except BaseException:
             listening.close()
             raise
-        self._sweep.start()
+        context.patience.start()
 
     def finish(self) -> None:
         """Accept no connection and handle no request any more; what was handled before is still answered."""
-        self._sweep.stop()
+        self._context.patience.stop()
         if self._server is not None:
             self._server.close()
         for connection in self._in_order():

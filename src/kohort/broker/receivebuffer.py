@@ -7,10 +7,9 @@ Source: architecture: bounded frames and buffered bytes; requirement B4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from kohort.broker.limits import ByteBudget
+from kohort.broker.bytebudget import ByteBudget
 
 #: Every connection has this much; not counted in the budget, so bounded by max.connections.
 BASE_BYTES: Final = 32 * 1024
@@ -23,14 +22,12 @@ STEP_BYTES: Final = 64 * 1024
 class ReceiveBuffer:
     """Filled at the end by the socket, emptied at the front by the connection."""
 
-    __slots__ = ("_budget", "_granted", "_reclaim", "buffer", "have", "view")
+    __slots__ = ("_budget", "buffer", "granted", "have", "view")
 
-    def __init__(self, budget: ByteBudget, reclaim: Callable[[], None]) -> None:
-        """`reclaim`: has other connections give back what they do not use."""
+    def __init__(self, budget: ByteBudget) -> None:
         self._budget: Final = budget
-        self._reclaim: Final = reclaim
         #: Bytes that the budget has granted.
-        self._granted = 0
+        self.granted = 0
         self.buffer = bytearray(BASE_BYTES)
         #: All of the buffer.
         self.view = memoryview(self.buffer)
@@ -55,20 +52,25 @@ class ReceiveBuffer:
             return True
         target = min(needed, 2 * size)
         target = -(-target // STEP_BYTES) * STEP_BYTES
-        extra = target - BASE_BYTES - self._granted
-        if not self._budget.grow(extra):
-            self._reclaim()
-            if not self._budget.grow(extra):
-                return False
-        self._granted += extra
+        if not self._budget.grow(self, target - BASE_BYTES - self.granted):
+            return False
+        self.granted = target - BASE_BYTES
         buffer = bytearray(target)
         buffer[: self.have] = self.view
         self.buffer, self.view = buffer, memoryview(buffer)
         return True
 
-    def shrink(self, *, keep_bytes: int = BASE_BYTES) -> None:
-        """Go back to the base size, if nothing is in the buffer and it is longer than `keep_bytes`."""
-        if self._granted and not self.have and len(self.buffer) > keep_bytes:
+    def settle(self) -> None:
+        """Requests are handled: an empty buffer is kept for the next ones, unless it is very long."""
+        if self.granted and not self.have:
+            if len(self.buffer) > KEPT_BYTES:
+                self._replace(BASE_BYTES)
+            else:
+                self._budget.keep(self)
+
+    def shrink(self) -> None:
+        """Go back to the base size, if nothing is in the buffer."""
+        if self.granted and not self.have:
             self._replace(BASE_BYTES)
 
     def close(self) -> None:
@@ -77,8 +79,8 @@ class ReceiveBuffer:
         self._replace(0)
 
     def _replace(self, size: int) -> None:
-        granted, self._granted = self._granted, 0
+        granted, self.granted = self.granted, 0
         self.buffer = bytearray(size)
         self.view = memoryview(self.buffer)
         if granted:
-            self._budget.shrink(granted)
+            self._budget.give_back(self, granted)

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from kohort.broker import descriptors
 from kohort.broker.compactor import Compactor
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
@@ -27,7 +28,7 @@ from kohort.broker.outage import Outage
 from kohort.broker.purgatory import Purgatory
 from kohort.broker.retention import LogRetention
 from kohort.broker.runtime import Runtime
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.clock import Clock, SystemClock
 from kohort.errors import KohortError, StorageError
 from kohort.ids import OFFSETS_TOPIC
@@ -203,6 +204,7 @@ class Server:
             clock=clock,
             loop=loop,
             store=store,
+            most_connections=self._most_connections(),
             cluster=cluster,
             leadership=Leadership(settings),
             durability=durability,
@@ -211,6 +213,16 @@ class Server:
             runtime=runtime,
             routes=Routes(),
         )
+
+    def _most_connections(self) -> int:
+        """What `max.connections` says, as far as there are descriptors."""
+        settings = self._settings
+        wanted = settings.values["max.connections"]
+        has_files = settings.data_dir is not None
+        most = descriptors.shares(wanted, has_files=has_files).connections
+        if most < min(wanted, BROKER_OPTIONS.option("max.connections").default):
+            log.warning("event=max_connections_lowered from=%d to=%d reason='descriptors; see ulimit -n'", wanted, most)
+        return most
 
     def _start_journal(self, cluster: Cluster, durability: Durability, journal: Journal) -> None:
         """Keep the journal as a topic, where that outlives a broker."""

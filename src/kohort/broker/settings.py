@@ -15,7 +15,7 @@ from kohort.assign.registry import BUILT_IN
 from kohort.broker.journaloptions import JOURNAL_OPTIONS
 from kohort.broker.logoptions import LOG_OPTIONS, topic_defaults
 from kohort.broker.moveoptions import MOVE_OPTIONS
-from kohort.broker.optionkinds import INT64_MAX, KIBI, MEBI, count, flag, text
+from kohort.broker.optionkinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.pushoptions import PUSH_OPTIONS
 from kohort.config import (
     Option,
@@ -182,7 +182,14 @@ _LIMITS: Final = [
         "(Kafka: 50).",
         low=1,
     ),
-    count("max.connections", 2_000, "Most connections at a time; further ones are closed (Kafka: no limit).", low=1),
+    count(
+        "max.connections",
+        10_000,
+        "Most connections at a time, and no more than there are descriptors for; a further one takes the place of one "
+        "that has asked nothing yet, or is closed (Kafka: no limit).",
+        low=1,
+    ),
+    count("max.connections.per.ip", INT32_MAX, "Most connections at a time from one address.", low=1),
     count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
     count(
         "queued.max.request.bytes",

@@ -216,6 +216,7 @@ class ClusterNode:
             clock=shared.clock,
             loop=shared.loop,
             store=shared.store,
+            most_connections=settings.values["max.connections"],
             cluster=shared.cluster,
             leadership=leadership,
             durability=shared.durability,

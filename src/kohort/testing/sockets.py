@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from kohort.broker.connection import WRITE_AT_BYTES
 from kohort.broker.holds import Holds
+from kohort.broker.output import WRITE_AT_BYTES
 from kohort.broker.replies import Buffer, ReplyQueue, SlotState
 from kohort.broker.request import Request
 from kohort.coordinator.commands import Command, ReplyBody

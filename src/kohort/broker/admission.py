@@ -1,0 +1,115 @@
+"""Who may have a connection: how many there are, how many of one address, and who goes when there is no room.
+
+Laws: each connection is counted from its admission until it leaves, once; one that has never had a request carried out
+gives way to a newcomer when there is no room, the oldest first, so that silence keeps nobody out; the last tenth is for
+addresses that are at work already.
+Source: Kafka's max.connections and max.connections.per.ip; of the connections of a listener without room, Kafka closes
+the one that was idle for longest in favour of a listener that is protected.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, Protocol
+
+log = logging.getLogger("kohort.broker")
+
+#: Of so many connections one is kept for addresses that are at work.
+KEPT_PART: Final = 10
+#: Refusals are logged no more often than that, with their number.
+LOG_EVERY_SECONDS: Final = 1.0
+
+
+class Guest(Protocol):
+    """A connection, as far as it is counted."""
+
+    #: The client's address, and the port it connects from.
+    peer_host: str
+    peer_port: int
+
+    def abort(self) -> None:
+        """Close without waiting for the client."""
+        ...
+
+
+class Admission:
+    """Counts the connections of one broker."""
+
+    def __init__(self, now_s: Callable[[], float], *, limit: int, limit_per_host: int) -> None:
+        """`now_s`: a clock that never goes back."""
+        self._now_s: Final = now_s
+        self.limit: Final = limit
+        self._limit_per_host: Final = limit_per_host
+        #: Address -> its connections.
+        self._by_host: Final[Counter[str]] = Counter()
+        #: Those that have not had a request carried out yet, oldest first.
+        self._newcomers: Final[dict[Guest, None]] = {}
+        #: Those that have, and how many of an address.
+        self._at_work: Final[set[Guest]] = set()
+        self._at_work_by_host: Final[Counter[str]] = Counter()
+        #: Refusals that were not logged yet, and when one was logged last.
+        self._unlogged = 0
+        self._logged_at_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._newcomers) + len(self._at_work)
+
+    def enter(self, guest: Guest) -> bool:
+        """Count one more connection, in the place of a silent one if need be; `False`: it has to be closed."""
+        host = guest.peer_host
+        if self._by_host[host] >= self._limit_per_host:
+            return self._refuse(guest, "max.connections.per.ip")
+        if len(self) >= self._room_for(host):
+            if not self._newcomers:
+                return self._refuse(guest, "max.connections")
+            self._give_up_oldest()
+        self._newcomers[guest] = None
+        self._by_host[host] += 1
+        return True
+
+    def prove(self, guest: Guest) -> None:
+        """A request of this connection was carried out."""
+        if guest in self._newcomers:
+            del self._newcomers[guest]
+            self._at_work.add(guest)
+            self._at_work_by_host[guest.peer_host] += 1
+
+    def leave(self, guest: Guest) -> None:
+        """It is closed, or given up; one that is not counted any more is fine."""
+        if guest in self._newcomers:
+            del self._newcomers[guest]
+        elif guest in self._at_work:
+            self._at_work.remove(guest)
+            _count_down(self._at_work_by_host, guest.peer_host)
+        else:
+            return
+        _count_down(self._by_host, guest.peer_host)
+
+    def _room_for(self, host: str) -> int:
+        """How many connections there may be when one of `host` comes."""
+        is_kept = self._at_work and not self._at_work_by_host[host]
+        return self.limit - self.limit // KEPT_PART if is_kept else self.limit
+
+    def _give_up_oldest(self) -> None:
+        oldest = next(iter(self._newcomers))
+        self._refuse(oldest, "max.connections, and it has asked nothing yet")
+        self.leave(oldest)
+        oldest.abort()
+
+    def _refuse(self, guest: Guest, why: str) -> bool:
+        self._unlogged += 1
+        now_s = self._now_s()
+        if self._logged_at_s is None or now_s - self._logged_at_s >= LOG_EVERY_SECONDS:
+            peer = f"{guest.peer_host}:{guest.peer_port}"
+            log.warning("event=connection_refused peer=%s reason=%r times=%d", peer, why, self._unlogged)
+            self._logged_at_s, self._unlogged = now_s, 0
+        return False
+
+
+def _count_down(counts: Counter[str], host: str) -> None:
+    """Addresses without a connection are forgotten."""
+    counts[host] -= 1
+    if not counts[host]:
+        del counts[host]

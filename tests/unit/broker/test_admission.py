@@ -1,0 +1,111 @@
+"""Who gets a connection when there are many."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kohort.broker.admission import Admission
+
+
+class Guest:
+    """A connection of an address."""
+
+    def __init__(self, host: str, port: int = 1) -> None:
+        self.peer_host, self.peer_port = host, port
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def admission(limit: int = 10, *, limit_per_host: int = 100) -> Admission:
+    return Admission(lambda: 0.0, limit=limit, limit_per_host=limit_per_host)
+
+
+def at_work(door: Admission, count: int, host: str = "a") -> list[Guest]:
+    guests = [Guest(host) for _ in range(count)]
+    for each in guests:
+        assert door.enter(each)
+        door.prove(each)
+    return guests
+
+
+def test_a_connection_beyond_the_limit_is_not_counted() -> None:
+    door = admission(2)
+    first, _ = at_work(door, 2)
+    assert not door.enter(Guest("a"))
+    door.leave(first)
+    assert door.enter(Guest("a"))
+    assert len(door) == 2
+
+
+def test_who_has_asked_nothing_gives_way_oldest_first() -> None:
+    door = admission(3)
+    at_work(door, 1)
+    silent = [Guest("b"), Guest("b")]
+    for each in silent:
+        assert door.enter(each)
+    assert door.enter(Guest("a"))
+    assert [each.is_aborted for each in silent] == [True, False]
+    assert len(door) == 3
+
+
+def test_silence_keeps_nobody_out_however_much_of_it_there_is() -> None:
+    door = admission(2_000, limit_per_host=10_000)
+    silent = [Guest("b") for _ in range(5_000)]
+    assert all(map(door.enter, silent))
+    assert len(door) == 2_000
+    newcomer = Guest("a")
+    assert door.enter(newcomer)
+    assert not newcomer.is_aborted
+
+
+def test_the_last_tenth_is_for_addresses_that_are_at_work() -> None:
+    door = admission(10)
+    at_work(door, 1)
+    at_work(door, 8, host="b")
+    assert not door.enter(Guest("c"))
+    at_work(door, 1)
+    assert not door.enter(Guest("a")), "there is an end for them, too"
+
+
+def test_the_first_address_may_have_all_of_them() -> None:
+    assert len(at_work(admission(10), 10)) == 10
+
+
+def test_one_address_has_a_limit_of_its_own() -> None:
+    door = admission(10, limit_per_host=2)
+    first, _ = at_work(door, 2)
+    assert not door.enter(Guest("a"))
+    assert door.enter(Guest("b"))
+    door.leave(first)
+    assert door.enter(Guest("a"))
+
+
+def test_who_gave_way_is_not_counted_off_again_when_it_closes() -> None:
+    door = admission(1)
+    silent = Guest("b")
+    door.enter(silent)
+    at_work(door, 1)
+    assert silent.is_aborted
+    door.leave(silent)
+    door.prove(silent)
+    assert len(door) == 1
+    assert not door.enter(Guest("a"))
+
+
+def test_refusals_are_logged_once_a_second_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    door = Admission(lambda: now_s, limit=1, limit_per_host=100)
+    at_work(door, 1)
+    with caplog.at_level(logging.WARNING, logger="kohort"):
+        for _ in range(500):
+            door.enter(Guest("a", 7))
+        now_s = 1.5
+        door.enter(Guest("a", 7))
+    assert [record.getMessage() for record in caplog.records] == [
+        "event=connection_refused peer=a:7 reason='max.connections' times=1",
+        "event=connection_refused peer=a:7 reason='max.connections' times=500",
+    ]
