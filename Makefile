@@ -30,10 +30,11 @@ collected: setup
 test-all: test  ## the tests on Python 3.11, 3.12 and 3.13, as far as they are installed; TESTS=tests/unit for a part
 	@tools/test_all.sh $(TESTS)
 
-soak: setup  ## 10,000 seeds of the simulation, 5,000 of the queries' world, 1,000 of the clients'
+soak: setup  ## 10,000 seeds of the simulation, 5,000 of the queries' world, 1,000 of the clients'; a broker killed 1,000 times
 	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
 	$(PY) -m kohort.testing.queries.seed --count 5000 --jobs $$(nproc)
 	$(PY) -m kohort.testing.clients.seed --count 1000 --jobs $$(nproc)
+	KILL_CYCLES=1000 $(PY) -m pytest -v -n 0 tests/interop/test_kill_cycles.py
 
 power-loss: setup  ## the power goes at every operation of a broker's files, 200 times each; ten minutes
 	POWER_LOSS_SEEDS=200 $(PY) -m pytest -v -n 2 tests/unit/broker/test_power_loss.py
