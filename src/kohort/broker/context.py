@@ -65,7 +65,7 @@ class BrokerContext:
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
         self.removals: Final = removals or FileRemovals(loop, store.fs)
         self.outage: Final = outage
-        self.producer_ids: Final = ProducerIds(store.next_producer_id_block)
+        self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
         values = settings.values
         self.admission: Final = Admission(
             loop.time, limit=most_connections, limit_per_host=values["max.connections.per.ip"]

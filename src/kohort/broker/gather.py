@@ -1,39 +1,39 @@
-"""Several questions behind one answer: requests that name many groups are answered when each of them is.
+"""Several questions behind one answer: requests that name many groups or topics are answered when each of them is.
 
-Source: DescribeGroups, DeleteGroups, ListGroups, OffsetFetch and ConsumerGroupDescribe, which are batched on the wire.
+Source: DescribeGroups, DeleteGroups, ListGroups, OffsetFetch, ConsumerGroupDescribe, CreateTopics, CreatePartitions
+and DeleteTopics, which are batched on the wire.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from kohort.coordinator.commands import ReplyBody
+Reply = TypeVar("Reply")
 
 
-class Gather:
+class Gather(Generic[Reply]):
     """Collects one reply per question, in the order of the questions.
 
-    >>> from kohort.coordinator.commands import Done
-    >>> whole = Gather(2, lambda replies: print(len(replies)))
+    >>> whole: Gather[str] = Gather(2, print)
     >>> first, second = whole.slot(0), whole.slot(1)
-    >>> second(Done())
-    >>> first(Done())
-    2
+    >>> second("b")
+    >>> first("a")
+    ['a', 'b']
     """
 
     __slots__ = ("_left", "_on_complete", "_replies")
 
-    def __init__(self, count: int, on_complete: Callable[[list[ReplyBody]], None]) -> None:
+    def __init__(self, count: int, on_complete: Callable[[list[Reply]], None]) -> None:
         assert count > 0, "an answer that waits for nothing is given at once"
         self._left = count
         self._on_complete: Final = on_complete
-        self._replies: Final[list[ReplyBody | None]] = [None] * count
+        self._replies: Final[list[Reply | None]] = [None] * count
 
-    def slot(self, index: int) -> Callable[[ReplyBody], None]:
+    def slot(self, index: int) -> Callable[[Reply], None]:
         """Takes the reply to question `index`, once."""
 
-        def take(reply: ReplyBody) -> None:
+        def take(reply: Reply) -> None:
             assert self._replies[index] is None, "answered twice"
             self._replies[index] = reply
             self._left -= 1

@@ -18,6 +18,7 @@ from typing import Final
 
 from kohort.broker.durability import Durability
 from kohort.broker.metadata import Cluster
+from kohort.broker.topicwork import Outcome
 from kohort.clock import Clock
 from kohort.errors import CorruptRecordError, Refused, StorageError
 from kohort.ids import JOURNAL_TOPIC
@@ -71,6 +72,8 @@ class JournalLog:
         #: Rows that nobody could write since the last one that was.
         self._lost = 0
         self._is_stuck = False
+        #: Whether the topic is being made.
+        self._is_asked = False
         self._timer: asyncio.TimerHandle | None = None
         #: The input with the largest number in the topic.
         self.last_cause = 0
@@ -93,6 +96,7 @@ class JournalLog:
             self._tell(STOPPED)
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         self.flush()
 
     def flush(self) -> None:
@@ -129,16 +133,14 @@ class JournalLog:
         """One batch; whether the disk took it."""
         now_ms = self._clock.now_ms()
         rows = [self._waiting[index] for index in range(min(BATCH_ROWS, len(self._waiting)))]
+        target = self._log() or self._create_topic()
+        if target is None:
+            return False
         try:
-            target = self._log() or self._cluster.create_journal_topic(
-                retention_ms=self._retention_ms, retention_bytes=self._retention_bytes
-            ).partitions[0]  # fmt: skip
             batch = build_batch([(*encode_row(row), row.time_ms, ()) for row in rows])
             self._durability.append(target, batch, now_ms=now_ms, validate=False)
         except (StorageError, Refused, OSError) as why:
-            if not self._is_stuck:
-                log.warning("event=journal_not_written reason=%r action=rows_wait", str(why))
-            self._is_stuck = True
+            self._note_stuck(why)
             return False
         for _ in rows:
             self._waiting.popleft()
@@ -148,6 +150,29 @@ class JournalLog:
             self._tell("journal_gap", ("rows", str(lost)))
         self._drop_old(target, now_ms)
         return True
+
+    def _create_topic(self) -> PartitionLog | None:
+        """The topic, if that could be made at once; else it is asked for, and rows wait until it is there."""
+        if not self._is_asked:
+            self._is_asked = True
+            wanted = self._cluster.journal_creation(
+                retention_ms=self._retention_ms, retention_bytes=self._retention_bytes, done=self._on_created
+            )
+            self._cluster.work.ask([wanted])
+        return self._log()
+
+    def _on_created(self, why: Outcome) -> None:
+        self._is_asked = False
+        if why is not None:
+            self._note_stuck(why)
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(0, self._write)
+
+    def _note_stuck(self, why: Exception) -> None:
+        if not self._is_stuck:
+            log.warning("event=journal_not_written reason=%r action=rows_wait", str(why))
+        self._is_stuck = True
 
     def _drop_old(self, target: PartitionLog, now_ms: int) -> None:
         while len(target.segments) > 1:

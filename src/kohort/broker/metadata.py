@@ -1,26 +1,28 @@
 """The topics as clients see them, and who must know when they change.
 
-Laws: every change of topics goes through here and is followed by a `TopicsChanged` with a new image; a name that
-Kafka would refuse is refused; what the store refuses changes nothing.
+Laws: every change of topics goes through here and is followed by a `TopicsChanged` with a new image, one for all that
+are in force at once; a topic is shown when it exists, and not before; a name that Kafka would refuse is refused; what
+the store refuses changes nothing.
 Source: Apache Kafka's Metadata, CreateTopics, CreatePartitions and DeleteTopics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import uuid4
 
 from kohort.broker.settings import BrokerSettings
 from kohort.broker.topicconfigs import check_topic_configs
+from kohort.broker.topicwork import Outcome, TopicWork, Wanted
 from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
-from kohort.storage.catalog import check_topic_name
+from kohort.storage.catalog import collision_key
 from kohort.storage.partition import PartitionLog
-from kohort.storage.store import Store, Topic
+from kohort.storage.store import Store
+from kohort.storage.topicchanges import Topic, TopicPlan, already_has
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX
 
 #: Partitions of one topic; more is a mistake on one node, where each has a folder of its own.
@@ -45,8 +47,9 @@ class Cluster:
         #: topic id -> name, of the topics that were deleted last since the start.
         self._former_names: dict[bytes, str] = {}
         self.image = self._build_image(version=1)
-        #: Whether several changes make one image, and whether there was any of them.
-        self._is_gathering = self._has_changed = False
+        #: Whether there are topics or partitions that the image has not, or the other way round.
+        self._has_changed = False
+        self.work: Final = TopicWork(store.changes, on_settled=self._tell_changes)
         #: Called with each new image, and with the logs that are gone.
         self.on_change: Callable[[TopicImage], None] = lambda _: None
         self.on_deleted: Callable[[PartitionLog], None] = lambda _: None
@@ -89,11 +92,59 @@ class Cluster:
             if log is not None
         }
 
+    # ---- changes that are asked for; `done` is told when they are in force, or why they never will be
+
+    def creation(
+        self,
+        name: str,
+        check: Callable[[], tuple[int, Mapping[str, str]]],
+        done: Callable[[Outcome], None],
+    ) -> Wanted:
+        """A new topic; `check` gives its partitions, -1 for the broker's default, and its checked configs."""
+
+        def plan() -> TopicPlan:
+            self._store.changes.check_new_name(name)
+            partition_count, configs = check()
+            return self._plan_topic(name, self.check_new_topic(name, partition_count), configs)
+
+        return Wanted(concern=collision_key(name), plan=plan, done=done)
+
+    def growth(self, name: str, total: int, check: Callable[[Topic], None], done: Callable[[Outcome], None]) -> Wanted:
+        """More partitions for a topic; `check` may refuse what is asked of it besides."""
+
+        def plan() -> TopicPlan:
+            check(self.check_growth(name, total))
+            return self._and_then(self._store.changes.plan_partitions(name, total), self._note_change)
+
+        return Wanted(concern=collision_key(name), plan=plan, done=done)
+
+    def deletion(self, topic: Topic, done: Callable[[Outcome], None]) -> Wanted:
+        """The end of this topic, not of one that has its name by then: those who wait for its data are told first."""
+
+        def plan() -> TopicPlan:
+            if self._deletable(topic.name) is not topic:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
+            return self._and_then(self._store.changes.plan_deletion(topic.name), lambda: self._forget(topic))
+
+        return Wanted(concern=collision_key(topic.name), plan=plan, done=done)
+
+    def config_change(
+        self, name: str, changed: Callable[[Topic], Mapping[str, str]], done: Callable[[Outcome], None]
+    ) -> Wanted:
+        """Other configs of a topic; `changed` makes them of what it has when it is its turn, and checks them."""
+
+        def plan() -> TopicPlan:
+            return self._store.changes.plan_configs(name, changed(self.known(name)))
+
+        return Wanted(concern=collision_key(name), plan=plan, done=done)
+
+    def producer_ids(self, then: Callable[[range], None], done: Callable[[Outcome], None]) -> Wanted:
+        """Producer ids that nobody was given."""
+        return Wanted(concern="", plan=lambda: self._store.changes.plan_producer_ids(then), done=done)
+
     def check_new_topic(self, name: str, partition_count: int) -> int:
         """How many partitions a new topic gets (-1: the broker's default); `Refused` if it cannot be created."""
-        check_topic_name(name)
-        if name in self._store.topics:
-            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+        self._store.changes.check_new_name(name)
         if partition_count == -1:
             return int(self._settings.values["num.partitions"])
         if not 1 <= partition_count <= PARTITION_LIMIT:
@@ -103,10 +154,9 @@ class Cluster:
         return partition_count
 
     def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Topic:
-        """Create a topic and tell everyone; `Refused` if it cannot be created."""
+        """Create a topic at once and tell everyone, for whoever may wait for the disk; `Refused` if it cannot be."""
         partition_count = self.check_new_topic(name, partition_count)
-        checked = check_topic_configs(configs)
-        return self._create(name, partition_count, checked)
+        return self._create(name, partition_count, check_topic_configs(configs))
 
     def create_offsets_topic(self) -> Topic:
         """The coordinator's log, created at the first start."""
@@ -119,7 +169,7 @@ class Cluster:
         }
         return self._create(OFFSETS_TOPIC, values["offsets.topic.num.partitions"], configs)
 
-    def create_journal_topic(self, *, retention_ms: int, retention_bytes: int) -> Topic:
+    def journal_creation(self, *, retention_ms: int, retention_bytes: int, done: Callable[[Outcome], None]) -> Wanted:
         """The rows of the journal, created with the first of them."""
         segment_bytes = max(JOURNAL_SEGMENT_BYTES, retention_bytes // 8)
         configs = {
@@ -129,79 +179,95 @@ class Cluster:
             "retention.ms": str(retention_ms),
             "segment.bytes": str(min(segment_bytes, INT_MAX)),
         }
-        return self._create(JOURNAL_TOPIC, 1, configs)
+        return Wanted(concern=JOURNAL_TOPIC, plan=lambda: self._plan_topic(JOURNAL_TOPIC, 1, configs), done=done)
 
     def check_growth(self, name: str, total: int) -> Topic:
         """The topic that may grow to `total` partitions; `Refused` if it may not."""
-        topic = self._known(name)
+        topic = self.known(name)
         if topic.is_internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} is internal and cannot be changed")
-        if not len(topic.partitions) < total <= PARTITION_LIMIT:
-            raise Refused(
-                ErrorCode.INVALID_PARTITIONS,
-                f"topic {name} has {len(topic.partitions)} partitions; {total} is not an increase"
-                if total <= len(topic.partitions)
-                else f"{total} partitions; at most {PARTITION_LIMIT} are possible",
-            )
+        count = len(topic.partitions)
+        if total <= count:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, already_has(count, total))
+        if total > PARTITION_LIMIT:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{total} partitions; at most {PARTITION_LIMIT} are possible")
         return topic
 
     def grow_topic(self, name: str, total: int) -> None:
-        """Add partitions and tell everyone."""
+        """Add partitions at once and tell everyone, for whoever may wait for the disk."""
         self.check_growth(name, total)
-        self._store.add_partitions(name, total)
-        self._changed()
+        self._carry_out(self._and_then(self._store.changes.plan_partitions(name, total), self._note_change))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and tell everyone, those who wait for its data first."""
-        topic = self._known(name)
+        """Delete a topic at once and tell everyone, for whoever may wait for the disk."""
+        topic = self._deletable(name)
+        self._carry_out(self._and_then(self._store.changes.plan_deletion(name), lambda: self._forget(topic)))
+
+    def known(self, name: str) -> Topic:
+        """The topic of that name; `Refused` if there is none."""
+        topic = self._store.topics.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return topic
+
+    def _deletable(self, name: str) -> Topic:
+        topic = self.known(name)
         if topic.is_internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} is internal and cannot be deleted")
         if not self._settings.values["delete.topic.enable"]:
             raise Refused(ErrorCode.TOPIC_DELETION_DISABLED, "this broker's delete.topic.enable is false")
-        logs = list(topic.partitions)
-        self._store.delete_topic(name)
+        return topic
+
+    def _forget(self, topic: Topic) -> None:
         del self._by_id[topic.topic_id]
-        self._former_names[topic.topic_id] = name
+        self._former_names[topic.topic_id] = topic.name
         if len(self._former_names) > FORMER_TOPICS:
             del self._former_names[next(iter(self._former_names))]
-        for log in logs:
+        for log in topic.partitions:
             self.on_deleted(log)
-        self._changed()
+        self._note_change()
 
-    def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Replace a topic's own configs, which are checked already."""
-        self._known(name)
-        self._store.set_topic_configs(name, dict(configs))
+    def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
+        self._carry_out(self._plan_topic(name, partition_count, configs))
+        return self._store.topics[name]
 
-    def _known(self, name: str) -> Topic:
-        topic = self._store.topics.get(name)
-        if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-        return topic
+    def _plan_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> TopicPlan:
+        topic_id = TopicId(uuid4().bytes)
 
-    def _create(self, name: str, partition_count: int, configs: dict[str, str]) -> Topic:
-        topic = self._store.create_topic(name, partition_count, topic_id=TopicId(uuid4().bytes), configs=configs)
-        self._by_id[topic.topic_id] = topic
-        self._changed()
-        return topic
+        def settle() -> None:
+            self._by_id[topic_id] = self._store.topics[name]
+            self._note_change()
 
-    @contextmanager
-    def as_one_change(self) -> Iterator[None]:
-        """What changes within, without a wait, everyone is told at its end: an image is as much work as all topics."""
-        self._is_gathering, self._has_changed = True, False
-        try:
-            yield
-        finally:
-            self._is_gathering = False
-            if self._has_changed:
-                self._changed()
+        plan = self._store.changes.plan_topic(name, partition_count, topic_id=topic_id, configs=configs)
+        return self._and_then(plan, settle)
 
-    def _changed(self) -> None:
+    @staticmethod
+    def _and_then(plan: TopicPlan, then: Callable[[], None]) -> TopicPlan:
+        """`plan`, with what is to be done here when it is in force."""
+        settle = plan.settle
+
+        def both(settled: TopicPlan) -> None:
+            settle(settled)
+            then()
+
+        plan.settle = both
+        return plan
+
+    def _carry_out(self, plan: TopicPlan) -> None:
+        assert self.work.is_idle or self._store.fs.volatile, "somebody writes"
+        self._store.changes.write((plan,))
+        self._store.changes.settle(plan)
+        self._tell_changes()
+
+    def _note_change(self) -> None:
         self._has_changed = True
-        if self._is_gathering:
-            return
-        self.image = self._build_image(version=self.image.version + 1)
-        self.on_change(self.image)
+
+    def _tell_changes(self) -> None:
+        """An image is as much work as all topics, so that all that are in force at once make one."""
+        if self._has_changed:
+            self._has_changed = False
+            self.image = self._build_image(version=self.image.version + 1)
+            self.on_change(self.image)
 
     def _build_image(self, *, version: int) -> TopicImage:
         return TopicImage.of(

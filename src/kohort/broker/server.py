@@ -151,6 +151,9 @@ class Server:
             each.stop()
         if self._listener is not None:
             self._listener.finish()
+        if self.failure is None:
+            await context.cluster.work.drain()
+        context.cluster.work.stop()
         self.runtime.release_all()
         self.runtime.stop()
         if self._journal_log is not None and self.failure is None:
@@ -199,6 +202,7 @@ class Server:
         cluster.on_change = runtime.topics_changed
         runtime.measure = cluster.measure
         cluster.on_deleted = durability.forget
+        cluster.work.begin(loop, is_beside=not store.fs.volatile, on_failure=self._fail)
         return BrokerContext(
             settings=settings,
             clock=clock,

@@ -1,29 +1,26 @@
-"""What topics there are: the one file that says which partition folders count.
+"""What topics there are: which partition folders count, what brokers were told while they ran, whose producer ids.
 
-Laws: a catalog is a value; a change is a new one, in force when its file is in place. A topic exists from the moment
-the file names it and is gone from the moment the file does not, whatever folders lie about. Producer ids are given
-out in blocks, written down before the first of them is used, so that none is used twice.
-Source: Apache Kafka's naming rules of topics and its blocks of 1,000 producer ids; JSON of our own, format version 1.
+Laws: a catalog is a value, and so is a change of it; the catalog that follows from both is the same now and when the
+changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
+moment it has the one that does not, whatever folders lie about. Producer ids are given out in blocks, written down
+before the first of them is used, so that none is used twice.
+Source: Apache Kafka's naming rules of topics and its blocks of 1,000 producer ids; its metadata log (KIP-631), of which
+`catalogfile` is the small brother.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
-from kohort.storage.fs import FileSystem, read_bounded, replace_file
 
-CATALOG_NAME: Final = "kohort.catalog.json"
-CATALOG_FORMAT: Final = 1
-#: More than any catalog that kohort writes.
-CATALOG_LIMIT_BYTES: Final = 256 << 20
 PRODUCER_ID_BLOCK: Final = 1000
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LONGEST_NAME: Final = 249
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _FOLDER_NAME: Final = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 
 
@@ -42,6 +39,53 @@ class TopicEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogChange:
+    """What is different in the next catalog."""
+
+    #: Topics that are new or changed.
+    topics: tuple[TopicEntry, ...] = ()
+    #: Topics that are to be deleted, by name.
+    gone: tuple[str, ...] = ()
+    #: Topics whose folders are still in the way; a whole catalog has them, a change does not.
+    deleting: tuple[TopicEntry, ...] = ()
+    #: Whether the folders of all that were deleted before are out of the way.
+    is_freed: bool = False
+    #: `None` where no producer ids are given out.
+    next_producer_id: int | None = None
+    #: Every config of the broker that was set while it ran; `None` where they stay.
+    broker_configs: Mapping[str, str] | None = None
+
+    def document(self) -> dict[str, object]:
+        """As JSON; what is not different is left out."""
+        found: dict[str, object] = {
+            "topics": [_write_entry(entry) for entry in self.topics],
+            "gone": list(self.gone),
+            "deleting": [_write_entry(entry) for entry in self.deleting],
+        }
+        found = {name: value for name, value in found.items() if value}
+        if self.is_freed:
+            found["freed"] = True
+        if self.next_producer_id is not None:
+            found["next_producer_id"] = self.next_producer_id
+        if self.broker_configs is not None:
+            found["broker_configs"] = dict(self.broker_configs)
+        return found
+
+    @classmethod
+    def of(cls, document: Mapping[str, object]) -> CatalogChange:
+        """What `document` wrote; `ValueError`, `KeyError`, `TypeError` or `Refused` if it cannot have."""
+        ids, configs = document.get("next_producer_id"), document.get("broker_configs")
+        return cls(
+            topics=tuple(_read_entry(entry) for entry in _list(document, "topics")),
+            gone=tuple(str(name) for name in _list(document, "gone")),
+            deleting=tuple(_read_entry(entry) for entry in _list(document, "deleting")),
+            is_freed=bool(document.get("freed")),
+            next_producer_id=None if ids is None else int(str(ids)),
+            broker_configs=None if configs is None else _texts(configs),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
     """Every topic at one moment."""
 
@@ -50,34 +94,67 @@ class Catalog:
     deleting: tuple[TopicEntry, ...] = ()
     #: Smallest producer id that nobody was given.
     next_producer_id: int = 0
+    #: Configs of the broker that were set while it ran.
+    broker_configs: Mapping[str, str] = field(default_factory=dict)
 
-    def with_topic(self, entry: TopicEntry) -> Catalog:
-        """With this topic, new or changed."""
-        return replace(self, topics={**self.topics, entry.name: entry})
+    def changed(self, *changes: CatalogChange) -> Catalog:
+        """The catalog that follows; `KeyError` if a topic is deleted that there is not."""
+        topics, deleting = dict(self.topics), self.deleting
+        next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
+        for change in changes:
+            topics.update((entry.name, entry) for entry in change.topics)
+            deleting = (() if change.is_freed else deleting) + change.deleting
+            deleting += tuple(topics.pop(name) for name in change.gone)
+            if change.next_producer_id is not None:
+                next_producer_id = change.next_producer_id
+            if change.broker_configs is not None:
+                broker_configs = change.broker_configs
+        return Catalog(
+            topics=topics, deleting=deleting, next_producer_id=next_producer_id, broker_configs=broker_configs
+        )
 
-    def without_topic(self, name: str) -> Catalog:
-        """With this topic among those that are being deleted."""
-        topics = dict(self.topics)
-        gone = topics.pop(name)
-        return replace(self, topics=topics, deleting=(*self.deleting, gone))
+    def as_changes(self, *, topics_each: int) -> Iterable[CatalogChange]:
+        """The changes that lead from an empty catalog to this one, each of that many topics at most."""
+        yield CatalogChange(
+            deleting=self.deleting, next_producer_id=self.next_producer_id, broker_configs=self.broker_configs
+        )
+        entries = list(self.topics.values())
+        for first in range(0, len(entries), topics_each):
+            yield CatalogChange(topics=tuple(entries[first : first + topics_each]))
 
-    def with_folders_freed(self) -> Catalog:
-        """When the folders of deleted topics are out of the way."""
-        return replace(self, deleting=())
 
-    def with_producer_id_block(self) -> tuple[Catalog, range]:
-        """The next block of producer ids, and the catalog that has given it out."""
-        end = self.next_producer_id + PRODUCER_ID_BLOCK
-        return replace(self, next_producer_id=end), range(self.next_producer_id, end)
+def join(changes: Sequence[CatalogChange]) -> CatalogChange:
+    """Changes of different things as one."""
+    ids = [each.next_producer_id for each in changes if each.next_producer_id is not None]
+    configs = [each.broker_configs for each in changes if each.broker_configs is not None]
+    return CatalogChange(
+        topics=tuple(entry for each in changes for entry in each.topics),
+        gone=tuple(name for each in changes for name in each.gone),
+        deleting=tuple(entry for each in changes for entry in each.deleting),
+        is_freed=any(each.is_freed for each in changes),
+        next_producer_id=ids[-1] if ids else None,
+        broker_configs=configs[-1] if configs else None,
+    )
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that Kafka does not allow; it becomes part of a folder's name."""
-    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
-        raise Refused(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name!r} is not allowed: 1 to 249 of the letters a-z A-Z 0-9 . _ - are expected",
-        )
+    """Refuse a name that Kafka does not allow, in its words; it becomes part of a folder's name."""
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = "'.' or '..' is not allowed"
+    elif len(name) > _LONGEST_NAME:
+        why = f"the length of '{name[:_LONGEST_NAME]}...' is longer than the max allowed length {_LONGEST_NAME}"
+    elif not _TOPIC_NAME.fullmatch(name):
+        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+
+
+def collision_key(name: str) -> str:
+    """What two names must not have in common: metrics of Kafka's write `.` as `_`."""
+    return name.replace(".", "_")
 
 
 def split_folder_name(folder: str) -> tuple[str, int] | None:
@@ -86,46 +163,29 @@ def split_folder_name(folder: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
-def load_catalog(fs: FileSystem, directory: str) -> Catalog:
-    """Read the catalog's file; `StorageError` says what is wrong with it."""
-    path = f"{directory}/{CATALOG_NAME}"
-    raw = read_bounded(fs, path, limit_bytes=CATALOG_LIMIT_BYTES)
-    try:
-        document = json.loads(raw)
-        version = document["format_version"]
-        if version > CATALOG_FORMAT:
-            raise StorageError(f"{path} has format {version}, this kohort reads up to {CATALOG_FORMAT}; upgrade kohort")
-        topics = [_read_entry(entry) for entry in document["topics"]]
-        return Catalog(
-            topics={entry.name: entry for entry in topics},
-            deleting=tuple(_read_entry(entry) for entry in document["deleting"]),
-            next_producer_id=int(document["next_producer_id"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, Refused) as why:
-        raise StorageError(f"{path} is damaged ({why}); restore it from a backup") from why
+def _list(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    found = document.get(name, [])
+    if not isinstance(found, list):
+        raise TypeError(f"{name} is no list")
+    return found
 
 
-def save_catalog(fs: FileSystem, directory: str, catalog: Catalog) -> None:
-    """Put the catalog in force: after this a crash keeps it, before it a crash keeps the old one."""
-    document = {
-        "format_version": CATALOG_FORMAT,
-        "next_producer_id": catalog.next_producer_id,
-        "topics": [_write_entry(entry) for entry in catalog.topics.values()],
-        "deleting": [_write_entry(entry) for entry in catalog.deleting],
-    }
-    replace_file(fs, directory, CATALOG_NAME, json.dumps(document).encode())
+def _texts(configs: object) -> dict[str, str]:
+    if not isinstance(configs, dict):
+        raise TypeError("configs are no table")
+    return {str(key): str(value) for key, value in configs.items()}
 
 
 def _read_entry(entry: Mapping[str, object]) -> TopicEntry:
     name, count, configs = entry["name"], entry["partition_count"], entry["configs"]
-    if not isinstance(name, str) or not isinstance(count, int) or not isinstance(configs, dict) or count < 1:
+    if not isinstance(name, str) or not isinstance(count, int) or count < 1:
         raise ValueError(f"topic {name!r} is incomplete")
     check_topic_name(name)
     return TopicEntry(
         name=name,
         topic_id=parse_topic_id(str(entry["topic_id"])),
         partition_count=count,
-        configs={str(key): str(value) for key, value in configs.items()},
+        configs=_texts(configs),
     )
 
 

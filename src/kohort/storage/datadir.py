@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
-from kohort.storage.catalog import CATALOG_NAME
+from kohort.storage.catalogfile import CATALOG_NAME, has_catalog
 from kohort.storage.fs import FileLock, FileSystem, read_bounded, replace_file
 
 #: The version of the directory's layout that this code writes; older ones are read.
@@ -174,7 +174,7 @@ def _read_identity(path: str, raw: bytes) -> Identity:
 
 def is_new(fs: FileSystem, directory: str) -> bool:
     """Whether the directory has no catalog yet; `StorageError` if it has partitions all the same."""
-    if fs.exists(f"{directory}/{CATALOG_NAME}"):
+    if has_catalog(fs, directory):
         return False
     known = {META_NAME, LOCK_NAME, f"{META_NAME}.tmp", f"{CATALOG_NAME}.tmp", "lost+found"}
     others = set(fs.list_directory(directory)) - known

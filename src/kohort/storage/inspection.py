@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import BatchHeader, check_batch, parse_header
-from kohort.storage.catalog import Catalog, TopicEntry, load_catalog, split_folder_name
+from kohort.storage.catalog import Catalog, TopicEntry, split_folder_name
+from kohort.storage.catalogfile import load_catalog
 from kohort.storage.datadir import META_NAME, load_identity, read_partition_metadata, take_directory
 from kohort.storage.findbatch import find_batch, valid_batch
 from kohort.storage.fs import FileLock, FileSystem

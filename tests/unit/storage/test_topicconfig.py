@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicId
-from kohort.storage.catalog import load_catalog, save_catalog
+from kohort.storage.catalog import CatalogChange
+from kohort.storage.catalogfile import CatalogFile
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
 from kohort.storage.topicconfig import TOPIC_OPTIONS, LogConfig
@@ -117,11 +120,10 @@ def test_what_another_version_stored_keeps_no_broker_from_starting() -> None:
     store = Store.open("/data", fs=fs)
     store.create_topic("orders", 1, topic_id=TopicId(b"1" * 16), configs={"flush.messages": "7"})
     store.close()
-    catalog = load_catalog(fs, "/data")
-    configs = catalog.topics["orders"].configs
-    assert isinstance(configs, dict)
-    configs |= {"cleanup.policy": "compakt", "from.the.future": "1"}
-    save_catalog(fs, "/data", catalog)
+    file = CatalogFile(fs, "/data")
+    entry = file.catalog.topics["orders"]
+    other = {**entry.configs, "cleanup.policy": "compakt", "from.the.future": "1"}
+    file.write(CatalogChange(topics=(replace(entry, configs=other),)))
 
     store = Store.open("/data", fs=fs)
     topic = store.add_partitions("orders", 2)

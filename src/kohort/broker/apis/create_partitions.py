@@ -6,11 +6,14 @@ Versions 0 to 3 are served. An assignment by hand may only name the brokers that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.gather import Gather
 from kohort.broker.request import Request
+from kohort.broker.topicwork import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.storage.topicchanges import Topic
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -19,35 +22,61 @@ from kohort.wire.messages.create_partitions import (
 )
 
 
-def handle(context: BrokerContext, request: Request, message: CreatePartitionsRequest) -> CreatePartitionsResponse:
+def handle(
+    context: BrokerContext, request: Request, message: CreatePartitionsRequest
+) -> CreatePartitionsResponse | None:
     """Grow each topic on its own; one that is refused does not hold up the others."""
-    del request
     counts = Counter(topic.name for topic in message.topics)
-    with context.cluster.as_one_change():
-        rows = [
-            _answer(context, topic, is_only=counts[topic.name] == 1, validate_only=message.validate_only)
-            for topic in message.topics
-        ]
-    return CreatePartitionsResponse(results=rows)
+    if not message.topics:
+        return CreatePartitionsResponse(results=[])
+
+    def complete(rows: list[CreatePartitionsTopicResult]) -> None:
+        if request.is_open:
+            request.answer(CreatePartitionsResponse(results=rows))
+
+    whole = Gather(len(message.topics), complete)
+    wanted = []
+    for index, asked in enumerate(message.topics):
+        answer = whole.slot(index)
+        if counts[asked.name] > 1:
+            twice = Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
+            answer(_row(asked, twice))
+        elif message.validate_only:
+            answer(_row(asked, _validate(context, asked)))
+        else:
+            wanted.append(_growth(context, asked, answer))
+    context.cluster.work.ask(wanted)
+    return None
 
 
-def _answer(
-    context: BrokerContext, asked: CreatePartitionsTopic, *, is_only: bool, validate_only: bool
-) -> CreatePartitionsTopicResult:
-    cluster = context.cluster
-    try:
-        if not is_only:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
-        topic = cluster.check_growth(asked.name, asked.count)
+def _growth(
+    context: BrokerContext, asked: CreatePartitionsTopic, answer: Callable[[CreatePartitionsTopicResult], None]
+) -> Wanted:
+    def check(topic: Topic) -> None:
         _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
-        if not validate_only:
-            cluster.grow_topic(asked.name, asked.count)
-    except Refused as refused:
-        return CreatePartitionsTopicResult(name=asked.name, error_code=refused.code, error_message=str(refused))
-    except StorageError as why:
-        code = ErrorCode.KAFKA_STORAGE_ERROR
-        return CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=str(why))
-    return CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE)
+
+    def done(why: Outcome) -> None:
+        if isinstance(why, StorageError):
+            context.outage.refused(f"topic-{asked.name}", why)
+        answer(_row(asked, why))
+
+    return context.cluster.growth(asked.name, asked.count, check, done)
+
+
+def _validate(context: BrokerContext, asked: CreatePartitionsTopic) -> Outcome:
+    """Why it could not be done now; `None` if it could."""
+    try:
+        topic = context.cluster.check_growth(asked.name, asked.count)
+        _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
+    except Refused as why:
+        return why
+    return None
+
+
+def _row(asked: CreatePartitionsTopic, why: Outcome) -> CreatePartitionsTopicResult:
+    if why is None:
+        return CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE)
+    return CreatePartitionsTopicResult(name=asked.name, error_code=code_of(why), error_message=str(why))
 
 
 def _check_assignments(asked: CreatePartitionsTopic, added: int, replicas: Sequence[int]) -> None:

@@ -7,13 +7,16 @@ Version 5: the answer tells what was created (KIP-525). Version 7: topic ids.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.gather import Gather
 from kohort.broker.request import Request
 from kohort.broker.topicconfigs import DEFAULT_SOURCE, TOPIC_SOURCE, check_topic_configs, log_idle, topic_defaults
+from kohort.broker.topicwork import Outcome, Wanted, code_of
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.storage.topicchanges import Topic
 from kohort.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -23,58 +26,85 @@ from kohort.wire.messages.create_topics import (
 )
 
 
-def handle(context: BrokerContext, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:
+def handle(context: BrokerContext, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse | None:
     """Create each topic on its own; one that is refused does not hold up the others."""
-    del request
     counts = Counter(topic.name for topic in message.topics)
-    with context.cluster.as_one_change():
-        rows = [
-            _answer(context, topic, is_only=counts[topic.name] == 1, validate_only=message.validate_only)
-            for topic in message.topics
-        ]
-    return CreateTopicsResponse(topics=rows)
+    if not message.topics:
+        return CreateTopicsResponse(topics=[])
+
+    def complete(rows: list[CreatableTopicResult]) -> None:
+        if request.is_open:
+            request.answer(CreateTopicsResponse(topics=rows))
+
+    whole = Gather(len(message.topics), complete)
+    wanted = []
+    for index, asked in enumerate(message.topics):
+        answer = whole.slot(index)
+        if counts[asked.name] > 1:
+            answer(_refuse(asked, ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request"))
+        elif message.validate_only:
+            answer(_validate(context, asked))
+        else:
+            wanted.append(_creation(context, asked, answer))
+    context.cluster.work.ask(wanted)
+    return None
 
 
-def _answer(
-    context: BrokerContext, asked: CreatableTopic, *, is_only: bool, validate_only: bool
-) -> CreatableTopicResult:
-    try:
-        if not is_only:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
-        return _create(context, asked, validate_only=validate_only)
-    except Refused as refused:
-        return _refuse(asked, refused.code, str(refused))
-    except ConfigError as why:
-        return _refuse(asked, ErrorCode.INVALID_CONFIG, str(why))
-    except StorageError as why:
-        return _refuse(asked, ErrorCode.KAFKA_STORAGE_ERROR, str(why))
+def _creation(context: BrokerContext, asked: CreatableTopic, answer: Callable[[CreatableTopicResult], None]) -> Wanted:
+    def check() -> tuple[int, dict[str, str]]:
+        return _asked_partitions(context, asked), _asked_configs(asked)
 
-
-def _create(context: BrokerContext, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
-    cluster, replicas = context.cluster, context.leadership.replicas
-    if asked.assignments:
-        partition_count = _assigned_partitions(asked, replicas)
-    else:
-        if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= len(replicas):
-            raise Refused(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {asked.replication_factor}; {_possible_factors(len(replicas))}",
-            )
-        partition_count = asked.num_partitions
-    partition_count = cluster.check_new_topic(asked.name, partition_count)
-    configs = check_topic_configs({config.name: config.value for config in asked.configs})
-    topic_id: bytes = ZERO_TOPIC_ID
-    if not validate_only:
-        topic_id = cluster.create_topic(asked.name, partition_count, dict(configs)).topic_id
+    def done(why: Outcome) -> None:
+        if isinstance(why, StorageError):
+            context.outage.refused(f"topic-{asked.name}", why)
+        if why is not None:
+            answer(_refuse(asked, code_of(why), str(why)))
+            return
+        configs = _asked_configs(asked)
         log_idle(asked.name, configs, configs)
+        answer(_describe(context, asked, context.cluster.topics.get(asked.name), configs))
+
+    return context.cluster.creation(asked.name, check, done)
+
+
+def _validate(context: BrokerContext, asked: CreatableTopic) -> CreatableTopicResult:
+    """What would become of it now."""
+    try:
+        count = context.cluster.check_new_topic(asked.name, _asked_partitions(context, asked))
+        row = _describe(context, asked, None, _asked_configs(asked))
+    except (Refused, ConfigError) as why:
+        return _refuse(asked, code_of(why), str(why))
+    row.num_partitions = count
+    return row
+
+
+def _asked_partitions(context: BrokerContext, asked: CreatableTopic) -> int:
+    replicas = context.leadership.replicas
+    if asked.assignments:
+        return _assigned_partitions(asked, replicas)
+    if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= len(replicas):
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {asked.replication_factor}; {_possible_factors(len(replicas))}",
+        )
+    return asked.num_partitions
+
+
+def _asked_configs(asked: CreatableTopic) -> dict[str, str]:
+    return check_topic_configs({config.name: config.value for config in asked.configs})
+
+
+def _describe(
+    context: BrokerContext, asked: CreatableTopic, topic: Topic | None, configs: dict[str, str]
+) -> CreatableTopicResult:
     shown = topic_defaults(context.settings) | configs
     return CreatableTopicResult(
         name=asked.name,
-        topic_id=topic_id,
+        topic_id=ZERO_TOPIC_ID if topic is None else topic.topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=partition_count,
-        replication_factor=len(replicas),
+        num_partitions=0 if topic is None else len(topic.partitions),
+        replication_factor=len(context.leadership.replicas),
         configs=[
             CreatableTopicConfigs(
                 name=name, value=value, config_source=TOPIC_SOURCE if name in configs else DEFAULT_SOURCE

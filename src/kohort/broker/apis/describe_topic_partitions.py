@@ -12,7 +12,7 @@ from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused
 from kohort.storage.catalog import check_topic_name
 from kohort.storage.partition import PartitionLog
-from kohort.storage.store import Topic
+from kohort.storage.topicchanges import Topic
 from kohort.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

@@ -7,18 +7,18 @@ so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from kohort.broker.altering import alter_group, alter_topic
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
 from kohort.broker.request import Request
-from kohort.broker.topicconfigs import Resource, check_topic_configs, is_list, log_idle, topic_defaults
+from kohort.broker.topicconfigs import Resource, is_list, topic_defaults
 from kohort.config import parse_list
 from kohort.coordinator import commands
 from kohort.coordinator.groupconfigs import LONGEST_TEXT
-from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
-from kohort.ids import CauseId
+from kohort.errors import ErrorCode, Refused
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 from kohort.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -34,30 +34,27 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 
 
-def handle(
-    context: BrokerContext, request: Request, message: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse | None:
+def handle(context: BrokerContext, request: Request, message: IncrementalAlterConfigsRequest) -> None:
     """Change each resource on its own, each as a whole or not at all."""
     resources = message.resources
     named = Counter((each.resource_type, each.resource_name) for each in resources)
-    outcomes: list[commands.Done | commands.Refusal | commands.AlterGroupConfigs] = [
-        _outcome(context, each, validate_only=message.validate_only, is_once=named[_name(each)] == 1)
-        for each in resources
-    ]
-    asked = [outcome for outcome in outcomes if isinstance(outcome, commands.AlterGroupConfigs)]
-    if not asked:
-        return _response(resources, outcomes)
 
-    def complete(replies: list[commands.ReplyBody]) -> None:
+    def complete(outcomes: list[commands.ReplyBody]) -> None:
         if request.is_open:
-            left = iter(replies)
-            told = [next(left) if isinstance(each, commands.AlterGroupConfigs) else each for each in outcomes]
-            request.answer(_response(resources, told))
+            request.answer(_response(resources, outcomes))
 
-    whole = Gather(len(asked), complete)
-    for index, command in enumerate(asked):
-        context.runtime.ask(command, whole.slot(index))
-    return None
+    if not resources:
+        complete([])
+        return
+    whole = Gather(len(resources), complete)
+    for index, each in enumerate(resources):
+        answer = whole.slot(index)
+        if named[_name(each)] > 1:
+            answer(_refusal(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request"))
+        elif len({config.name for config in each.configs}) != len(each.configs):
+            answer(_refusal(ErrorCode.INVALID_REQUEST, "a config is named twice in the request"))
+        else:
+            _alter(context, each, answer, validate_only=message.validate_only)
 
 
 def _name(resource: AlterConfigsResource) -> tuple[int, str]:
@@ -79,53 +76,43 @@ def _response(resources: Sequence[AlterConfigsResource], outcomes: Sequence[obje
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
-def _outcome(
-    context: BrokerContext, asked: AlterConfigsResource, *, validate_only: bool, is_once: bool
-) -> commands.Done | commands.Refusal | commands.AlterGroupConfigs:
-    """What became of a resource, or what is to be asked of its coordinator."""
+def _alter(
+    context: BrokerContext,
+    asked: AlterConfigsResource,
+    answer: Callable[[commands.ReplyBody], None],
+    *,
+    validate_only: bool,
+) -> None:
+    """Change one resource; `answer` is told what became of it."""
     try:
-        if not is_once:
-            raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request")
-        if len({config.name for config in asked.configs}) != len(asked.configs):
-            raise Refused(ErrorCode.INVALID_REQUEST, "a config is named twice in the request")
-        if asked.resource_type == Resource.GROUP:
-            token = context.runtime.next_token()
-            return commands.AlterGroupConfigs(
-                cause=CauseId(token),
-                request=token,
-                group_id=asked.resource_name,
-                changes=dict(map(_group_change, asked.configs)),
-                validate_only=validate_only,
-            )
-        _alter(context, asked, validate_only=validate_only)
+        match asked.resource_type:
+            case Resource.GROUP:
+                changes = dict(map(_group_change, asked.configs))
+                alter_group(context, asked.resource_name, changes, answer, validate_only=validate_only)
+            case Resource.TOPIC:
+                defaults = topic_defaults(context.settings)
+
+                def changed(present: Mapping[str, str]) -> dict[str, str]:
+                    configs = dict(present)
+                    for config in asked.configs:
+                        _change(configs, config, defaults)
+                    return configs
+
+                names = [config.name for config in asked.configs]
+                alter_topic(context, asked.resource_name, changed, names, answer, validate_only=validate_only)
+            case Resource.BROKER:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    "configs of brokers are settings of the broker's start; they cannot be altered",
+                )
+            case other:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
     except Refused as refused:
-        return commands.Refusal(code=refused.code, message=str(refused))
-    except ConfigError as why:
-        return commands.Refusal(code=ErrorCode.INVALID_CONFIG, message=str(why))
-    except StorageError as why:
-        return commands.Refusal(code=ErrorCode.KAFKA_STORAGE_ERROR, message=str(why))
-    return commands.Done()
+        answer(_refusal(refused.code, str(refused)))
 
 
-def _alter(context: BrokerContext, asked: AlterConfigsResource, *, validate_only: bool) -> None:
-    if asked.resource_type == Resource.BROKER:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, "configs of brokers are settings of the broker's start; they cannot be altered"
-        )
-    if asked.resource_type != Resource.TOPIC:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {asked.resource_type} have no configs here")
-    name = asked.resource_name
-    topic = context.cluster.topic(name)
-    if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-    defaults = topic_defaults(context.settings)
-    configs = dict(topic.configs)
-    for config in asked.configs:
-        _change(configs, config, defaults)
-    checked = check_topic_configs(dict(configs))
-    if not validate_only:
-        context.cluster.set_configs(name, checked)
-        log_idle(name, checked, [config.name for config in asked.configs])
+def _refusal(code: ErrorCode, text: str) -> commands.Refusal:
+    return commands.Refusal(code=code, message=text)
 
 
 def _group_change(change: AlterableConfig) -> tuple[str, str | None]:

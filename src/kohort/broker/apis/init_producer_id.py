@@ -9,18 +9,25 @@ from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.request import Request
+from kohort.broker.topicwork import Outcome
 from kohort.errors import ErrorCode, StorageError
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-def handle(context: BrokerContext, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse:
+def handle(context: BrokerContext, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
     """An id that nobody was given before."""
-    del request
     if message.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
-    try:
-        producer_id = context.producer_ids.take()
-    except StorageError as failure:
-        context.outage.refused("producer-ids", failure)
-        return InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+    def answer(producer_id: int, why: Outcome) -> None:
+        if isinstance(why, StorageError):
+            context.outage.refused("producer-ids", why)
+        if not request.is_open:
+            return
+        if why is None:
+            request.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+        else:
+            request.answer(InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=-1))
+
+    context.producer_ids.take(answer)
+    return None

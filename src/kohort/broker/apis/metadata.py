@@ -10,16 +10,19 @@ which earlier versions always allow. Version 10: topic ids. Version 12: topics m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.gather import Gather
 from kohort.broker.leadership import NO_NODE, Leadership
 from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kohort.broker.request import Request
+from kohort.broker.topicwork import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.storage.catalog import check_topic_name
 from kohort.storage.partition import PartitionLog
-from kohort.storage.store import Topic
+from kohort.storage.topicchanges import Topic
 from kohort.wire.messages.metadata import (
     OPERATIONS_NOT_REQUESTED,
     MetadataRequest,
@@ -31,19 +34,66 @@ from kohort.wire.messages.metadata import (
 )
 
 
-def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse:
-    """Describe the cluster; topics that do not exist are created where client and broker allow it."""
+def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse | None:
+    """Describe the cluster; topics that do not exist are created where client and broker allow it.
+
+    Then the answer waits until they are there: Apache Kafka says UNKNOWN_TOPIC_OR_PARTITION at once, and its clients
+    ask again a tenth of a second later.
+    """
+    failures: dict[str, ErrorCode] = {}
+    missing = _missing(context, message)
+    if not missing:
+        return _respond(context, request, message, failures)
+
+    def complete(_: list[bool]) -> None:
+        if request.is_open:
+            request.answer(_respond(context, request, message, failures))
+
+    whole = Gather(len(missing), complete)
+    wanted = []
+    for index, name in enumerate(missing):
+        wanted.append(_creation(context, name, failures, whole.slot(index)))
+    context.cluster.work.ask(wanted)
+    return None
+
+
+def _missing(context: BrokerContext, message: MetadataRequest) -> list[str]:
+    """The topics that are to be created, each once."""
+    if not message.topics or not message.allow_auto_topic_creation:
+        return []
+    if not context.settings.values["auto.create.topics.enable"]:
+        return []
+    known = context.cluster.topics
+    asked = [row.name for row in message.topics if row.topic_id == ZERO_TOPIC_ID]
+    return [name for name in dict.fromkeys(asked) if name is not None and name not in known]
+
+
+def _creation(
+    context: BrokerContext, name: str, failures: dict[str, ErrorCode], answer: Callable[[bool], None]
+) -> Wanted:
+    def done(why: Outcome) -> None:
+        if isinstance(why, StorageError):
+            context.outage.refused(f"topic-{name}", why)
+        if why is not None and name not in context.cluster.topics:
+            # Else somebody else was faster.
+            failures[name] = code_of(why)
+        answer(why is None)
+
+    return context.cluster.creation(name, lambda: (-1, {}), done)
+
+
+def _respond(
+    context: BrokerContext, request: Request, message: MetadataRequest, failures: Mapping[str, ErrorCode]
+) -> MetadataResponse:
     cluster = context.cluster
     asked = message.topics
     rows: Iterable[MetadataResponseTopic]
     if asked is None or (request.version == 0 and not asked):
         rows = (_describe(context, topic) for topic in list(cluster.topics.values()))
     else:
-        may_create = message.allow_auto_topic_creation and context.settings.values["auto.create.topics.enable"]
-        # Named again and again it is answered once, as by Apache Kafka; and many new topics are one change.
+        # Named again and again it is answered once, as by Apache Kafka.
         once = {(topic.topic_id, topic.name): topic for topic in asked}
-        with cluster.as_one_change():
-            answers = [_answer(context, request, topic, may_create=may_create) for topic in once.values()]
+        answers = [_answer(context, request, topic, failures) for topic in once.values()]
         # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
         rows = sorted(answers, key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
     topics = list(rows)
@@ -64,23 +114,21 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
 
 
 def _answer(
-    context: BrokerContext, request: Request, asked: MetadataRequestTopic, *, may_create: bool
+    context: BrokerContext, request: Request, asked: MetadataRequestTopic, failures: Mapping[str, ErrorCode]
 ) -> MetadataResponseTopic:
     if asked.topic_id != ZERO_TOPIC_ID or asked.name is None:
         return _answer_by_id(context, request, asked)
     topic = context.cluster.topic(asked.name)
-    if topic is None:
+    if topic is not None:
+        return _describe(context, topic)
+    code = failures.get(asked.name)
+    if code is None:
         try:
-            context.cluster.check_new_topic(asked.name, -1)
-            if not may_create:
-                return _refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked.name)
-            topic = context.cluster.create_topic(asked.name, -1, {})
+            check_topic_name(asked.name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except Refused as refused:
-            return _refuse(refused.code, name=asked.name)
-        except StorageError as failure:
-            context.outage.refused(f"topic-{asked.name}", failure)
-            return _refuse(ErrorCode.KAFKA_STORAGE_ERROR, name=asked.name)
-    return _describe(context, topic)
+            code = refused.code
+    return _refuse(code, name=asked.name)
 
 
 def _answer_by_id(context: BrokerContext, request: Request, asked: MetadataRequestTopic) -> MetadataResponseTopic:

@@ -16,7 +16,7 @@ from typing import Final
 
 from kohort.errors import KohortError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
-from kohort.storage.catalog import CATALOG_NAME
+from kohort.storage.catalogfile import CATALOG_NAME, FORMER_CATALOG_NAME
 from kohort.storage.datadir import LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
 from kohort.storage.fs import DiskFileSystem
 from kohort.storage.recovery import CLEANED_SUFFIX
@@ -36,7 +36,9 @@ _MARK: Final = (
     f"kohort demo wrote this folder. Its next run removes {DATA_NAME}/, {' and '.join(_FILES)} and makes them anew;\n"
     "remove this file to keep them.\n"
 )
-_IN_DATA: Final = re.compile(f"({re.escape(META_NAME)}|{re.escape(CATALOG_NAME)}|{re.escape(MARKER_NAME)})(\\.tmp)?")
+_IN_DATA: Final = re.compile(
+    "(" + "|".join(map(re.escape, (META_NAME, CATALOG_NAME, FORMER_CATALOG_NAME, MARKER_NAME))) + r")(\.tmp)?"
+)
 _FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
 _IN_FOLDER: Final = re.compile(
     rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?|{re.escape(PARTITION_METADATA_NAME)}"
