@@ -25,6 +25,8 @@ from kohort.coordinator.logbatch import build_log_batch
 from kohort.ids import OFFSETS_TOPIC, TopicId, parse_topic_id
 from kohort.records.batch import build_batch
 from kohort.storage.compaction import compact, finish_replacement, plan_compaction
+from kohort.storage.fs import DiskFileSystem
+from kohort.storage.recovery import mark_sparse
 from kohort.storage.store import Store
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -168,9 +170,9 @@ def move_over(kafka: ApacheKafka, directory: Path) -> None:
     store.create_topic(OFFSETS_TOPIC, LOGS, topic_id=id_of(OFFSETS_TOPIC), configs=configs)
     store.close(clean=False)
     for number in range(LOGS):
-        for pattern in ("*.log", "*.timeindex"):
-            for file in (logs / f"{OFFSETS_TOPIC}-{number}").glob(pattern):
-                shutil.copy(file, directory / f"{OFFSETS_TOPIC}-{number}" / file.name)
+        for file in (logs / f"{OFFSETS_TOPIC}-{number}").glob("*.log"):
+            shutil.copy(file, directory / f"{OFFSETS_TOPIC}-{number}" / file.name)
+        mark_sparse(DiskFileSystem(), f"{directory}/{OFFSETS_TOPIC}-{number}", 1 << 40)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,9 @@
 
 Laws: records are applied in the order of the log, by the same `apply` as when they were decided; those of a
 transaction that was open stay pending until its marker comes. What cannot be read stops the start: a
-coordinator that left it out would serve groups that it only half knows. Types that nobody knows are counted.
+coordinator that left it out would serve groups that it only half knows. Damage that recovery has found and told is left
+out: of groups that were written there less is known, and what they committed there is read again, but never skipped.
+Types that nobody knows are counted.
 Source: architecture rule 2 and the journey of a restart; Apache Kafka's coordinator loader.
 """
 
@@ -26,6 +28,7 @@ from kohort.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, s
 from kohort.records.layout import ATTRIBUTES
 from kohort.records.table import read_table, table_field
 from kohort.storage.partition import PartitionLog
+from kohort.storage.quarantine import behind_hole
 
 log = logging.getLogger("kohort.broker")
 
@@ -67,6 +70,7 @@ class GroupLogLoader:
         """Apply every record of the shard's log."""
         offset, loaded = partition.log_start_offset, Loaded()
         while offset < partition.log_end_offset:
+            offset = behind_hole(partition.holes, offset)
             views = partition.read(offset, READ_BYTES)
             assert views, "a log has no batch before its end"
             for view in views:

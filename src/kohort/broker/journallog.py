@@ -28,6 +28,7 @@ from kohort.journal.rows import Entry, Row, RowKind
 from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import split_batches
 from kohort.storage.partition import PartitionLog
+from kohort.storage.quarantine import behind_hole
 
 log = logging.getLogger("kohort.broker")
 
@@ -239,6 +240,7 @@ def _records(target: PartitionLog, offset: int) -> Iterator[tuple[int, int, byte
     """Records from the batch of an offset on: offset of the batch, offset, key and value; a damaged batch has none."""
     while offset < target.log_end_offset:
         before = offset
+        offset = behind_hole(target.holes, offset)
         for view in target.read(offset, _READ_BYTES):
             for position, header in split_batches(view):
                 offset = header.next_offset

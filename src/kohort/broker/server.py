@@ -264,6 +264,10 @@ def _tell_recovery(report: RecoveryReport) -> None:
         log.warning("event=recovered partitions=%d bytes_checked=%d cuts=%d", *numbers)
     for cut in report.cuts:
         log.warning("event=tail_cut %s", cut)
+    for folder, hole in report.holes:
+        log.log(
+            logging.INFO if hole.is_settled else logging.ERROR, "event=records_missing partition=%s %s", folder, hole
+        )
 
 
 async def run_broker(

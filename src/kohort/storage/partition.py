@@ -17,6 +17,7 @@ from kohort.storage.diskerrors import SyncFailedError
 from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.fs import Buffer, FileSystem
 from kohort.storage.producers import ProducerStates, StoredBatch
+from kohort.storage.quarantine import Hole, readable_end
 from kohort.storage.reading import Span, find_spans
 from kohort.storage.retention import count_below, count_expired
 from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment
@@ -53,6 +54,7 @@ class PartitionLog:
         "durable_offset",
         "epochs",
         "high_watermark",
+        "holes",
         "is_failed",
         "leader_epoch",
         "log_end_offset",
@@ -81,6 +83,8 @@ class PartitionLog:
         #: Epoch of this broker as leader, and those in which something was written.
         self.leader_epoch = 0
         self.epochs = LeaderEpochs()
+        #: Offsets whose records are damaged or gone, ascending.
+        self.holes: tuple[Hole, ...] = ()
         self.log_end_offset = segments[-1].next_offset
         #: Everything before it survives a crash.
         self.durable_offset = self.log_end_offset
@@ -119,11 +123,11 @@ class PartitionLog:
 
     @property
     def closed_segments(self) -> list[Segment]:
-        """Those that may be compacted: not the newest, and none that somebody waits for to become durable."""
-        is_promised = self._sync_after < LONG_MAX
-        return [
-            segment for segment in self.segments[:-1] if segment.next_offset <= self.durable_offset or not is_promised
-        ]
+        """Those that may be compacted: durable, if somebody waits for that, not behind a hole, and not the newest."""
+        end = self.durable_offset if self._sync_after < LONG_MAX else self.log_end_offset
+        if self.holes:
+            end = min(end, self.holes[0].first_offset)
+        return [segment for segment in self.segments[:-1] if segment.next_offset <= end]
 
     @property
     def needs_sync(self) -> bool:
@@ -229,7 +233,7 @@ class PartitionLog:
             Spans in offset order. Empty if there is nothing yet.
 
         Raises:
-            Refused: OFFSET_OUT_OF_RANGE.
+            Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE: what was there is damaged or gone.
             StorageError: a file has less than was written to it, or cannot be read.
             NotResidentError: the disk would have to be asked, unless `wait`.
         """
@@ -240,6 +244,8 @@ class PartitionLog:
                 f"offset {offset} of {self.topic}-{self.partition} is not within {self.log_start_offset} to {log_end}",
             )
         end_offset = log_end if up_to is None or up_to > log_end else up_to
+        if self.holes:
+            end_offset = readable_end(self.holes, offset, end_offset)
         if offset >= end_offset:
             return []
         return find_spans(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)

@@ -1,34 +1,38 @@
 """What is in a partition's folder after a stop: read every header, check every byte unless the stop was clean.
 
-Laws: a torn tail is cut and reported. Damage with valid batches behind it is never cut: that is an error that names
-file and position. After a clean stop nothing may be missing, so a shorter log is an error too. Nothing is changed
-before the whole partition is understood.
+Laws: a torn tail is cut and reported. Damage with valid batches behind it, or where a clean stop had records, is never
+cut: it is kept in a file of its own, and what follows is served (`quarantine`). Nothing is changed before the whole
+partition is understood.
 Source: Apache Kafka's log recovery, which would cut at the first bad batch whatever follows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import groupby
 from struct import Struct
 from typing import Final
 
-from kohort.errors import CorruptRecordError, StorageError
-from kohort.records.header import HEADER_SIZE, check_batch, parse_header
+from kohort.errors import StorageError
+from kohort.records.header import HEADER_SIZE, BatchHeader
 from kohort.storage.datadir import PartitionEnd
 from kohort.storage.epochs import LeaderEpochs
-from kohort.storage.findbatch import find_batch
-from kohort.storage.fs import FileSystem
+from kohort.storage.findbatch import NO_LIMIT
+from kohort.storage.fs import FileSystem, read_bounded, replace_file
 from kohort.storage.logstart import load_log_start
 from kohort.storage.partition import PartitionLog
 from kohort.storage.producers import ProducerStates
+from kohort.storage.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
+from kohort.storage.scan import Piece, Rules, scan_file
 from kohort.storage.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
 #: Ends the name of a file that becomes a segment; what a crash leaves of it is removed here.
-CLEANED_SUFFIX: Final = ".cleaned"
-#: Ends the name of an index that only Apache Kafka keeps.
-FOREIGN_SUFFIX: Final = ".timeindex"
+CLEANED_SUFFIX: Final = UNFINISHED_SUFFIX
+#: Says before which offset Apache Kafka's compaction may have taken whole batches away; see `mark_sparse`.
+SPARSE_NAME: Final = "sparse-before-offset"
+_SPARSE_LIMIT_BYTES: Final = 100
 _RECORD_COUNT: Final = Struct(">i")
 _RECORD_COUNT_POSITION: Final = 57
 
@@ -61,28 +65,31 @@ class RecoveryReport:
     partitions: int = 0
     bytes_checked: int = 0
     cuts: tuple[TailCut, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Damage:
-    """Where reading a segment stopped before its end."""
-
-    segment: Segment
-    file_size: int
-    reason: str
+    #: (folder, offsets that are damaged or gone), those that were known before as well.
+    holes: tuple[tuple[str, Hole], ...] = ()
 
 
 @dataclass(slots=True)
 class _Found:
     """What reading a partition's files gave."""
 
-    #: All that count; those behind the damage are not read.
-    segments: list[Segment] = field(default_factory=list)
-    #: Those that a compacted one has taken the place of.
+    #: All of them in the order of their offsets; those behind the last good batch are not worth keeping.
+    pieces: list[Piece] = field(default_factory=list)
+    #: Files that a compacted one has taken the place of.
     covered: list[Segment] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-    damage: _Damage | None = None
+
+    @property
+    def end(self) -> PartitionEnd:
+        """Where the log ends, and its size."""
+        end_offset = self.pieces[-1].segment.next_offset if self.pieces else 0
+        return PartitionEnd(end_offset, sum(piece.segment.size for piece in self.pieces))
+
+    def note(self, header: BatchHeader) -> None:
+        """A good batch, in the order of the log."""
+        self.producers.note(header)
+        self.epochs.note(header.partition_leader_epoch, header.base_offset)
 
 
 def open_partition(
@@ -94,43 +101,34 @@ def open_partition(
     config: LogConfig,
     expected: PartitionEnd | None = None,
 ) -> tuple[PartitionLog, TailCut | None]:
-    """The log in `directory`, ready for appends.
+    """The log in `directory`, ready for appends; its `holes` are those of the offsets.
 
     Args:
         expected: where the log ended at a clean stop; `None` if the stop was not clean.
-
-    Raises:
-        StorageError: damage in the middle, a missing segment, or less than a clean stop left.
     """
     names = fs.list_directory(directory)
     for name in names:
         if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
             fs.remove(f"{directory}/{name}")
     bases = sorted(base for name in names if (base := segment_base(name)) is not None)
-    # Apache Kafka's compaction leaves gaps, ours does not; its index files tell whose log it is.
-    with_gaps = config.is_compacted and any(name.endswith(FOREIGN_SUFFIX) for name in names)
-    read = partial(_read_segments, fs, directory, bases, is_compacted=config.is_compacted, with_gaps=with_gaps)
+    known = load_holes(fs, directory, names)
+    sparse_before = load_sparse(fs, directory, names)
+    reader = _Reader(fs, directory, bases, known, is_compacted=config.is_compacted, sparse_before=sparse_before)
     is_trusted = expected is not None
-    found = read(is_trusted=is_trusted)
-    if is_trusted and (found.damage or _end(found.segments) != expected):
+    found = reader.read(is_trusted=is_trusted)
+    if is_trusted and (any(piece.damage for piece in found.pieces) or found.end != expected):
         # Not as the clean stop left it: somebody touched it, so every byte is looked at.
         is_trusted = False
-        found = read(is_trusted=False)
-    segments, damage = found.segments, found.damage
-    if not is_trusted:
-        _check_nothing_lost(directory, segments, damage, expected)
-    cut = _cut(fs, segments, damage) if damage else None
+        found = reader.read(is_trusted=False)
+    mender = _Mender(fs, directory, known, sparse_before=sparse_before)
+    segments, cut = mender.mend(found.pieces, None if expected is None else expected.end_offset)
     if found.covered:
         # What covers them is durable, but its name may not be yet.
         fs.sync_directory(directory)
         for segment in found.covered:
             fs.remove(segment.path)
-    if not segments:
-        segments = [Segment(fs, directory, 0, is_entry_durable=False)]
-        segments[0].make_file()
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
-    log.producers = found.producers
-    log.epochs = found.epochs
+    log.producers, log.epochs, log.holes = found.producers, found.epochs, mender.holes
     log.start_offset = min(load_log_start(fs, directory, topic, partition), log.log_end_offset)
     for segment in segments:
         if not is_trusted and segment.size:
@@ -140,132 +138,175 @@ def open_partition(
     return log, cut
 
 
-def _end(segments: list[Segment]) -> PartitionEnd:
-    if not segments:
-        return PartitionEnd(0, 0)
-    return PartitionEnd(segments[-1].next_offset, sum(segment.size for segment in segments))
+def load_sparse(fs: FileSystem, directory: str, names: Sequence[str]) -> int:
+    """The offset before which gaps are no damage; it stands there twice, should one be hurt."""
+    if SPARSE_NAME not in names:
+        return 0
+    lines = read_bounded(fs, f"{directory}/{SPARSE_NAME}", limit_bytes=_SPARSE_LIMIT_BYTES).split(b"\n")
+    return max((int(line) for line in lines if line.isdigit()), default=0)
 
 
-def _read_segments(
-    fs: FileSystem, directory: str, bases: list[int], *, is_trusted: bool, is_compacted: bool, with_gaps: bool
-) -> _Found:
-    """Read segments up to the first damage; those behind it stay unread."""
-    unread = [Segment(fs, directory, base, is_entry_durable=is_trusted) for base in bases]
-    found = _Found()
-    while unread:
-        segment = unread[0]
-        before = found.segments[-1] if found.segments else None
-        if before is not None and is_compacted and _is_covered(fs, directory, segment, before.next_offset):
-            found.covered.append(unread.pop(0))
-            continue
-        if before is not None and not _follows(segment.base_offset, before.next_offset, with_gaps=with_gaps):
-            found.damage = _Damage(before, before.size, f"the next file begins at {segment.base_offset}")
-            break
-        found.segments.append(unread.pop(0))
-        found.damage = _read_segment(segment, found, with_crc=not is_trusted, with_gaps=with_gaps)
-        if found.damage:
-            break
-    found.segments += unread
-    return found
+def mark_sparse(fs: FileSystem, directory: str, end_offset: int) -> None:
+    """Say of a log that Apache Kafka wrote that its compaction may have left gaps before `end_offset`."""
+    replace_file(fs, directory, SPARSE_NAME, b"%d\n%d\n" % (end_offset, end_offset))
 
 
-def _is_covered(fs: FileSystem, directory: str, segment: Segment, end_offset: int) -> bool:
-    """Whether a compacted file has taken this one's place, and the broker stopped before it removed this one."""
-    if segment.base_offset >= end_offset:
-        return False
-    copy = Segment(fs, directory, segment.base_offset, is_entry_durable=False)
-    return _read_segment(copy, _Found(), with_crc=True) is None and copy.next_offset <= end_offset
+class _Reader:
+    """Reads a partition's files, once or twice."""
 
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        bases: list[int],
+        holes: Sequence[Hole],
+        *,
+        is_compacted: bool,
+        sparse_before: int,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._bases = bases
+        self._holes = holes
+        self._is_compacted = is_compacted
+        self._sparse_before = sparse_before
 
-def _follows(offset: int, next_offset: int, *, with_gaps: bool) -> bool:
-    return offset == next_offset or (with_gaps and offset > next_offset)
-
-
-def _read_segment(segment: Segment, found: _Found, *, with_crc: bool, with_gaps: bool = False) -> _Damage | None:
-    file = segment.file
-    file_size = file.size()
-    view = file.map(file_size)
-    position = 0
-    while position < file_size:
-        try:
-            header = parse_header(view, position)
-            check_batch(view, position, header, with_crc=with_crc)
-        except CorruptRecordError as why:
-            return _Damage(segment, file_size, str(why))
-        if not _follows(header.base_offset, segment.next_offset, with_gaps=with_gaps):
-            return _Damage(
-                segment, file_size, f"offset {header.base_offset} stands where {segment.next_offset} belongs"
+    def read(self, *, is_trusted: bool) -> _Found:
+        """Every file in turn."""
+        found = _Found()
+        rules = Rules(with_crc=not is_trusted, sparse_before=self._sparse_before, on_batch=found.note)
+        for base, next_base in zip(self._bases, [*self._bases[1:], NO_LIMIT], strict=False):
+            end_offset = max((piece.segment.next_offset for piece in found.pieces), default=0)
+            if found.pieces and base < end_offset:
+                if self._is_compacted and self._is_covered(base, end_offset):
+                    found.covered.append(Segment(self._fs, self._directory, base, is_entry_durable=False))
+                    continue
+                path = f"{self._directory}/{segment_name(base)}"
+                raise StorageError(
+                    f"{path} begins at offset {base}, but the file before it ends at {end_offset}; "
+                    "is it of another log? Move one of them away"
+                )
+            found.pieces += scan_file(
+                self._fs, self._directory, base, rules=rules, before_offset=next_base, is_known=is_trusted
             )
-        segment.note(position, header)
-        found.producers.note(header)
-        found.epochs.note(header.partition_leader_epoch, header.base_offset)
-        position += header.size_bytes
-    return None
+        return found
+
+    def _is_covered(self, base: int, end_offset: int) -> bool:
+        """Whether a compacted file has taken this one's place, and the broker stopped before it removed this one."""
+        rules = Rules(with_crc=True, sparse_before=self._sparse_before, on_batch=lambda _: None)
+        pieces = scan_file(self._fs, self._directory, base, rules=rules)
+        return len(pieces) == 1 and not pieces[0].damage and pieces[0].segment.next_offset <= end_offset
 
 
-def _check_nothing_lost(
-    directory: str, segments: list[Segment], damage: _Damage | None, expected: PartitionEnd | None
-) -> None:
-    """Before anything is cut: refuse if what would be cut was there for good."""
-    if damage:
-        _check_is_tail(segments, damage)
-    end_offset = damage.segment.next_offset if damage else _end(segments).end_offset
-    if expected and end_offset < expected.end_offset:
-        path = damage.segment.path if damage else (segments[-1].path if segments else directory)
-        why = f" ({damage.reason})" if damage else ""
-        raise StorageError(
-            f"{path} ends at offset {end_offset}{why}, but the broker stopped cleanly at {expected.end_offset}: "
-            "somebody changed the file; restore it from a backup"
+class _Mender:
+    """Makes segments of what was found: cuts the torn tail, and takes damage out of the middle."""
+
+    def __init__(self, fs: FileSystem, directory: str, known: Iterable[Hole], *, sparse_before: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._known = {(hole.first_offset, hole.next_offset): hole for hole in known}
+        self._sparse_before = sparse_before
+        #: Every hole of the log, ascending.
+        self.holes: tuple[Hole, ...] = ()
+
+    def mend(self, pieces: list[Piece], promised: int | None) -> tuple[list[Segment], TailCut | None]:
+        """The segments, and what was cut; up to offset `promised` everything was durable once, `None`: nobody knows."""
+        last = max((at for at, piece in enumerate(pieces) if piece.segment.size), default=0)
+        end_offset = pieces[last].segment.next_offset if pieces else 0
+        promised = max([promised or 0, *(hole.next_offset for hole in self._known.values())])
+        is_short = promised > end_offset
+        if is_short:
+            last = max((at for at, piece in enumerate(pieces) if piece.segment.size or piece.damage), default=0)
+        kept, behind = pieces[: last + 1], pieces[last + 1 :]
+        if not kept:
+            kept = [Piece(segment=Segment(self._fs, self._directory, 0, is_entry_durable=False), file_base=0, start=0)]
+            kept[0].segment.make_file()
+        next_base = promised if is_short else end_offset
+        damage = None if is_short else kept[-1].damage
+        if (is_short or damage is None) and next_base != kept[-1].segment.base_offset:
+            # A roll that nothing was written to yet.
+            newest = [piece for piece in behind if piece.segment.base_offset == next_base and not piece.damage]
+            behind = [piece for piece in behind if piece not in newest]
+            kept += newest
+        if is_short and kept[-1].segment.next_offset != next_base:
+            kept.append(self._empty_piece(next_base))
+        self.holes = tuple(hole for hole in map(self._hole, kept, kept[1:]) if hole is not None)
+        cut = self._cut(kept[-1], behind)
+        for piece in behind:
+            piece.segment.release()
+            self._fs.remove(piece.segment.path)
+        for file_base, group in groupby(kept, key=lambda piece: piece.file_base):
+            self._separate(file_base, list(group))
+        self._forget(kept[0].segment.base_offset)
+        return [piece.segment for piece in kept], cut
+
+    def _empty_piece(self, base: int) -> Piece:
+        segment = Segment(self._fs, self._directory, base, is_entry_durable=False)
+        segment.make_file()
+        return Piece(segment=segment, file_base=base, start=0)
+
+    def _hole(self, piece: Piece, after: Piece) -> Hole | None:
+        """What is missing between two pieces; what is damaged there is kept."""
+        first, next_offset = piece.segment.next_offset, after.segment.base_offset
+        damage = piece.damage
+        if first == next_offset or (damage is None and next_offset <= self._sparse_before):
+            return None
+        known = self._known.get((first, next_offset))
+        if known is not None and damage is None:
+            return known
+        file = segment_name(piece.file_base)
+        hole = Hole(
+            first_offset=first,
+            next_offset=next_offset,
+            file=file,
+            position=damage.position if damage else piece.start + piece.segment.size,
+            size_bytes=damage.size_bytes if damage else 0,
+            reason=damage.reason if damage else "their file is gone, or was cut",
+        )
+        source = self._fs.open(f"{self._directory}/{file}") if damage else None
+        keep_damage(self._fs, self._directory, hole, source)
+        return hole
+
+    def _cut(self, last: Piece, behind: list[Piece]) -> TailCut | None:
+        """What goes of the end of the log: nobody was answered for it."""
+        damages = [piece.damage for piece in (last, *behind) if piece.damage]
+        if not damages and not behind:
+            return None
+        bytes_cut = sum(damage.size_bytes for damage in damages)
+        file = self._fs.open(f"{self._directory}/{segment_name(last.file_base)}")
+        position = last.start + last.segment.size
+        records_cut = None
+        if last.damage and last.damage.size_bytes >= HEADER_SIZE:
+            count: int = _RECORD_COUNT.unpack(file.read(position + _RECORD_COUNT_POSITION, _RECORD_COUNT.size))[0]
+            # Zeros or noise in place of a header are no count.
+            records_cut = count if 0 < count <= bytes_cut else None
+        return TailCut(
+            path=last.segment.path,
+            position=last.segment.size,
+            bytes_cut=bytes_cut,
+            next_offset=last.segment.next_offset,
+            records_cut=records_cut,
+            reason=damages[0].reason if damages else "the records before the next file are gone",
         )
 
+    def _separate(self, file_base: int, pieces: list[Piece]) -> None:
+        """Give each piece of a file a file of its own, in an order that a crash may interrupt anywhere."""
+        if len(pieces) == 1 and not pieces[0].damage:
+            return
+        file = self._fs.open(f"{self._directory}/{segment_name(file_base)}")
+        # The last one first: what a crash leaves in the file before a piece that has its own is found there again.
+        for piece in reversed(pieces[1:]):
+            segment = piece.segment
+            name = segment_name(segment.base_offset)
+            copy_range(self._fs, self._directory, name, file, start=piece.start, size=segment.size)
+            segment.is_entry_durable = True
+        pieces[0].segment.release()
+        file.truncate(pieces[0].segment.size)
+        file.sync()
+        self._fs.sync_directory(self._directory)
 
-def _check_is_tail(segments: list[Segment], damage: _Damage) -> None:
-    """Refuse to cut where valid batches follow."""
-    segment = damage.segment
-    view = segment.file.map(damage.file_size)
-    found = find_batch(view, segment.size, beyond_offset=segment.next_offset)
-    path = segment.path
-    if found is None:
-        for later in segments[segments.index(segment) + 1 :]:
-            size = later.file.size()
-            found = find_batch(later.file.map(size), 0, beyond_offset=segment.next_offset)
-            if found is not None:
-                path = later.path
-                break
-    if found is not None:
-        raise StorageError(
-            f"{segment.path} is damaged at byte {segment.size}, offset {segment.next_offset}: {damage.reason}; "
-            f"valid records follow at byte {found} of {path}, so nothing is cut; restore the file from a backup"
-        )
-
-
-def _cut(fs: FileSystem, segments: list[Segment], damage: _Damage) -> TailCut:
-    """Cut the log behind the damaged segment's last good batch; later segments hold nothing valid and go."""
-    segment = damage.segment
-    position = segment.size
-    records_cut = None
-    bytes_cut = damage.file_size - position
-    if bytes_cut >= HEADER_SIZE:
-        raw = segment.file.read(position + _RECORD_COUNT_POSITION, _RECORD_COUNT.size)
-        count: int = _RECORD_COUNT.unpack(raw)[0]
-        # Zeros or noise in place of a header are no count.
-        records_cut = count if 0 < count <= bytes_cut else None
-    for later in segments[segments.index(segment) + 1 :]:
-        bytes_cut += later.file.size()
-        later.release()
-        fs.remove(later.path)
-    del segments[segments.index(segment) + 1 :]
-    directory = segment.path.removesuffix("/" + segment_name(segment.base_offset))
-    if damage.file_size > position:
-        segment.release()
-        segment.file.truncate(position)
-    # The first sync of a segment that was not trusted covers the directory, and so the removals.
-    segment.sync(directory)
-    return TailCut(
-        path=segment.path,
-        position=position,
-        bytes_cut=bytes_cut,
-        next_offset=segment.next_offset,
-        records_cut=records_cut,
-        reason=damage.reason,
-    )
+    def _forget(self, start_offset: int) -> None:
+        """Remove the files of holes that no reader can come to any more."""
+        for hole in self._known.values():
+            if hole.next_offset <= start_offset:
+                self._fs.remove(f"{self._directory}/{hole.name}")

@@ -126,6 +126,8 @@ class Segment:
         """Position of the batch that holds `offset` or is the first behind it; the segment's size if there is none."""
         if offset >= self.next_offset:
             return self.size
+        if offset <= self.base_offset:
+            return 0
         before = self._index.position_before_offset(offset)
         found = self._walk(before, offset=offset, limit=self.size - 1, wait=wait)
         if self.has_gaps and (header := self.header_at(found, wait=wait)).last_offset < offset:

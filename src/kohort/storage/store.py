@@ -191,6 +191,7 @@ class Store:
             partitions=len(logs),
             bytes_checked=0 if ends is not None else sum(log.size_bytes for log in logs),
             cuts=tuple(cuts),
+            holes=tuple((f"{log.topic}-{log.partition}", hole) for log in logs for hole in log.holes),
         )
         self._begin_epoch(logs, is_new=ends is None)
         remove_marker(self._fs, self.directory)

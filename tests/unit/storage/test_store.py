@@ -117,18 +117,6 @@ def test_the_marker_of_a_clean_stop_is_used_once(directory: str) -> None:
     store.close()
 
 
-def test_a_log_shortened_after_a_clean_stop_is_an_error_each_time(directory: str) -> None:
-    store = Store.open(directory)
-    store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0].append(batch(4), now_ms=5)
-    store.close()
-    path = Path(directory, "orders-0", "00000000000000000000.log")
-    path.write_bytes(b"")
-
-    for _ in range(2):
-        with pytest.raises(StorageError, match=r"ends at offset 0, but the broker stopped cleanly at 4"):
-            Store.open(directory)
-
-
 def test_a_cut_is_in_the_report(directory: str) -> None:
     store = Store.open(directory, settings=PAGE_CACHE)
     log = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]

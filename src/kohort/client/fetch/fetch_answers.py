@@ -157,12 +157,19 @@ class FetchAnswers:
             return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._readings.reset(reading, f"offset {reading.offset} of {reading.partition} does not exist (any more)")
+        elif code is ErrorCode.CORRUPT_MESSAGE:
+            # Java's consumer stops, too: what is damaged stays so, whoever asks again.
+            text = (
+                f"{reading.partition} cannot be read at offset {reading.offset}: the records there are damaged in the "
+                "broker's log, which says where they end; seek behind them to go on"
+            )
+            error = CorruptRecordError(text, partition=reading.partition, offset=reading.offset)
+            self._readings.stick(reading, error)
         elif code.invalidates_metadata:
             self._cluster.refresh(now_ms)
         elif not code.retriable:
             during = f"reading {reading.partition}"
-            error = refused(code, during=during, operation="read", name=reading.partition.topic)
-            self._readings.stick(reading, error)
+            self._readings.stick(reading, refused(code, during=during, operation="read", name=reading.partition.topic))
 
 
 class End(NamedTuple):
