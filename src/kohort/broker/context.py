@@ -14,6 +14,7 @@ from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.patience import Patience
 from kohort.broker.producerids import ProducerIds
 from kohort.broker.push import Pushing
+from kohort.broker.slices import Slices
 
 if TYPE_CHECKING:
     from kohort.broker.connection import Connection
@@ -59,7 +60,8 @@ class BrokerContext:
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
         self.routes: Final = routes
-        self.fetch_sessions: Final = FetchSessions()
+        self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
+        self.slices: Final = Slices(loop)
         self.cold_reads: Final = BlockingWork(loop, threads=COLD_READERS, name="kohort-read")
         #: One batch at a time: what it unfolds to may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")

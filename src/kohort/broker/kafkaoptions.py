@@ -57,7 +57,6 @@ _MACHINERY: Final = (
         _NEEDLESS,
         "who waits is forgotten at once when the wait ends",
     ),
-    Unserved("max.incremental.fetch.session.cache.slots", _NEEDLESS, "each connection has a place for one session"),
     Unserved(
         "log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms "
         "log.flush.scheduler.interval.ms log.dir.failure.timeout.ms",

@@ -1,30 +1,50 @@
 """Fetches that wait for data: woken when a log grows, answered when there is enough or their time is over.
 
-Laws: a parked fetch leaves the purgatory exactly once: answered, or abandoned with its connection; a log that grows
-many times in one turn of the loop wakes each fetch once.
+Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
+grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
+fetches are woken, a turn of the loop ends after `LOGS_AT_ONCE`.
 Source: Kafka's fetch purgatory (min.bytes, max.wait); architecture: the purgatory only keeps tokens.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from kohort.storage.partition import PartitionLog
+
+#: No fetch waits longer, whatever it says: a client that is gone without a word is noticed by then.
+LONGEST_WAIT_MS: Final = 60_000
+#: Places of parked fetches that are given up in one turn of the loop, or little more.
+LOGS_AT_ONCE: Final = 2_000
+
+
+class Waiting(Protocol):
+    """A fetch, as the purgatory sees it."""
+
+    @property
+    def logs(self) -> Sequence[PartitionLog | None]:
+        """By row; `None` where there is none to wait for."""
+        ...
+
+    def look(self, rows: Iterable[int]) -> bool:
+        """Whether there is enough, now that these rows have more."""
+        ...
+
+    def answer(self) -> None:
+        """Tell the client what there is; it waits no longer."""
+        ...
 
 
 class ParkedFetch:
     """One fetch that waits."""
 
-    __slots__ = ("_purgatory", "complete", "logs", "timer")
+    __slots__ = ("_purgatory", "timer", "waiting")
 
-    def __init__(self, purgatory: Purgatory, logs: tuple[PartitionLog, ...], complete: Callable[[bool], bool]) -> None:
+    def __init__(self, purgatory: Purgatory, waiting: Waiting) -> None:
         self._purgatory = purgatory
-        #: The logs that it reads.
-        self.logs: Final = logs
-        #: Answer if there is enough, or in any case if told `True`; tells whether it has answered.
-        self.complete: Final = complete
+        self.waiting: Final = waiting
         #: Runs when its time is over.
         self.timer: asyncio.TimerHandle | None = None
 
@@ -35,7 +55,7 @@ class ParkedFetch:
     def expire(self) -> None:
         """Its time is over."""
         self._purgatory.remove(self)
-        self.complete(True)
+        self.waiting.answer()
 
 
 class Purgatory:
@@ -43,20 +63,21 @@ class Purgatory:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
-        #: Log -> the fetches that read it, oldest first.
-        self._by_log: Final[dict[PartitionLog, dict[ParkedFetch, None]]] = {}
-        #: Fetches to look at in this turn of the loop.
-        self._woken: dict[ParkedFetch, None] = {}
+        #: Log -> the fetches that read it, oldest first, and in which row.
+        self._by_log: Final[dict[PartitionLog, dict[ParkedFetch, int]]] = {}
+        #: Fetches to be asked, and the rows that have more.
+        self._woken: Final[dict[ParkedFetch, dict[int, None]]] = {}
 
     def __len__(self) -> int:
         return len({fetch for fetches in self._by_log.values() for fetch in fetches})
 
-    def park(self, logs: Iterable[PartitionLog], *, max_wait_ms: int, complete: Callable[[bool], bool]) -> ParkedFetch:
-        """Keep a fetch until `complete` says that it has answered, or for `max_wait_ms`."""
-        fetch = ParkedFetch(self, tuple(dict.fromkeys(logs)), complete)
-        for log in fetch.logs:
-            self._by_log.setdefault(log, {})[fetch] = None
-        fetch.timer = self._loop.call_later(max_wait_ms / 1000, fetch.expire)
+    def park(self, waiting: Waiting, *, max_wait_ms: int) -> ParkedFetch:
+        """Keep a fetch until it has enough, or for `max_wait_ms`."""
+        fetch = ParkedFetch(self, waiting)
+        for row, log in enumerate(waiting.logs):
+            if log is not None:
+                self._by_log.setdefault(log, {})[fetch] = row
+        fetch.timer = self._loop.call_later(min(max_wait_ms, LONGEST_WAIT_MS) / 1000, fetch.expire)
         return fetch
 
     def notify(self, log: PartitionLog) -> None:
@@ -66,17 +87,21 @@ class Purgatory:
             return
         if not self._woken:
             self._loop.call_soon(self._retry)
-        self._woken.update(fetches)
+        for fetch, row in fetches.items():
+            self._woken.setdefault(fetch, {})[row] = None
 
     def remove(self, fetch: ParkedFetch) -> None:
         """`fetch` waits no longer; one that is not parked is fine."""
-        if fetch.timer is not None:
-            fetch.timer.cancel()
-            fetch.timer = None
-        self._woken.pop(fetch, None)
-        for log in fetch.logs:
-            fetches = self._by_log.get(log)
-            if fetches is not None:
+        if fetch.timer is None:
+            return
+        fetch.timer.cancel()
+        fetch.timer = None
+        if fetch in self._woken:
+            # Its place stays, so that one turn of the loop is scheduled as long as there are any.
+            self._woken[fetch] = {}
+        for log in fetch.waiting.logs:
+            fetches = None if log is None else self._by_log.get(log)
+            if fetches is not None and log is not None:
                 fetches.pop(fetch, None)
                 if not fetches:
                     del self._by_log[log]
@@ -87,7 +112,14 @@ class Purgatory:
             fetch.expire()
 
     def _retry(self) -> None:
-        woken, self._woken = self._woken, {}
-        for fetch in woken:
-            if fetch.timer is not None and fetch.complete(False):
+        done = 0
+        for fetch, rows in list(self._woken.items()):
+            del self._woken[fetch]
+            if fetch.timer is not None and fetch.waiting.look(rows):
                 self.remove(fetch)
+                fetch.waiting.answer()
+                done += len(fetch.waiting.logs)
+                if done >= LOGS_AT_ONCE:
+                    break
+        if self._woken:
+            self._loop.call_soon(self._retry)

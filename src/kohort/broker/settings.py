@@ -200,6 +200,12 @@ _LIMITS: Final = [
     ),
     count("queued.max.requests", 500, "Most unanswered requests of one connection; reading pauses above it.", low=1),
     count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch answer.", low=KIBI),
+    count(
+        "max.incremental.fetch.session.cache.slots",
+        1_000,
+        "Most fetch sessions; clients beyond them name all that they read in each Fetch.",
+        low=0,
+    ),
     count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
 ]
 

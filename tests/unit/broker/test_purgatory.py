@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
-from kohort.broker.purgatory import ParkedFetch, Purgatory
+import pytest
+
+from kohort.broker import purgatory as purgatory_module
+from kohort.broker.purgatory import LONGEST_WAIT_MS, ParkedFetch, Purgatory
 from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.partition import PartitionLog
 from support.storage_logs import empty_log
 
 FOREVER_MS = 3_600_000
@@ -15,13 +19,19 @@ FOREVER_MS = 3_600_000
 class Waiting:
     """A fetch that has enough after `looks_needed` looks."""
 
-    def __init__(self, looks_needed: int = 1) -> None:
-        self.looks: list[bool] = []
+    def __init__(self, *logs: PartitionLog | None, looks_needed: int = 1) -> None:
+        self.logs = logs
+        #: The rows of each look.
+        self.looks: list[list[int]] = []
+        self.answers = 0
         self._needed = looks_needed
 
-    def complete(self, is_over: bool) -> bool:
-        self.looks.append(is_over)
-        return is_over or len(self.looks) >= self._needed
+    def look(self, rows: Iterable[int]) -> bool:
+        self.looks.append(list(rows))
+        return len(self.looks) >= self._needed
+
+    def answer(self) -> None:
+        self.answers += 1
 
 
 def run(dialogue: Callable[[Purgatory], Awaitable[None]]) -> None:
@@ -37,66 +47,98 @@ async def a_turn() -> None:
         await asyncio.sleep(0)
 
 
+def new_log() -> PartitionLog:
+    return empty_log(MemoryFileSystem())
+
+
 def test_a_log_that_grows_often_in_one_turn_wakes_a_fetch_once() -> None:
     async def dialogue(purgatory: Purgatory) -> None:
-        logs = [empty_log(MemoryFileSystem()) for _ in range(2)]
-        fetch = Waiting()
-        purgatory.park(logs, max_wait_ms=FOREVER_MS, complete=fetch.complete)
+        logs = [new_log() for _ in range(2)]
+        fetch = Waiting(*logs)
+        purgatory.park(fetch, max_wait_ms=FOREVER_MS)
         for _ in range(5):
             for log in logs:
                 purgatory.notify(log)
         await a_turn()
-        assert fetch.looks == [False]
+        assert (fetch.looks, fetch.answers) == ([[0, 1]], 1)
         assert len(purgatory) == 0
+
+    run(dialogue)
+
+
+def test_a_fetch_looks_at_nothing_but_what_has_grown() -> None:
+    """However much else it reads."""
+
+    async def dialogue(purgatory: Purgatory) -> None:
+        logs = [new_log(), None, new_log(), new_log()]
+        fetch = Waiting(*logs, looks_needed=3)
+        purgatory.park(fetch, max_wait_ms=FOREVER_MS)
+        for log in (logs[2], logs[0]):
+            assert log is not None
+            purgatory.notify(log)
+            await a_turn()
+        assert (fetch.looks, fetch.answers) == ([[2], [0]], 0)
 
     run(dialogue)
 
 
 def test_a_fetch_without_enough_goes_on_waiting() -> None:
     async def dialogue(purgatory: Purgatory) -> None:
-        log, other = empty_log(MemoryFileSystem()), empty_log(MemoryFileSystem())
-        fetch = Waiting(looks_needed=2)
-        purgatory.park([log], max_wait_ms=FOREVER_MS, complete=fetch.complete)
+        log, other = new_log(), new_log()
+        fetch = Waiting(log, looks_needed=2)
+        purgatory.park(fetch, max_wait_ms=FOREVER_MS)
         purgatory.notify(other)
         await a_turn()
         assert fetch.looks == []
         purgatory.notify(log)
         await a_turn()
-        assert (fetch.looks, len(purgatory)) == ([False], 1)
+        assert (len(fetch.looks), fetch.answers, len(purgatory)) == (1, 0, 1)
         purgatory.notify(log)
         await a_turn()
-        assert (fetch.looks, len(purgatory)) == ([False, False], 0)
+        assert (len(fetch.looks), fetch.answers, len(purgatory)) == (2, 1, 0)
 
     run(dialogue)
 
 
 def test_a_fetch_is_answered_when_its_time_is_over() -> None:
     async def dialogue(purgatory: Purgatory) -> None:
-        fetch = Waiting()
         over = asyncio.Event()
 
-        def complete(is_over: bool) -> bool:
-            over.set()
-            return fetch.complete(is_over)
+        class Impatient(Waiting):
+            def answer(self) -> None:
+                super().answer()
+                over.set()
 
-        purgatory.park([empty_log(MemoryFileSystem())], max_wait_ms=5, complete=complete)
+        fetch = Impatient(new_log())
+        purgatory.park(fetch, max_wait_ms=5)
         async with asyncio.timeout(10):
             await over.wait()
-        assert (fetch.looks, len(purgatory)) == ([True], 0)
+        assert (fetch.looks, fetch.answers, len(purgatory)) == ([], 1, 0)
+
+    run(dialogue)
+
+
+def test_nobody_waits_longer_than_the_limit() -> None:
+    async def dialogue(purgatory: Purgatory) -> None:
+        parked = purgatory.park(Waiting(new_log()), max_wait_ms=2**31 - 1)
+        assert parked.timer is not None
+        assert parked.timer.when() <= asyncio.get_running_loop().time() + LONGEST_WAIT_MS / 1000
+        parked.cancel()
 
     run(dialogue)
 
 
 def test_a_fetch_that_is_cancelled_is_not_looked_at_again() -> None:
     async def dialogue(purgatory: Purgatory) -> None:
-        log = empty_log(MemoryFileSystem())
-        fetch = Waiting()
-        parked = purgatory.park([log], max_wait_ms=FOREVER_MS, complete=fetch.complete)
+        log = new_log()
+        fetch, other = Waiting(log), Waiting(log)
+        parked = purgatory.park(fetch, max_wait_ms=FOREVER_MS)
+        purgatory.park(other, max_wait_ms=FOREVER_MS)
         purgatory.notify(log)
         parked.cancel()
         parked.cancel()
         await a_turn()
-        assert (fetch.looks, len(purgatory)) == ([], 0)
+        assert (fetch.looks, fetch.answers, other.answers, len(purgatory)) == ([], 0, 1, 0)
 
     run(dialogue)
 
@@ -105,32 +147,51 @@ def test_one_fetch_may_end_another_of_the_same_turn() -> None:
     """A connection that is closed while the woken fetches are looked at takes its own fetches with it."""
 
     async def dialogue(purgatory: Purgatory) -> None:
-        log = empty_log(MemoryFileSystem())
-        second = Waiting()
+        log = new_log()
+        second = Waiting(log)
         parked: list[ParkedFetch] = []
 
-        def end_the_other(is_over: bool) -> bool:
-            del is_over
-            parked[1].cancel()
-            return True
+        class Closing(Waiting):
+            def look(self, rows: Iterable[int]) -> bool:
+                parked[1].cancel()
+                return super().look(rows)
 
-        parked.append(purgatory.park([log], max_wait_ms=FOREVER_MS, complete=end_the_other))
-        parked.append(purgatory.park([log], max_wait_ms=FOREVER_MS, complete=second.complete))
+        parked.append(purgatory.park(Closing(log), max_wait_ms=FOREVER_MS))
+        parked.append(purgatory.park(second, max_wait_ms=FOREVER_MS))
         purgatory.notify(log)
         await a_turn()
-        assert (second.looks, len(purgatory)) == ([], 0)
+        assert (second.looks, second.answers, len(purgatory)) == ([], 0, 0)
+
+    run(dialogue)
+
+
+def test_many_woken_fetches_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are answered in between."""
+    monkeypatch.setattr(purgatory_module, "LOGS_AT_ONCE", 2)
+
+    async def dialogue(purgatory: Purgatory) -> None:
+        log = new_log()
+        fetches = [Waiting(log) for _ in range(5)]
+        for fetch in fetches:
+            purgatory.park(fetch, max_wait_ms=FOREVER_MS)
+        purgatory.notify(log)
+        answered = []
+        for _ in range(4):
+            await asyncio.sleep(0)
+            answered.append(sum(fetch.answers for fetch in fetches))
+        assert answered == [2, 4, 5, 5]
 
     run(dialogue)
 
 
 def test_everybody_is_answered_when_the_broker_stops() -> None:
     async def dialogue(purgatory: Purgatory) -> None:
-        log = empty_log(MemoryFileSystem())
-        fetches = [Waiting(looks_needed=99) for _ in range(3)]
+        log = new_log()
+        fetches = [Waiting(log, looks_needed=99) for _ in range(3)]
         for fetch in fetches:
-            purgatory.park([log], max_wait_ms=FOREVER_MS, complete=fetch.complete)
+            purgatory.park(fetch, max_wait_ms=FOREVER_MS)
         purgatory.release_all()
-        assert [fetch.looks for fetch in fetches] == [[True]] * 3
+        assert [fetch.answers for fetch in fetches] == [1, 1, 1]
         assert len(purgatory) == 0
 
     run(dialogue)

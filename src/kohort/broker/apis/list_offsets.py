@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 from kohort.broker.blocking import warm
 from kohort.broker.context import BrokerContext
 from kohort.broker.request import Request
-from kohort.broker.slices import in_slices
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.descriptors import NotResidentError
@@ -171,7 +170,7 @@ class _Search:
     def start(self) -> None:
         """Look now, as far as one turn of the loop goes."""
         self._request.on_abandon = self._abandon
-        in_slices(self._context.loop, self._steps())
+        self._context.slices.run(self._steps())
 
     def _steps(self) -> Iterator[None]:
         for at, lookup in enumerate(self._lookups):
@@ -200,10 +199,14 @@ class _Search:
         self._context.unfolding.submit(unfold, lambda result: self._found(lookup, result))
 
     def _look_again(self, lookup: _Lookup, result: Exception | None) -> None:
-        """`result`: why the disk could not be read, which the next look will tell."""
-        del result
-        if not self._is_over:
+        """`result`: why the disk could not be read."""
+        if self._is_over:
+            return
+        if result is None:
             self._look(lookup)
+        else:
+            lookup.fail()
+            self._close(lookup)
 
     def _found(self, lookup: _Lookup, result: tuple[int, int] | Exception | None) -> None:
         if self._is_over:

@@ -1,0 +1,127 @@
+"""What a fetch asks for, as short as it can be kept while the fetch waits: numbers in arrays instead of its message.
+
+Laws: a partition that is named twice counts once, as it was named last. Topics are looked up again before each reading:
+one that was deleted meanwhile is answered as one that there is not.
+Source: Apache Kafka's fetch purgatory, which keeps offsets and sizes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from kohort.broker.metadata import Cluster
+from kohort.errors import ErrorCode
+from kohort.storage.partition import PartitionLog
+from kohort.storage.topicchanges import Topic
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest
+
+#: A topic by name and id, one of which is empty.
+TopicKey = tuple[str, bytes]
+
+_FIRST: Final = attrgetter("first")
+
+
+class Asked(NamedTuple):
+    """What is asked of one partition."""
+
+    offset: int
+    max_bytes: int
+    #: The leader epoch that the client believes in, and that of its last record; -1: it does not say.
+    leader_epoch: int
+    last_epoch: int
+
+    @classmethod
+    def of(cls, row: FetchPartition) -> Asked:
+        """What a request says of it."""
+        return cls(row.fetch_offset, row.partition_max_bytes, row.current_leader_epoch, row.last_fetched_epoch)
+
+
+#: Topic -> partition -> what is asked of it, in the order in which they are read.
+AskedOf = Mapping[TopicKey, Mapping[int, Asked]]
+
+
+def asked_of(message: FetchRequest) -> dict[TopicKey, dict[int, Asked]]:
+    """What a fetch without a session asks for."""
+    found: dict[TopicKey, dict[int, Asked]] = {}
+    for topic in message.topics:
+        rows = found.setdefault((topic.topic, topic.topic_id), {})
+        for row in topic.partitions:
+            rows[row.partition] = Asked.of(row)
+    return found
+
+
+class TopicRows:
+    """The rows of one topic: those from `first` up to `stop`."""
+
+    __slots__ = ("first", "key", "missing", "stop", "topic")
+
+    def __init__(self, key: TopicKey, first: int, stop: int) -> None:
+        self.key = key
+        self.first = first
+        self.stop = stop
+        #: The topic as it was looked up last, and the error if there was none.
+        self.topic: Topic | None = None
+        self.missing = ErrorCode.NONE
+
+
+class FetchPlan:
+    """The rows of one fetch, each a partition."""
+
+    __slots__ = ("_cluster", "last_epochs", "leader_epochs", "limits", "logs", "numbers", "offsets", "topics")
+
+    def __init__(self, cluster: Cluster, asked: AskedOf) -> None:
+        self._cluster = cluster
+        self.topics: list[TopicRows] = []
+        #: By row: partition, offset to read from, most bytes, and the epochs of `Asked`.
+        self.numbers = array("i")
+        self.offsets = array("q")
+        self.limits = array("i")
+        self.leader_epochs = array("i")
+        self.last_epochs = array("i")
+        for key, rows in asked.items():
+            if not rows:
+                # Asked for without a partition: told as it was asked, before the rows of the next.
+                self.topics.insert(0, TopicRows(key, 0, 0))
+                continue
+            first = len(self.numbers)
+            for number, (offset, max_bytes, leader_epoch, last_epoch) in rows.items():
+                self.numbers.append(number)
+                self.offsets.append(offset)
+                self.limits.append(max_bytes)
+                self.leader_epochs.append(leader_epoch)
+                self.last_epochs.append(last_epoch)
+            self.topics.append(TopicRows(key, first, len(self.numbers)))
+        #: By row: its log, `None` if there is no such partition.
+        self.logs: list[PartitionLog | None] = [None] * len(self.numbers)
+        self.resolve()
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def resolve(self) -> bool:
+        """Look the topics up; whether they are still those that they were."""
+        is_same = True
+        for rows in self.topics:
+            topic, missing = self._cluster.find(*rows.key)
+            if topic is rows.topic and topic is not None:
+                continue
+            is_same = is_same and rows.topic is None and rows.missing is missing
+            rows.topic, rows.missing = topic, missing
+            partitions = topic.partitions if topic is not None else []
+            for at in range(rows.first, rows.stop):
+                number = self.numbers[at]
+                self.logs[at] = partitions[number] if 0 <= number < len(partitions) else None
+        return is_same
+
+    def topic_of(self, at: int) -> TopicRows:
+        """The topic of a row."""
+        return self.topics[bisect_right(self.topics, at, key=_FIRST) - 1]
+
+    def missing_code(self, at: int) -> ErrorCode:
+        """Why a row has no log."""
+        rows = self.topic_of(at)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if rows.topic is not None else rows.missing
