@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kohort.cli.logdump import add_dump
+from kohort.cli.logimport import add_import
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json, print_table
 
@@ -24,7 +25,8 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     log = subparsers.add_parser(
         "log",
-        help="the files of a stopped broker: check (is everything readable), dump (batches and records)",
+        help="the files of a stopped broker: check (is everything readable), dump (batches and records), import (those "
+        "of Apache Kafka)",
         allow_abbrev=False,
     )
     actions = log.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -39,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
     check.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
     check.set_defaults(run=run_check)
 
-    for parser in (check, add_dump(actions)):
+    for parser in (check, add_dump(actions), add_import(actions)):
         add_json(parser)
 
 

@@ -89,7 +89,7 @@ def _batches(fs: FileSystem, path: str) -> Iterator[FoundBatch | Damage]:
             raise StorageError(f"{path} is no segment file (20 digits and .log), and holds none")
     for each in names:
         # Compaction leaves gaps, and what a file says is shown whatever it is: only damage is noticed.
-        yield from walk_segment(fs, f"{folder or '.'}/{each}", segment_base(each) or 0, has_gaps=True)
+        yield from walk_segment(fs, f"{folder or '.'}/{each}", segment_base(each) or 0)
 
 
 def _tell_damage(damage: Damage, *, as_json: bool) -> None:

@@ -65,6 +65,7 @@ EXAMPLES: Final = {
     "kohort log": "kohort log check ./kohort-data",
     "kohort log check": "kohort log check ./kohort-data",
     "kohort log dump": "kohort log dump ./kohort-data/orders-0 --records",
+    "kohort log import": "kohort log import /var/lib/kafka --into ./kohort-data",
     "kohort report": "kohort report billing --since 2h --out report.html",
     "kohort demo": "kohort demo --no-spark",
     "kohort completion": 'eval "$(kohort completion bash)"',

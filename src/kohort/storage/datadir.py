@@ -120,7 +120,7 @@ def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = No
     _check_ours(fs, directory)
     path = f"{directory}/{META_NAME}"
     if fs.exists(path):
-        found = _read_identity(path, read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES))
+        found = _read_identity(path, read_properties(fs, path))
         if cluster_id not in (None, found.cluster_id):
             raise StorageError(
                 f"data directory {directory} belongs to cluster.id {found.cluster_id}, not {cluster_id}; "
@@ -144,12 +144,18 @@ def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = No
     return identity
 
 
-def _read_identity(path: str, raw: bytes) -> Identity:
+def read_properties(fs: FileSystem, path: str) -> dict[str, str]:
+    """What a file of Java properties says, as far as `meta.properties` has any."""
     properties = {}
+    raw = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES)
     for line in raw.decode("utf-8", "replace").splitlines():
         key, equals, value = line.partition("=")
         if equals and not line.startswith(("#", "!")):
             properties[key.strip()] = value.strip()
+    return properties
+
+
+def _read_identity(path: str, properties: dict[str, str]) -> Identity:
     if _FORMAT_KEY not in properties:
         raise StorageError(
             f"{path} was not made by kohort (it has no {_FORMAT_KEY}); "

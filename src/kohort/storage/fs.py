@@ -281,6 +281,22 @@ class DiskLock:
         self.release()
 
 
+def is_locked_by_record(path: str) -> bool:
+    """Whether another process holds a record lock (fcntl(2)) on a file, as Java's locks of files are."""
+    with _clear_errors("lock", path):
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
 class DiskFileSystem:
     """The real one."""
 

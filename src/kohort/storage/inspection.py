@@ -7,17 +7,19 @@ Source: Apache Kafka's DumpLogSegments and its log recovery.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import BatchHeader, check_batch, parse_header
 from kohort.storage.catalog import Catalog, TopicEntry, split_folder_name
 from kohort.storage.catalogfile import load_catalog
 from kohort.storage.datadir import META_NAME, load_identity, read_partition_metadata, take_directory
-from kohort.storage.findbatch import find_batch, valid_batch
+from kohort.storage.findbatch import NO_LIMIT, find_batch, valid_batch
 from kohort.storage.fs import FileLock, FileSystem
+from kohort.storage.quarantine import Hole, load_holes
+from kohort.storage.recovery import load_sparse
 from kohort.storage.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
@@ -29,9 +31,6 @@ class FoundBatch(NamedTuple):
     header: BatchHeader
     #: The batch itself, without a copy.
     view: memoryview
-
-
-_NO_LIMIT: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +67,8 @@ class PartitionContent:
     begin: int = 0
     end: int = 0
     damages: list[Damage] = field(default_factory=list)
+    #: What starts have taken out of the middle, settled or not.
+    holes: list[Hole] = field(default_factory=list)
 
 
 def hold_offline(fs: FileSystem, directory: str) -> FileLock:
@@ -104,7 +105,7 @@ def _inspect_known(fs: FileSystem, path: str, entry: TopicEntry, partition: int)
     if not fs.exists(path):
         return _nothing(path, entry.name, partition, "the folder is missing, though the catalog has the topic")
     is_compacted = LogConfig.of_stored(entry.configs, {}).is_compacted
-    content = inspect_partition(fs, path, entry.name, partition, has_gaps=is_compacted)
+    content = inspect_partition(fs, path, entry.name, partition, is_compacted=is_compacted)
     named = read_partition_metadata(fs, path)
     if named not in (None, entry.topic_id):
         content.damages.append(_not_readable(path, "the folder belongs to another topic of the same name"))
@@ -116,7 +117,7 @@ def _unknown_folders(fs: FileSystem, directory: str, catalog: Catalog) -> Iterat
     for folder in fs.list_directory(directory):
         parts = split_folder_name(folder)
         if parts is not None and folder not in known:
-            content = inspect_partition(fs, f"{directory}/{folder}", *parts, has_gaps=True)
+            content = inspect_partition(fs, f"{directory}/{folder}", *parts)
             if content.bytes:
                 content.damages.append(_not_readable(f"{directory}/{folder}", "the catalog does not know this folder"))
                 yield content
@@ -130,31 +131,53 @@ def _not_readable(path: str, reason: str) -> Damage:
     return Damage(path=path, position=0, bytes=0, offset=0, next_offset=None, reason=reason)
 
 
-def inspect_partition(fs: FileSystem, path: str, topic: str, partition: int, *, has_gaps: bool) -> PartitionContent:
-    """Read all segments of a folder.
-
-    Args:
-        has_gaps: offsets may be missing without damage, since the topic is compacted.
-    """
+def inspect_partition(
+    fs: FileSystem, path: str, topic: str, partition: int, *, is_compacted: bool = False
+) -> PartitionContent:
+    """Read all segments of a folder; holes that nobody has settled are damage, too."""
     content = PartitionContent(topic=topic, partition=partition)
-    bases = [base for name in fs.list_directory(path) if (base := segment_base(name)) is not None]
-    for base, limit in zip(bases, [*bases[1:], _NO_LIMIT], strict=False):
-        if has_gaps and base < content.end:
+    names = fs.list_directory(path)
+    holes = load_holes(fs, path, names)
+    sparse_before = load_sparse(fs, path, names)
+    bases = [base for name in names if (base := segment_base(name)) is not None]
+    for base, limit in zip(bases, [*bases[1:], NO_LIMIT], strict=False):
+        if is_compacted and base < content.end:
             # A compacted file has the place of those that begin within it, until a start removes them.
             continue
         if content.files == 0:
             content.begin = content.end = base
         content.files += 1
-        is_open = bool(content.damages) and content.damages[-1].next_offset is None
-        next_offset = max(base, content.end) if is_open else content.end
+        content.end = _behind_hole(content, path, holes, base)
         file = f"{path}/{segment_name(base)}"
-        for each in walk_segment(fs, file, next_offset, has_gaps=has_gaps, limit=_NO_LIMIT if has_gaps else limit):
+        bound = NO_LIMIT if is_compacted else limit
+        for each in walk_segment(fs, file, content.end, sparse_before=sparse_before, limit=bound):
             if isinstance(each, Damage):
                 content.damages.append(each)
                 content.bytes += each.bytes
             else:
                 _count(content, each.header)
     return content
+
+
+def _behind_hole(content: PartitionContent, path: str, holes: Sequence[Hole], base: int) -> int:
+    """The offset with which the file `base` should begin."""
+    hole = next((each for each in holes if (each.first_offset, each.next_offset) == (content.end, base)), None)
+    if hole is not None:
+        content.holes.append(hole)
+        if not hole.is_settled:
+            kept = Damage(
+                path=f"{path}/{hole.name}",
+                position=0,
+                bytes=hole.size_bytes,
+                offset=hole.first_offset,
+                next_offset=hole.next_offset,
+                reason=f"taken out of {hole.file}: {hole.reason}",
+            )
+            content.damages.append(kept)
+        return base
+    # What is damaged to the end of its file may have had all that is missing.
+    is_open = bool(content.damages) and content.damages[-1].next_offset is None
+    return max(base, content.end) if is_open else content.end
 
 
 def _count(content: PartitionContent, header: BatchHeader) -> None:
@@ -167,13 +190,13 @@ def _count(content: PartitionContent, header: BatchHeader) -> None:
 
 
 def walk_segment(
-    fs: FileSystem, path: str, next_offset: int, *, has_gaps: bool, limit: int = _NO_LIMIT
+    fs: FileSystem, path: str, next_offset: int, *, sparse_before: int = NO_LIMIT, limit: int = NO_LIMIT
 ) -> Iterator[FoundBatch | Damage]:
     """The batches of a file, and what is between them.
 
     Args:
         next_offset: the offset that its first batch should have.
-        has_gaps: it may have a later one, and so may those that follow.
+        sparse_before: offsets before it may be missing without damage, since they were compacted away.
         limit: the offset with which the next file begins.
     """
     file = fs.open(path)
@@ -203,7 +226,7 @@ def walk_segment(
                 return
             position, next_offset = found, follows
             continue
-        if header.base_offset > next_offset and not has_gaps:
+        if header.base_offset > max(next_offset, sparse_before - 1):
             yield Damage(
                 path=path,
                 position=position,

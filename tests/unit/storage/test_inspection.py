@@ -8,8 +8,10 @@ from kohort.errors import StorageError
 from kohort.storage.datadir import META_NAME
 from kohort.storage.inspection import Damage, PartitionContent, hold_offline, inspect_directory, inspect_partition
 from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.quarantine import settle
+from kohort.storage.recovery import mark_sparse
 from kohort.storage.store import Store
-from support.storage_logs import TOPIC_ID, batch, empty_log
+from support.storage_logs import TOPIC_ID, batch, empty_log, open_log
 
 SIZE = len(batch())
 
@@ -23,8 +25,8 @@ def filled(fs: MemoryFileSystem, count: int = 6, *, per_file: int = 3) -> list[s
     return [segment.path for segment in log.segments]
 
 
-def inspected(fs: MemoryFileSystem, *, has_gaps: bool = False) -> PartitionContent:
-    return inspect_partition(fs, "/orders-0", "orders", 0, has_gaps=has_gaps)
+def inspected(fs: MemoryFileSystem) -> PartitionContent:
+    return inspect_partition(fs, "/orders-0", "orders", 0)
 
 
 def flip(fs: MemoryFileSystem, path: str, position: int) -> None:
@@ -72,12 +74,28 @@ def test_torn_tail_is_followed_by_nothing() -> None:
     assert places(inspected(fs)) == [(2 * SIZE, 10, 5, None)]
 
 
-def test_missing_file_is_a_hole_unless_compaction_leaves_some() -> None:
+def test_missing_file_is_a_hole_unless_kafka_compacted_there() -> None:
     fs = MemoryFileSystem()
     _, second, _ = filled(fs, 9)
     fs.remove(second)
     assert places(inspected(fs)) == [(0, 0, 3, 6)]
-    assert inspected(fs, has_gaps=True).damages == []
+    mark_sparse(fs, "/orders-0", 7)
+    assert inspected(fs).damages == []
+
+
+def test_hole_is_damage_until_it_is_settled() -> None:
+    fs = MemoryFileSystem()
+    first, _ = filled(fs)
+    flip(fs, first, SIZE + 30)
+    log = open_log(fs, segment_bytes=3 * SIZE)
+    log.close()
+    content = inspected(fs)
+    assert [(each.offset, each.next_offset, each.bytes) for each in content.damages] == [(1, 2, SIZE)]
+    assert content.damages[0].path.endswith(".quarantine")
+    (hole,) = content.holes
+    settle(fs, "/orders-0", hole)
+    assert inspected(fs).damages == []
+    assert inspected(fs).records == 5
 
 
 def test_file_of_zeros_is_damage() -> None:
