@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
-.PHONY: demo test checks collected test-all power-loss matrix held-clients same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
+.PHONY: demo test checks collected test-all power-loss faulty-disk matrix held-clients same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -38,6 +38,9 @@ soak: setup  ## 10,000 seeds of the simulation, 5,000 of the queries' world, 1,0
 
 power-loss: setup  ## the power goes at every operation of a broker's files, 200 times each; ten minutes
 	POWER_LOSS_SEEDS=200 $(PY) -m pytest -v -n 2 tests/unit/broker/test_power_loss.py
+
+faulty-disk: setup  ## every fault at every operation of a day of a broker's disk
+	FAULTY_DISK_STRIDE=1 $(PY) -m pytest -q -n 2 tests/unit/broker/test_faulty_disk.py
 
 matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to every kind of member; half an hour
 	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile -k "go_on or share" tests/interop/test_client_*.py

@@ -97,15 +97,28 @@ def _check_ours(fs: FileSystem, directory: str) -> None:
 
 def _make_durable_directory(fs: FileSystem, directory: str) -> None:
     """Make a directory whose name survives a crash, and so do those of the parents that it needed."""
-    parents = []
+    if fs.exists(f"{directory}/{META_NAME}"):
+        return
+    missing: list[str] = []
     path = directory
-    while path and not fs.exists(path):
-        parent, slash, _ = path.rpartition("/")
-        parents.append(parent or ("/" if slash else "."))
-        path = parent
-    fs.make_directory(directory)
-    for parent in parents:
-        fs.sync_directory(parent)
+    while path not in ("/", ".") and not fs.exists(path):
+        missing.append(path)
+        path = _parent(path)
+    try:
+        # An attempt before this one may have made it, and not have come to sync it.
+        fs.sync_directory(_parent(path))
+    except StorageError as why:
+        # Who may not look into the parent has made nothing there.
+        if why.fatal or why.retriable:
+            raise
+    for path in reversed(missing):
+        fs.make_directory(path)
+        fs.sync_directory(_parent(path))
+
+
+def _parent(path: str) -> str:
+    parent, slash, _ = path.rpartition("/")
+    return parent or ("/" if slash else ".")
 
 
 def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = None, node_id: int = 1) -> Identity:

@@ -118,6 +118,7 @@ class FaultyFileSystem:
         self.on_operation: Callable[[Operation], None] = lambda _: None
         self._injected: list[_Injected] = []
         self._is_down = False
+        self._locks: list[FileLock] = []
 
     def inject(
         self,
@@ -141,8 +142,11 @@ class FaultyFileSystem:
         self._injected.clear()
 
     def restart(self) -> None:
-        """The process that used the disk is gone: the next one knows of no failure."""
+        """The process that used the disk is gone: its locks are free, and the next one knows of no failure."""
         self.health = DiskHealth()
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
 
     def crash(
         self,
@@ -231,7 +235,10 @@ class FaultyFileSystem:
 
     def lock(self, path: str, owner: str) -> FileLock | None:
         self.begin("lock", path)
-        return self._behind.lock(path, owner)
+        lock = self._behind.lock(path, owner)
+        if lock is not None:
+            self._locks.append(lock)
+        return lock
 
     def random_bytes(self, count: int) -> bytes:
         return self._behind.random_bytes(count)
