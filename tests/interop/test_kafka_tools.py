@@ -25,6 +25,11 @@ pytestmark = [pytest.mark.interop, pytest.mark.apache]
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONFIGS = "kafka.admin.ConfigCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
@@ -91,6 +96,39 @@ def test_delete_records_command(tool: Tool, broker: kohort.Broker, tmp_path: Pat
     asked.write_text('{"version": 1, "partitions": [{"topic": "trimmed", "partition": 0, "offset": 2}]}')
     said = tool(DELETE_RECORDS, "--offset-json-file", str(asked))
     assert said[-1].split() == ["partition:", "trimmed-0", "low_watermark:", "2"]
+
+
+def test_commands_that_look_after_a_cluster(tool: Tool, broker: kohort.Broker, tmp_path: Path) -> None:
+    """Configs of the broker, directories, elections, reassignments, the quorum; what one node has nothing to do for."""
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("kept", 2)
+    who = ("--entity-type", "brokers", "--entity-name", "1")
+    assert tool(CONFIGS, "--alter", *who, "--add-config", "log.retention.ms=5000") == [
+        "Completed updating config for broker 1."
+    ]
+    title, row = tool(CONFIGS, "--describe", *who)
+    assert title == "Dynamic configs for broker 1 are:"
+    assert row.split()[:2] == ["log.retention.ms=5000", "sensitive=false"]
+    assert "DYNAMIC_BROKER_CONFIG:log.retention.ms=5000" in row
+
+    *_, found = tool(LOG_DIRS, "--describe", "--topic-list", "kept")
+    (directory,) = json.loads(found)["brokers"][0]["logDirs"]
+    assert {row["partition"]: row["size"] for row in directory["partitions"]} == {"kept-0": 0, "kept-1": 0}
+
+    said = tool(ELECTION, "--election-type", "PREFERRED", "--topic", "kept", "--partition", "0")
+    assert said == ["Valid replica already elected for partitions kept-0"]
+
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "kept", "partition": 0, "replicas": [1]}]}')
+    said = tool(REASSIGN, "--reassignment-json-file", str(plan), "--execute")
+    assert said[-1] == "Successfully started partition reassignment for kept-0"
+    assert "Reassignment of partition kept-0 is completed." in tool(
+        REASSIGN, "--reassignment-json-file", str(plan), "--verify"
+    )
+
+    said = tool(QUORUM, "describe", "--status")
+    status = dict(line.split(":", 1) for line in said)
+    assert (status["LeaderId"].strip(), status["MaxFollowerLag"].strip()) == ("1", "0")
 
 
 class Groups:

@@ -13,7 +13,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.topicconfigs import check_topic_configs, log_idle
 from kohort.broker.topicwork import Outcome, code_of
 from kohort.coordinator import commands
-from kohort.errors import ConfigError, Refused
+from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.ids import CauseId
 from kohort.storage.topicchanges import Topic
 
@@ -71,3 +71,23 @@ def alter_topic(
         answer(outcome_reply(why))
 
     context.cluster.work.ask([context.cluster.config_change(name, checked, done)])
+
+
+def alter_broker(
+    context: BrokerContext,
+    name: str,
+    changed: Callable[[Mapping[str, str]], Mapping[str, str | None]],
+    answer: Answer,
+    *,
+    validate_only: bool,
+) -> None:
+    """Give this broker other configs; an empty name stands for every broker."""
+    if name not in ("", str(context.leadership.node_id)):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}, not {name}")
+    configs = context.broker_configs
+    if validate_only:
+        configs.checked(changed(configs.given))
+        answer(commands.Done())
+        return
+    wanted = configs.change(changed, lambda why: answer(outcome_reply(why)))
+    context.cluster.work.ask([wanted])

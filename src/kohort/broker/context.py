@@ -17,6 +17,7 @@ from kohort.broker.push import Pushing
 from kohort.broker.slices import Slices
 
 if TYPE_CHECKING:
+    from kohort.broker.brokerconfigs import BrokerConfigs
     from kohort.broker.connection import Connection
     from kohort.broker.coordination import Coordination
     from kohort.broker.dispatch import Routes
@@ -42,6 +43,7 @@ class BrokerContext:
         store: Store,
         most_connections: int,
         cluster: Cluster,
+        broker_configs: BrokerConfigs,
         leadership: Leadership,
         durability: Durability,
         outage: Outage,
@@ -55,6 +57,7 @@ class BrokerContext:
         self.loop: Final = loop
         self.store: Final = store
         self.cluster: Final = cluster
+        self.broker_configs: Final = broker_configs
         self.leadership: Final = leadership
         self.durability: Final = durability
         self.purgatory: Final = purgatory

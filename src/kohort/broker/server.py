@@ -12,9 +12,11 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from kohort.broker import descriptors
+from kohort.broker.brokerconfigs import BrokerConfigs
 from kohort.broker.compactor import Compactor
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
@@ -61,7 +63,8 @@ class Server:
         `fs`: where the data directory is; `None`: among the files of this machine.
         """
         self._fs: Final = fs
-        self._settings: Final = settings
+        # Some of them change while it runs.
+        settings = self._settings = replace(settings, values=dict(settings.values))
         self._is_kept: Final = outlives_brokers or settings.data_dir is not None
         self._clock: Final = clock or SystemClock()
         self._context: BrokerContext | None = None
@@ -195,6 +198,7 @@ class Server:
         durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail, outage=outage)
         journal = Journal(limit=settings.values["journal.ring.rows"])
         runtime = self._runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)
+        broker_configs = BrokerConfigs(settings, store.changes)
         cluster = Cluster(store, settings)
         self._start_journal(cluster, durability, journal)
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
@@ -210,6 +214,7 @@ class Server:
             store=store,
             most_connections=self._most_connections(),
             cluster=cluster,
+            broker_configs=broker_configs,
             leadership=Leadership(settings),
             durability=durability,
             outage=outage,

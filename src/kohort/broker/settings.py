@@ -239,7 +239,7 @@ class BrokerSettings:
     advertised_host: str | None
     advertised_port: int | None
     groups: GroupSettings
-    values: Mapping[str, Any]
+    values: dict[str, Any]
 
     @classmethod
     def of(

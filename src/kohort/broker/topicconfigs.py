@@ -31,8 +31,11 @@ class Resource(IntEnum):
     GROUP = 32
 
 
-#: Kafka's numbers of where a value comes from: the topic, the broker's start, a default, the group.
+#: Kafka's numbers of where a value comes from: the topic, a change of the broker or of all of them while they run, the
+#: broker's start, a default, the group.
 TOPIC_SOURCE: Final = 1
+DYNAMIC_BROKER_SOURCE: Final = 2
+DYNAMIC_ALL_SOURCE: Final = 3
 BROKER_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
 GROUP_SOURCE: Final = 8

@@ -127,6 +127,10 @@ class FileSystem(Protocol):
         """Bytes for new identities."""
         ...
 
+    def space(self, path: str) -> tuple[int, int]:
+        """Bytes of the volume of a directory, and those that may still be used; -1 where that is not known."""
+        ...
+
 
 def read_bounded(fs: FileSystem, path: str, *, limit_bytes: int) -> bytes:
     """All of a small file; `StorageError` if it is longer than anything that kohort writes there."""
@@ -365,6 +369,11 @@ class DiskFileSystem:
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)
+
+    def space(self, path: str) -> tuple[int, int]:
+        with _clear_errors("measure", path):
+            found = os.statvfs(path)
+        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 
 
 def _half_of_descriptors() -> int:

@@ -259,6 +259,9 @@ class MemoryFileSystem:
         self._drawn += 1
         return sha256(self._seed + self._drawn.to_bytes(8, "big")).digest()[:count]
 
+    def space(self, path: str) -> tuple[int, int]:
+        return -1, -1
+
     def crash(
         self,
         survives: Survives = lambda _path, durable, _written: durable,

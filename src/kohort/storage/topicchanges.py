@@ -80,7 +80,7 @@ class TopicChanges:
     def __init__(self, fs: FileSystem, directory: str, settings: Mapping[str, object]) -> None:
         """`settings`: the broker's defaults of topic configs."""
         self._fs: Final = fs
-        self._settings: Final = settings
+        self._settings = settings
         self._file: Final = CatalogFile(fs, directory)
         self.folders: Final = TopicFolders(fs, directory)
         #: Whether folders of deleted topics were moved away since the last change, which does not say so yet.
@@ -103,6 +103,14 @@ class TopicChanges:
         """There is this topic."""
         self.topics[topic.name] = topic
         self._collisions.setdefault(collision_key(topic.name), set()).add(topic.name)
+
+    def set_defaults(self, settings: Mapping[str, object]) -> None:
+        """Other defaults of topic configs, in force at once."""
+        self._settings = settings
+        for topic in self.topics.values():
+            config = self.log_config(topic.configs, is_stored=True)
+            for log in topic.partitions:
+                log.configure(config)
 
     def finish_deletions(self) -> None:
         """Do what an earlier run had to do for the topics that it deleted."""

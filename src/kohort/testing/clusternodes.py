@@ -207,7 +207,7 @@ class ClusterNode:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one."""
-        settings = replace(self._settings, host=host, port=port)
+        settings = replace(self._settings, host=host, port=port, values=dict(self._settings.values))
         listening = self.brokers.listen(settings)
         leadership = NodeLeadership(self, settings)
         shared = self.brokers.shared
@@ -218,6 +218,7 @@ class ClusterNode:
             store=shared.store,
             most_connections=settings.values["max.connections"],
             cluster=shared.cluster,
+            broker_configs=shared.broker_configs,
             leadership=leadership,
             durability=shared.durability,
             outage=shared.outage,
@@ -226,6 +227,7 @@ class ClusterNode:
             routes=Routes(),
             removals=shared.removals,
         )
+        shared.broker_configs.follow(settings)
         if self.pushing is not None:
             context.pushing = self.pushing
         listener = Listener(context)

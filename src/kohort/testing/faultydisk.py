@@ -243,6 +243,9 @@ class FaultyFileSystem:
     def random_bytes(self, count: int) -> bytes:
         return self._behind.random_bytes(count)
 
+    def space(self, path: str) -> tuple[int, int]:
+        return self._behind.space(path)
+
 
 class FaultyFile:
     """A file of a faulty disk."""

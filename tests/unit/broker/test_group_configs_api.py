@@ -112,7 +112,7 @@ def test_one_request_changes_topics_and_groups_each_on_its_own_and_answers_in_or
         resource(("group.assignor.imbalance", SET, "2")),
         resource((SESSION, SET, "1"), name="other"),
         resource(("retention.ms", SET, "5"), name="t", kind=TOPIC),
-        resource(("x", SET, "1"), name="1", kind=BROKER),
+        resource(("node.id", SET, "1"), name="1", kind=BROKER),
     )
     assert (first, second, third, fourth) == (0, ErrorCode.INVALID_CONFIG, 0, ErrorCode.INVALID_REQUEST)
     assert "100 to 1800000" in str(text)

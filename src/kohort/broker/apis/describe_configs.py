@@ -1,13 +1,14 @@
 """DescribeConfigs (key 32): what topics, this broker and groups are set to.
 
 Versions 1 to 4 are served. Version 1: synonyms. Version 3: types and documentation (KIP-569).
-Configs of this broker are shown, but can only be set when it is started; a group's are its coordinator's.
+Configs of this broker that only its start can set are shown as read-only; a group's are its coordinator's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kohort.broker.brokerconfigs import DYNAMIC
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
 from kohort.broker.request import Request
@@ -15,6 +16,8 @@ from kohort.broker.settings import BROKER_OPTIONS
 from kohort.broker.topicconfigs import (
     BROKER_SOURCE,
     DEFAULT_SOURCE,
+    DYNAMIC_ALL_SOURCE,
+    DYNAMIC_BROKER_SOURCE,
     GROUP_SOURCE,
     TOPIC_SOURCE,
     Resource,
@@ -104,12 +107,12 @@ def _rows_here(context: BrokerContext, asked: DescribeConfigsResource) -> Iterab
         case Resource.TOPIC:
             return _topic_rows(context, asked.resource_name)
         case Resource.BROKER:
+            given = context.broker_configs.given
             if not asked.resource_name:
-                # What was set for all brokers together while they run; here all is of each broker's start.
-                return ()
+                return (_row(BROKER_OPTIONS.option(name), given[name], source=DYNAMIC_ALL_SOURCE) for name in given)
             if asked.resource_name != str(context.leadership.node_id):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}")
-            return _broker_rows(context.settings.values)
+            return _broker_rows(context.settings.values, given)
         case other:
             raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
 
@@ -130,14 +133,14 @@ def _topic_rows(context: BrokerContext, name: str) -> Iterable[DescribeConfigsRe
         yield row
 
 
-def _broker_rows(values: Mapping[str, object]) -> Iterable[DescribeConfigsResourceResult]:
+def _broker_rows(values: Mapping[str, object], given: Mapping[str, str]) -> Iterable[DescribeConfigsResourceResult]:
     for option in BROKER_OPTIONS:
         value = values[option.name]
-        is_default = value == option.default
-        row = _row(
-            option, None if value is None else as_text(value), source=DEFAULT_SOURCE if is_default else BROKER_SOURCE
-        )
-        row.read_only = True
+        source = DEFAULT_SOURCE if value == option.default else BROKER_SOURCE
+        if option.name in given:
+            source = DYNAMIC_BROKER_SOURCE
+        row = _row(option, None if value is None else as_text(value), source=source)
+        row.read_only = option.name not in DYNAMIC
         yield row
 
 

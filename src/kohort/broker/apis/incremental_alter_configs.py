@@ -1,7 +1,6 @@
 """IncrementalAlterConfigs (key 44): change configs of topics and groups one by one.
 
-Versions 0 and 1 are served. Configs of this broker are settings of its start, and are refused with a message that says
-so.
+Versions 0 and 1 are served.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from kohort.broker.altering import alter_group, alter_topic
+from kohort.broker.altering import alter_broker, alter_group, alter_topic
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
 from kohort.broker.request import Request
+from kohort.broker.settings import BROKER_OPTIONS
 from kohort.broker.topicconfigs import Resource, is_list, topic_defaults
-from kohort.config import parse_list
+from kohort.config import Option, OptionSet, parse_list
 from kohort.coordinator import commands
 from kohort.coordinator.groupconfigs import LONGEST_TEXT
 from kohort.errors import ErrorCode, Refused
@@ -90,21 +90,12 @@ def _alter(
                 changes = dict(map(_group_change, asked.configs))
                 alter_group(context, asked.resource_name, changes, answer, validate_only=validate_only)
             case Resource.TOPIC:
-                defaults = topic_defaults(context.settings)
-
-                def changed(present: Mapping[str, str]) -> dict[str, str]:
-                    configs = dict(present)
-                    for config in asked.configs:
-                        _change(configs, config, defaults)
-                    return configs
-
+                changed = _changing(asked, TOPIC_OPTIONS, topic_defaults(context.settings))
                 names = [config.name for config in asked.configs]
                 alter_topic(context, asked.resource_name, changed, names, answer, validate_only=validate_only)
             case Resource.BROKER:
-                raise Refused(
-                    ErrorCode.INVALID_REQUEST,
-                    "configs of brokers are settings of the broker's start; they cannot be altered",
-                )
+                changed = _changing(asked, BROKER_OPTIONS, context.settings.values)
+                alter_broker(context, asked.resource_name, changed, answer, validate_only=validate_only)
             case other:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
     except Refused as refused:
@@ -129,9 +120,26 @@ def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
     return name, change.value
 
 
-def _change(configs: dict[str, str], change: AlterableConfig, defaults: dict[str, str]) -> None:
+def _changing(
+    asked: AlterConfigsResource, options: OptionSet, defaults: Mapping[str, object]
+) -> Callable[[Mapping[str, str]], dict[str, str]]:
+    """What makes a resource's configs of those that it has; `defaults`: where it has none of its own."""
+
+    def changed(present: Mapping[str, str]) -> dict[str, str]:
+        configs = dict(present)
+        for config in asked.configs:
+            is_kafkas_only = config.name not in options and options.unserved(config.name) is not None
+            if config.config_operation == DELETE and is_kafkas_only:
+                # It is never set; Kafka's tools take it away all the same.
+                continue
+            _change(configs, config, options.option(config.name), defaults)
+        return configs
+
+    return changed
+
+
+def _change(configs: dict[str, str], change: AlterableConfig, option: Option, defaults: Mapping[str, object]) -> None:
     name, value = change.name, change.value
-    option = TOPIC_OPTIONS.option(name)
     if change.config_operation == DELETE:
         configs.pop(name, None)
         return

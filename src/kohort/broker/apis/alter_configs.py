@@ -1,0 +1,87 @@
+"""AlterConfigs (key 33): all configs of topics and groups; those that are not named go back to their defaults.
+
+Versions 0 to 2 are served. Apache Kafka calls it deprecated, older clients have nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from kohort.broker.altering import alter_broker, alter_group, alter_topic
+from kohort.broker.context import BrokerContext
+from kohort.broker.gather import Gather
+from kohort.broker.request import Request
+from kohort.broker.topicconfigs import Resource
+from kohort.coordinator import commands
+from kohort.coordinator.groupconfigs import GROUP_CONFIGS
+from kohort.errors import ErrorCode, Refused
+from kohort.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse | None:
+    """Change each resource on its own, each as a whole or not at all."""
+    resources = message.resources
+    if not resources:
+        return AlterConfigsResponse(responses=[])
+    named = Counter((each.resource_type, each.resource_name) for each in resources)
+
+    def complete(rows: list[AlterConfigsResourceResponse]) -> None:
+        if request.is_open:
+            request.answer(AlterConfigsResponse(responses=rows))
+
+    whole = Gather(len(resources), complete)
+    for index, asked in enumerate(resources):
+        answer = _answering(asked, whole.slot(index))
+        try:
+            if named[asked.resource_type, asked.resource_name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request")
+            _alter(context, asked, answer, validate_only=message.validate_only)
+        except Refused as why:
+            answer(commands.Refusal(code=why.code, message=str(why)))
+    return None
+
+
+def _answering(
+    asked: AlterConfigsResource, take: Callable[[AlterConfigsResourceResponse], None]
+) -> Callable[[commands.ReplyBody], None]:
+    def answer(reply: commands.ReplyBody) -> None:
+        row = AlterConfigsResourceResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+        )
+        if isinstance(reply, commands.Refusal):
+            row.error_code, row.error_message = reply.code, reply.message
+        take(row)
+
+    return answer
+
+
+def _alter(
+    context: BrokerContext,
+    asked: AlterConfigsResource,
+    answer: Callable[[commands.ReplyBody], None],
+    *,
+    validate_only: bool,
+) -> None:
+    configs = {config.name: config.value for config in asked.configs}
+    if len(configs) != len(asked.configs):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a config is named twice in the request")
+    name = asked.resource_name
+    match asked.resource_type:
+        case Resource.TOPIC:
+            alter_topic(context, name, lambda _: configs, list(configs), answer, validate_only=validate_only)
+        case Resource.GROUP:
+            others: dict[str, str | None] = dict.fromkeys(GROUP_CONFIGS)
+            alter_group(context, name, others | configs, answer, validate_only=validate_only)
+        case Resource.BROKER:
+            alter_broker(context, name, lambda _: configs, answer, validate_only=validate_only)
+        case other:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")

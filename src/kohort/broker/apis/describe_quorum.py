@@ -1,0 +1,70 @@
+"""DescribeQuorum (key 55): who keeps the metadata of the cluster: this broker, in its catalog.
+
+Versions 0 to 2 are served. Version 2: directories, nodes and error messages (KIP-853). The offsets count the
+changes of topics since the start. Other partitions have no quorum.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
+from kohort.errors import ErrorCode
+from kohort.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionDataResponse,
+    ReplicaState,
+    TopicDataResponse,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+def handle(context: BrokerContext, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """One voter, which leads."""
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topics=[
+            TopicDataResponse(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _describe(context, topic.topic_name, number)
+                    for number in dict.fromkeys(row.partition_index for row in topic.partitions)
+                ],
+            )
+            for topic in message.topics
+        ],
+        nodes=[
+            Node(node_id=node.node_id, listeners=[Listener(name="PLAINTEXT", host=node.host, port=node.port)])
+            for node in context.leadership.nodes(request.connection)
+            if node.node_id == context.leadership.node_id
+        ],
+    )
+
+
+def _describe(context: BrokerContext, topic: str, number: int) -> PartitionDataResponse:
+    if (topic, number) != (METADATA_TOPIC, 0):
+        return PartitionDataResponse(
+            partition_index=number,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message="only __cluster_metadata-0 has a quorum",
+        )
+    now_ms, offset = context.clock.now_ms(), context.cluster.image.version
+    voter = ReplicaState(
+        replica_id=context.leadership.node_id,
+        log_end_offset=offset,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
+    )
+    return PartitionDataResponse(
+        partition_index=0,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        leader_id=context.leadership.node_id,
+        leader_epoch=context.store.changes.leader_epoch,
+        high_watermark=offset,
+        current_voters=[voter],
+    )

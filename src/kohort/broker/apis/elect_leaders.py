@@ -1,0 +1,43 @@
+"""ElectLeaders (key 43): partitions are to be led by others; here each is led by who is to lead it.
+
+Versions 0 to 2 are served. Version 1: an error for all of it.
+Source: Apache Kafka's answer where the preferred replica leads already: ELECTION_NOT_NEEDED, in its words.
+"""
+
+from __future__ import annotations
+
+from kohort.broker.context import BrokerContext
+from kohort.broker.request import Request
+from kohort.errors import ErrorCode
+from kohort.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse:
+    """No election is ever needed; of all partitions, none is named."""
+    del request
+    asked: dict[str, dict[int, None]] = {}
+    for row in message.topic_partitions or ():
+        asked.setdefault(row.topic, {}).update(dict.fromkeys(row.partitions))
+    return ElectLeadersResponse(
+        error_code=ErrorCode.NONE,
+        replica_election_results=[
+            ReplicaElectionResult(topic=name, partition_result=[_answer(context, name, number) for number in numbers])
+            for name, numbers in asked.items()
+        ],
+    )
+
+
+def _answer(context: BrokerContext, name: str, number: int) -> PartitionResult:
+    cluster = context.cluster
+    if cluster.partition(cluster.topic(name), number) is None:
+        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
+        if cluster.topic(name) is not None:
+            text = f"No such partition as {name}-{number}"
+    else:
+        code, text = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+    return PartitionResult(partition_id=number, error_code=code, error_message=text)
