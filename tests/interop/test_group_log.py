@@ -239,7 +239,7 @@ def test_what_was_loaded_is_compacted_and_loaded_again(moved: tuple[Told, Path],
 
 def compact_now(store: Store, log: Any, *, now_ms: int = 1_000) -> None:
     log.mark_durable(log.sync())
-    found = plan_compaction(log, 0, dedupe_buffer_bytes=1 << 20)
+    found = plan_compaction(log, 0, now_ms=now_ms, dedupe_buffer_bytes=1 << 20)
     if found is None:
         return
     for part in compact(store.fs, found[0], now_ms=now_ms).segments:

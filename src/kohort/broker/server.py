@@ -42,6 +42,9 @@ from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
 
+#: Who has not asked for a number of connections hears only of one that is smaller.
+FEW_CONNECTIONS: Final = 1_000
+
 
 class BrokerStartError(KohortError):
     """A broker could not be started; says why and what to do."""
@@ -229,7 +232,7 @@ class Server:
         wanted = settings.values["max.connections"]
         has_files = settings.data_dir is not None
         most = descriptors.shares(wanted, has_files=has_files).connections
-        if most < min(wanted, BROKER_OPTIONS.option("max.connections").default):
+        if most < (FEW_CONNECTIONS if wanted == BROKER_OPTIONS.option("max.connections").default else wanted):
             log.warning("event=max_connections_lowered from=%d to=%d reason='descriptors; see ulimit -n'", wanted, most)
         return most
 
