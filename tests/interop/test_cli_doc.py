@@ -1,4 +1,4 @@
-"""What docs/cli.md shows is what happens: its shell blocks in order, each with what it prints, and its tables."""
+"""What docs/cli.md and docs/durability.md show is what happens: shell blocks in order, and what each prints; tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from support.cli import TIMEOUT_SECONDS, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "cli.md").read_text()
-BLOCKS = re.findall(r"```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?", TEXT, re.DOTALL)
 #: In the shell of the text, `kohort` and Python are those of this checkout.
 SHELL = f"""
 python3() {{ {shlex.quote(sys.executable)} "$@"; }}
@@ -28,9 +27,12 @@ set -eo pipefail
 
 
 @pytest.mark.interop
-def test_every_block_prints_what_the_text_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["cli.md", "durability.md"])
+def test_every_block_prints_what_the_text_says(name: str, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / name).read_text()
+    blocks = re.findall(r"```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.DOTALL)
     with kohort.Broker() as broker:
-        for code, shown in BLOCKS:
+        for code, shown in blocks:
             done = subprocess.run(
                 ["bash", "-c", SHELL + code],
                 capture_output=True,

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.cli.logdump import add_dump
 from kohort.cli.logimport import add_import
+from kohort.cli.logrepair import add_repair
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json, print_table
 
 if TYPE_CHECKING:
+    from kohort.storage.fs import FileSystem
     from kohort.storage.inspection import PartitionContent
 
 
@@ -25,8 +27,8 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     log = subparsers.add_parser(
         "log",
-        help="the files of a stopped broker: check (is everything readable), dump (batches and records), import (those "
-        "of Apache Kafka)",
+        help="the files of a stopped broker: check (is everything readable), repair, dump (batches and records), "
+        "import (those of Apache Kafka)",
         allow_abbrev=False,
     )
     actions = log.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -41,22 +43,15 @@ def add_parser(subparsers: Any) -> None:
     check.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
     check.set_defaults(run=run_check)
 
-    for parser in (check, add_dump(actions), add_import(actions)):
+    for parser in (check, add_repair(actions), add_dump(actions), add_import(actions)):
         add_json(parser)
 
 
 def run_check(options: argparse.Namespace) -> int:
     """A row for each partition, then a line for each damage."""
     from kohort.storage.fs import DiskFileSystem
-    from kohort.storage.inspection import hold_offline, inspect_directory
 
-    fs = DiskFileSystem()
-    directory = options.directory.rstrip("/") or "/"
-    lock = hold_offline(fs, directory)
-    try:
-        found = list(_with_progress(inspect_directory(fs, directory)))
-    finally:
-        lock.release()
+    _, found = read_directory(DiskFileSystem(), options.directory)
     damages = [damage for each in found for damage in each.damages]
     if options.json:
         print_json({"partitions": found, "is_damaged": bool(damages)})
@@ -67,6 +62,18 @@ def run_check(options: argparse.Namespace) -> int:
     for damage in damages:
         complain(damage)
     return 1 if damages else 0
+
+
+def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionContent]]:
+    """A data directory that is held against brokers while it is read: its path, and what each partition holds."""
+    from kohort.storage.inspection import hold_offline, inspect_directory
+
+    directory = name.rstrip("/") or "/"
+    lock = hold_offline(fs, directory)
+    try:
+        return directory, list(_with_progress(inspect_directory(fs, directory)))
+    finally:
+        lock.release()
 
 
 def _with_progress(partitions: Iterator[PartitionContent]) -> Iterator[PartitionContent]:

@@ -64,6 +64,7 @@ EXAMPLES: Final = {
     "kohort quota set": "kohort quota set --user alice producer_byte_rate=1000000 request_percentage=",
     "kohort log": "kohort log check ./kohort-data",
     "kohort log check": "kohort log check ./kohort-data",
+    "kohort log repair": "kohort log repair ./kohort-data --execute",
     "kohort log dump": "kohort log dump ./kohort-data/orders-0 --records",
     "kohort log import": "kohort log import /var/lib/kafka --into ./kohort-data",
     "kohort report": "kohort report billing --since 2h --out report.html",

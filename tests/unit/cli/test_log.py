@@ -137,3 +137,31 @@ def test_dump_says_what_the_coordinator_means(data: Path, capsys: pytest.Capture
     assert document["records"][0]["type"] == "OffsetCommitted"
     assert run("dump", folder, "--records", "--raw") == 0
     assert "key=" in capsys.readouterr().out
+
+
+def test_repair_shows_what_it_would_do_and_does_it_when_asked(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(data)
+    before = (data / "orders-0" / NAME).read_bytes()
+    assert run("repair", data) == 0
+    out, err = capsys.readouterr()
+    assert "keep the damaged bytes aside; readers stop at the hole" in out
+    assert err == "kohort: nothing is changed yet: --execute does it\n"
+    assert (data / "orders-0" / NAME).read_bytes() == before
+
+    assert run("repair", data, "--drop", "--execute", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["executed"]
+    assert [step["damage"]["offset"] for step in document["steps"]] == [2]
+    assert run("check", data) == 0
+    assert run("repair", data) == 0
+    assert capsys.readouterr().out.endswith("nothing is damaged\n")
+
+
+def test_repair_leaves_everything_where_a_backup_is_needed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(data)
+    (data / f"{OFFSETS_TOPIC}-0").rename(data.parent / "away")
+    assert run("repair", data, "--execute") == 1
+    out, err = capsys.readouterr()
+    assert "restore it from a backup" in out
+    assert err.splitlines()[-1] == "kohort: nothing is changed: a backup is needed first"
+    assert not list(data.glob("orders-0/*.quarantine"))

@@ -1,0 +1,61 @@
+"""`kohort log repair`: settle what is damaged in the files of a broker that is stopped.
+
+Laws: it shows what it would do, and does it with `--execute`; damaged bytes are kept in any case.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from kohort.cli.main import add_execute
+from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
+
+
+def add_repair(actions: Any) -> Any:
+    """Add `repair` to the actions of `kohort log`; its parser."""
+    mending = actions.add_parser(
+        "repair",
+        help="cut torn ends, take damage out of the middle, and let readers pass what is gone",
+        description="Read every batch of a data directory and show what can be done about each damage; with --execute "
+        "do it. Damaged bytes in the middle are kept in files that end in .quarantine, and readers that come to such "
+        "a hole are refused until it is settled: --drop lets them go on behind it.",
+        allow_abbrev=False,
+    )
+    mending.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
+    mending.add_argument("--drop", action="store_true", help="give up what is damaged: readers go on behind the holes")
+    add_execute(mending)
+    mending.set_defaults(run=run_repair)
+    return mending
+
+
+def run_repair(options: argparse.Namespace) -> int:
+    """A row for each damage; 1 where only a backup helps."""
+    from kohort.cli.log import read_directory
+    from kohort.storage.fs import DiskFileSystem
+    from kohort.storage.repair import Remedy, plan_repair, repair
+
+    fs = DiskFileSystem()
+    directory, contents = read_directory(fs, options.directory)
+    steps = list(plan_repair(contents, drop=options.drop))
+    is_hopeless = any(step.remedy is Remedy.RESTORE for step in steps)
+    is_done = options.execute and bool(steps) and not is_hopeless
+    if is_done:
+        repair(fs, directory, contents, drop=options.drop)
+    if options.json:
+        rows = [
+            {"topic": each.topic, "partition": each.partition, "damage": each.damage, "remedy": each.remedy.value}
+            for each in steps
+        ]
+        print_json({"executed": is_done, "steps": rows})
+    else:
+        cells = [
+            (each.topic, each.partition, each.damage.offset, each.damage.bytes, each.remedy.value) for each in steps
+        ]
+        print_table(("TOPIC", "PARTITION", "OFFSET", "BYTES", "REMEDY"), cells, empty="nothing is damaged")
+        for each in steps if is_hopeless else ():
+            if each.remedy is Remedy.RESTORE:
+                complain(each.damage)
+        if steps and not is_done:
+            complain("nothing is changed: a backup is needed first" if is_hopeless else NOTHING_CHANGED)
+    return 1 if is_hopeless else 0

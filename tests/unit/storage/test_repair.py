@@ -1,0 +1,123 @@
+"""What `kohort log repair` does about each damage, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohort.errors import Refused
+from kohort.storage.inspection import PartitionContent, inspect_directory
+from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.repair import Remedy, plan_repair, repair
+from kohort.storage.store import Store
+from support.storage_logs import TOPIC_ID, batch, offsets, values
+
+SIZE = len(batch())
+FILE = "/data/orders-0/00000000000000000000.log"
+BATCHES = 6
+
+
+def directory(*, is_clean: bool) -> MemoryFileSystem:
+    """Six batches of one record."""
+    fs = MemoryFileSystem()
+    store = Store.open("/data", fs=fs)
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]
+    for number in range(BATCHES):
+        log.append(batch(value=b"%d" % number), now_ms=1)
+    store.close(clean=is_clean)
+    return fs
+
+
+def flip(fs: MemoryFileSystem, at: int) -> None:
+    """A bit of that batch."""
+    file = fs.open(FILE)
+    position = at * SIZE + 40
+    file.write(position, bytes([file.read(position, 1)[0] ^ 1]))
+
+
+def inspected(fs: MemoryFileSystem) -> list[PartitionContent]:
+    return list(inspect_directory(fs, "/data"))
+
+
+def remedies(fs: MemoryFileSystem, *, drop: bool = False) -> list[Remedy]:
+    return [step.remedy for step in plan_repair(inspected(fs), drop=drop)]
+
+
+def mend(fs: MemoryFileSystem, *, drop: bool = False) -> None:
+    repair(fs, "/data", inspected(fs), drop=drop)
+
+
+def served(fs: MemoryFileSystem, start: int = 0) -> list[int]:
+    """What a reader gets that begins there."""
+    store = Store.open("/data", fs=fs)
+    log = store.topics["orders"].partitions[0]
+    found: list[int] = []
+    while start < log.log_end_offset:
+        found += [offset for offset in offsets(log.read(start, 1 << 20)) if offset >= start]
+        start = found[-1] + 1
+    store.close()
+    return found
+
+
+def test_sound_directory_needs_nothing() -> None:
+    assert remedies(directory(is_clean=True)) == []
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_damage_in_the_middle_is_kept_aside(is_clean: bool) -> None:
+    fs = directory(is_clean=is_clean)
+    flip(fs, 2)
+    assert remedies(fs) == [Remedy.KEEP]
+    mend(fs)
+    assert remedies(fs) == [Remedy.STAY]
+    assert served(fs, 3) == [3, 4, 5]
+    with pytest.raises(Refused, match="offsets 2 to 2 are missing"):
+        served(fs)
+
+
+def test_reader_goes_on_behind_a_hole_that_was_given_up() -> None:
+    fs = directory(is_clean=True)
+    flip(fs, 2)
+    mend(fs)
+    assert remedies(fs, drop=True) == [Remedy.DROP]
+    mend(fs, drop=True)
+    assert remedies(fs) == []
+    assert served(fs) == [0, 1, 3, 4, 5]
+    (hole,) = [name for name in fs.list_directory("/data/orders-0") if name.endswith(".quarantine")]
+    kept = fs.open(f"/data/orders-0/{hole}")
+    assert bytes(kept.read(0, kept.size())).endswith(b"2\0"), "the damaged batch is there to the end"
+
+
+def test_damage_is_taken_out_and_given_up_at_once() -> None:
+    fs = directory(is_clean=False)
+    flip(fs, 1)
+    flip(fs, 4)
+    assert remedies(fs, drop=True) == [Remedy.DROP, Remedy.DROP]
+    mend(fs, drop=True)
+    assert served(fs) == [0, 2, 3, 5]
+
+
+def test_torn_end_is_cut() -> None:
+    fs = directory(is_clean=False)
+    fs.open(FILE).truncate(5 * SIZE + 20)
+    assert remedies(fs) == [Remedy.CUT]
+    mend(fs)
+    assert remedies(fs) == []
+    assert served(fs) == [0, 1, 2, 3, 4]
+
+
+def test_what_only_a_backup_has_is_said() -> None:
+    fs = directory(is_clean=True)
+    fs.remove("/data/orders-0")
+    assert remedies(fs, drop=True) == [Remedy.RESTORE]
+
+
+def test_repaired_directory_is_as_after_a_clean_stop() -> None:
+    fs = directory(is_clean=False)
+    flip(fs, 2)
+    mend(fs, drop=True)
+    store = Store.open("/data", fs=fs)
+    assert store.recovery.is_clean
+    log = store.topics["orders"].partitions[0]
+    log.append(batch(value=b"more"), now_ms=1)
+    assert values(log) == [b"0", b"1", b"3", b"4", b"5", b"more"]
+    store.close()
