@@ -46,6 +46,9 @@ def test_kohort_stops_with_a_sentence_and_goes_on_behind_it(address: str) -> Non
         with pytest.raises(kohort.errors.CorruptRecordError, match=r"cannot be read at offset 5: .* seek behind them"):
             while True:
                 read += consumer.poll(1.0)
+        # The error may come before records that are there already.
+        while sum(record.topic == "hurt" for record in read) < DAMAGED_AT:
+            read += consumer.poll(1.0)
         assert [record.offset for record in read if record.topic == "hurt"] == [*range(5)]
         consumer.seek(("hurt", 0), DAMAGED_AT + 1)
         while len(read) < 19:

@@ -58,12 +58,11 @@ _MACHINERY: Final = (
         "who waits is forgotten at once when the wait ends",
     ),
     Unserved(
-        "log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms "
-        "log.flush.scheduler.interval.ms log.dir.failure.timeout.ms",
+        "log.flush.start.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms log.dir.failure.timeout.ms",
         _NEEDLESS,
-        "a start finds the ends of logs in the logs",
+        "where a log begins is kept when it changes",
     ),
-    Unserved("log.index.*", _NEEDLESS, "the index of a log is in memory, an entry for every 4096 bytes"),
+    Unserved("log.index.*", _NEEDLESS, "a topic's index.interval.bytes counts, and an index grows with its segment"),
     Unserved("log.preallocate", _NEEDLESS, "a file grows with what is written"),
     Unserved(
         "log.cleaner.enable log.cleaner.threads log.cleaner.io.*",

@@ -43,6 +43,12 @@ LOG_OPTIONS: Final = [
         "log.retention.bytes", -1, "Size of a partition above which old files go; -1: no limit.", low=-1, high=INT64_MAX
     ),
     count("log.retention.check.interval.ms", 300_000, "How often files are looked for that are to go.", low=1),
+    count(
+        "log.flush.offset.checkpoint.interval.ms",
+        60_000,
+        "How often indexes and producers are written for logs that changed, so that a start after a crash is short.",
+        low=1,
+    ),
     count("log.segment.delete.delay.ms", 60_000, "How long the file of a segment that went stays.", high=INT64_MAX),
     count("log.roll.hours", 168, "Age at which a log file is closed and the next one begun.", low=1),
     count("log.roll.ms", None, "The same in milliseconds; before the hours.", low=1, high=INT64_MAX),

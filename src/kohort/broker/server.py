@@ -17,6 +17,7 @@ from typing import Final
 
 from kohort.broker import descriptors
 from kohort.broker.brokerconfigs import BrokerConfigs
+from kohort.broker.checkpointer import Checkpointer
 from kohort.broker.compactor import Compactor
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
@@ -74,6 +75,7 @@ class Server:
         self._runtime: Runtime | None = None
         self._listener: Listener | None = None
         self._compactor: Compactor | None = None
+        self._checkpointer: Checkpointer | None = None
         self._retention: list[OffsetRetention | LogRetention] = []
         self._journal_log: JournalLog | None = None
         self._finished: Final = asyncio.Event()
@@ -135,6 +137,10 @@ class Server:
         ]
         for each in self._retention:
             each.start()
+        self._checkpointer = Checkpointer(
+            context.loop, context.store, interval_ms=values["log.flush.offset.checkpoint.interval.ms"]
+        )
+        self._checkpointer.start()
         return context
 
     def request_stop(self) -> None:
@@ -173,6 +179,8 @@ class Server:
             await self._compactor.stop()
         if self._listener is not None:
             await self._listener.wait_closed()
+        if self._checkpointer is not None:
+            self._checkpointer.stop()
         context.removals.stop()
         context.durability.stop()
         context.cold_reads.stop()

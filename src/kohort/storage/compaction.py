@@ -31,6 +31,7 @@ from kohort.records.header import (
     parse_header,
 )
 from kohort.storage.fs import FileSystem, LogFile
+from kohort.storage.indexfiles import remove_index
 from kohort.storage.partition import PartitionLog
 from kohort.storage.segment import segment_name
 from kohort.storage.segmentwriter import CompactedSegment, CompactionPlan, SegmentWriter
@@ -270,5 +271,6 @@ def finish_replacement(fs: FileSystem, directory: str, replaced: list[int]) -> N
     """Make a new file's name durable, then remove the files it covers; blocking, after `PartitionLog.replace`."""
     fs.sync_directory(directory)
     for base in replaced:
+        remove_index(fs, directory, base)
         fs.remove(f"{directory}/{segment_name(base)}")
     fs.sync_directory(directory)

@@ -16,6 +16,7 @@ from kohort.records.header import BatchHeader, rebase
 from kohort.storage.diskerrors import SyncFailedError
 from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.fs import Buffer, FileSystem
+from kohort.storage.indexfiles import remove_index
 from kohort.storage.producers import ProducerStates, StoredBatch
 from kohort.storage.quarantine import Hole, readable_end
 from kohort.storage.reading import Span, find_spans
@@ -49,6 +50,7 @@ class PartitionLog:
         "_segment_ms",
         "_sync_after",
         "_unsynced",
+        "bytes_checked",
         "config",
         "directory",
         "durable_offset",
@@ -62,6 +64,7 @@ class PartitionLog:
         "producers",
         "segments",
         "start_offset",
+        "state_offset",
         "topic",
     )
 
@@ -83,6 +86,10 @@ class PartitionLog:
         #: Epoch of this broker as leader, and those in which something was written.
         self.leader_epoch = 0
         self.epochs = LeaderEpochs()
+        #: What a start needs to know was written last at this offset.
+        self.state_offset = 0
+        #: How much of it had to be read when it was opened.
+        self.bytes_checked = 0
         #: Offsets whose records are damaged or gone, ascending.
         self.holes: tuple[Hole, ...] = ()
         self.log_end_offset = segments[-1].next_offset
@@ -99,6 +106,7 @@ class PartitionLog:
         self.config = config
         self._sync_after = _NEVER if self._fs.volatile else config.flush_messages
         self._is_synced_per_append = self._sync_after == 1
+        self.segments[-1].interval_bytes = config.index_interval_bytes
         # Partitions that were filled together do not all begin a file at once: by their names, alike at every start.
         segment_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
         jitter_ms = min(config.segment_jitter_ms, segment_ms)
@@ -209,6 +217,7 @@ class PartitionLog:
         if full.size == 0:
             return full
         segment = Segment(self._fs, self.directory, self.log_end_offset, is_entry_durable=False)
+        segment.interval_bytes = self.config.index_interval_bytes
         segment.make_file()
         self._unsynced = (*self._unsynced, segment)
         self.segments.append(segment)
@@ -273,6 +282,8 @@ class PartitionLog:
         old = [segment for segment in self.segments[:-1] if first <= segment.base_offset < end]
         if self._is_closed or not old or old[0].base_offset != first or old[-1].next_offset != end:
             raise StorageError(f"segments of {self.topic}-{self.partition} went while they were compacted")
+        # What is known of the old file must not be taken for what is known of the new one.
+        remove_index(self._fs, self.directory, first)
         self._fs.rename(cleaned_path, compacted.path)
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [compacted]
@@ -307,6 +318,7 @@ class PartitionLog:
         for segment in self.segments[:count]:
             gone.append(f"{segment.path}{DELETED_SUFFIX}")
             self._fs.rename(segment.path, gone[-1])
+            gone += segment.index_files
             self._leave_oldest()
         return gone
 

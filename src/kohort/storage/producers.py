@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.header import BatchHeader
@@ -92,6 +92,10 @@ class ProducerState:
         )
 
 
+#: A producer as it is kept: its id, epoch and remembered batches, oldest first.
+ProducerRow: TypeAlias = tuple[int, int, tuple[StoredBatch, ...]]
+
+
 class ProducerStates:
     """Every idempotent producer of one partition."""
 
@@ -108,6 +112,17 @@ class ProducerStates:
     def get(self, producer_id: int) -> ProducerState | None:
         """What is known of a producer; `None` if it never wrote here or is forgotten."""
         return self._states.get(producer_id)
+
+    def rows(self) -> tuple[ProducerRow, ...]:
+        """All of it, in the order of the last writes."""
+        return tuple((key, state.epoch, tuple(state.batches)) for key, state in self._states.items())
+
+    def restore(self, rows: Iterable[ProducerRow]) -> None:
+        """Remember what `rows` told, instead of what is known."""
+        self._states.clear()
+        for producer_id, epoch, batches in rows:
+            state = self._states[producer_id] = ProducerState(epoch)
+            state.batches.extend(batches)
 
     def check(self, headers: Iterable[BatchHeader]) -> StoredBatch | None:
         """Check batches that are to be appended together, before any of them is.

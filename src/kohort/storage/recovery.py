@@ -1,4 +1,4 @@
-"""What is in a partition's folder after a stop: read every header, check every byte unless the stop was clean.
+"""What is in a partition's folder after a stop: every byte behind what was durable for sure is checked.
 
 Laws: a torn tail is cut and reported. Damage with valid batches behind it, or where a clean stop had records, is never
 cut: it is kept in a file of its own, and what follows is served (`quarantine`). Nothing is changed before the whole
@@ -20,7 +20,9 @@ from kohort.storage.datadir import PartitionEnd
 from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.findbatch import NO_LIMIT
 from kohort.storage.fs import FileSystem, read_bounded, replace_file
+from kohort.storage.indexfiles import SUFFIXES, has_index, load_facts, load_index
 from kohort.storage.logstart import load_log_start
+from kohort.storage.logstate import LogState, forget_state, load_state
 from kohort.storage.partition import PartitionLog
 from kohort.storage.producers import ProducerStates
 from kohort.storage.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
@@ -79,6 +81,10 @@ class _Found:
     covered: list[Segment] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    #: Offset before which producers and epochs were known, and indexes may be in files.
+    known_before: int = 0
+    #: Of batches that were looked at.
+    bytes_checked: int = 0
 
     @property
     def end(self) -> PartitionEnd:
@@ -88,6 +94,8 @@ class _Found:
 
     def note(self, header: BatchHeader) -> None:
         """A good batch, in the order of the log."""
+        if header.base_offset < self.known_before:
+            return
         self.producers.note(header)
         self.epochs.note(header.partition_leader_epoch, header.base_offset)
 
@@ -111,17 +119,21 @@ def open_partition(
         if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
             fs.remove(f"{directory}/{name}")
     bases = sorted(base for name in names if (base := segment_base(name)) is not None)
+    _remove_orphans(fs, directory, names, bases)
     known = load_holes(fs, directory, names)
     sparse_before = load_sparse(fs, directory, names)
-    reader = _Reader(fs, directory, bases, known, is_compacted=config.is_compacted, sparse_before=sparse_before)
-    is_trusted = expected is not None
-    found = reader.read(is_trusted=is_trusted)
-    if is_trusted and (any(piece.damage for piece in found.pieces) or found.end != expected):
-        # Not as the clean stop left it: somebody touched it, so every byte is looked at.
-        is_trusted = False
-        found = reader.read(is_trusted=False)
+    reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before)
+    state = load_state(fs, directory, names)
+    found = reader.read(state, with_crc=state is not None or expected is None)
+    promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
+    is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
+    if found.end.end_offset < promised or (expected is not None and not is_clean):
+        # Not as it was left: somebody touched it, so every byte is looked at.
+        found = reader.read(None)
+    if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
+        forget_state(fs, directory)
     mender = _Mender(fs, directory, known, sparse_before=sparse_before)
-    segments, cut = mender.mend(found.pieces, None if expected is None else expected.end_offset)
+    segments, cut = mender.mend(found.pieces, promised)
     if found.covered:
         # What covers them is durable, but its name may not be yet.
         fs.sync_directory(directory)
@@ -129,13 +141,25 @@ def open_partition(
             fs.remove(segment.path)
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
     log.producers, log.epochs, log.holes = found.producers, found.epochs, mender.holes
+    if state is not None and found.known_before and state.offset == log.log_end_offset:
+        log.state_offset = state.offset
+    log.bytes_checked = 0 if is_clean else found.bytes_checked
     log.start_offset = min(load_log_start(fs, directory, topic, partition), log.log_end_offset)
     for segment in segments:
-        if not is_trusted and segment.size:
+        if not is_clean and segment.size:
             # What was found in the page cache after a kill is not yet on the disk.
             segment.sync(directory)
         segment.release()
     return log, cut
+
+
+def _remove_orphans(fs: FileSystem, directory: str, names: Sequence[str], bases: Sequence[int]) -> None:
+    """Indexes whose segments have gone."""
+    kept = {f"{base:020d}" for base in bases}
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix in SUFFIXES and stem not in kept and len(stem) == len(f"{0:020d}"):
+            fs.remove(f"{directory}/{name}")
 
 
 def load_sparse(fs: FileSystem, directory: str, names: Sequence[str]) -> int:
@@ -159,22 +183,25 @@ class _Reader:
         fs: FileSystem,
         directory: str,
         bases: list[int],
-        holes: Sequence[Hole],
+        config: LogConfig,
         *,
-        is_compacted: bool,
         sparse_before: int,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._bases = bases
-        self._holes = holes
-        self._is_compacted = is_compacted
+        self._is_compacted = config.is_compacted
+        self._interval_bytes = config.index_interval_bytes
         self._sparse_before = sparse_before
 
-    def read(self, *, is_trusted: bool) -> _Found:
-        """Every file in turn."""
+    def read(self, state: LogState | None, *, with_crc: bool = True) -> _Found:
+        """Every file in turn, and of what `state` is about only what its files do not tell."""
         found = _Found()
-        rules = Rules(with_crc=not is_trusted, sparse_before=self._sparse_before, on_batch=found.note)
+        if state is not None:
+            found.known_before = state.offset
+            found.producers.restore(state.producers)
+            found.epochs = LeaderEpochs(state.epochs)
+        rules = Rules(with_crc=with_crc, sparse_before=self._sparse_before, on_batch=found.note)
         for base, next_base in zip(self._bases, [*self._bases[1:], NO_LIMIT], strict=False):
             end_offset = max((piece.segment.next_offset for piece in found.pieces), default=0)
             if found.pieces and base < end_offset:
@@ -186,10 +213,27 @@ class _Reader:
                     f"{path} begins at offset {base}, but the file before it ends at {end_offset}; "
                     "is it of another log? Move one of them away"
                 )
-            found.pieces += scan_file(
-                self._fs, self._directory, base, rules=rules, before_offset=next_base, is_known=is_trusted
-            )
+            found.pieces += self._read_file(base, next_base, rules, found)
         return found
+
+    def _read_file(self, base: int, next_base: int, rules: Rules, found: _Found) -> list[Piece]:
+        """The pieces of one file; of what is known of it nothing is read."""
+        fs, directory = self._fs, self._directory
+        segment = Segment(fs, directory, base, is_entry_durable=False)
+        segment.interval_bytes = self._interval_bytes
+        facts = load_facts(fs, directory, base) if found.known_before > base or next_base == NO_LIMIT else None
+        if facts is not None and facts.end_offset <= found.known_before:
+            size = fs.open(f"{directory}/{segment_name(base)}").size()
+            is_closed = next_base <= found.known_before
+            if is_closed and size == facts.size and has_index(fs, directory, base, facts):
+                return [Piece(segment=Segment.known(fs, directory, base, facts), file_base=base, start=0)]
+            index = load_index(fs, directory, base, facts, interval_bytes=self._interval_bytes)
+            if not is_closed and size >= facts.size and index is not None:
+                segment.go_on(index, facts)
+        known_size = segment.size
+        pieces = scan_file(fs, directory, base, rules=rules, before_offset=next_base, known=segment)
+        found.bytes_checked += sum(piece.segment.size for piece in pieces) - known_size
+        return pieces
 
     def _is_covered(self, base: int, end_offset: int) -> bool:
         """Whether a compacted file has taken this one's place, and the broker stopped before it removed this one."""
@@ -209,11 +253,11 @@ class _Mender:
         #: Every hole of the log, ascending.
         self.holes: tuple[Hole, ...] = ()
 
-    def mend(self, pieces: list[Piece], promised: int | None) -> tuple[list[Segment], TailCut | None]:
-        """The segments, and what was cut; up to offset `promised` everything was durable once, `None`: nobody knows."""
+    def mend(self, pieces: list[Piece], promised: int) -> tuple[list[Segment], TailCut | None]:
+        """The segments, and what was cut; up to offset `promised` everything was durable once."""
         last = max((at for at, piece in enumerate(pieces) if piece.segment.size), default=0)
         end_offset = pieces[last].segment.next_offset if pieces else 0
-        promised = max([promised or 0, *(hole.next_offset for hole in self._known.values())])
+        promised = max([promised, *(hole.next_offset for hole in self._known.values())])
         is_short = promised > end_offset
         if is_short:
             last = max((at for at, piece in enumerate(pieces) if piece.segment.size or piece.damage), default=0)

@@ -54,20 +54,27 @@ class Rules:
 
 
 def scan_file(
-    fs: FileSystem, directory: str, base: int, *, rules: Rules, before_offset: int = NO_LIMIT, is_known: bool = False
+    fs: FileSystem,
+    directory: str,
+    base: int,
+    *,
+    rules: Rules,
+    before_offset: int = NO_LIMIT,
+    known: Segment | None = None,
 ) -> list[Piece]:
     """The pieces of a file, at least one; more than one if there is damage between good batches.
 
     Args:
         before_offset: where the next file begins.
-        is_known: the file's name was durable.
+        known: the segment with those batches that need not be read again.
     """
-    piece = Piece(segment=Segment(fs, directory, base, is_entry_durable=is_known), file_base=base, start=0)
+    segment = known or Segment(fs, directory, base, is_entry_durable=False)
+    piece = Piece(segment=segment, file_base=base, start=0)
     pieces = [piece]
     file = piece.segment.file
     size = file.size()
     view = file.map(size)
-    position = 0
+    position = segment.size
     while position < size:
         segment = piece.segment
         try:

@@ -10,11 +10,12 @@ Source: Apache Kafka's log format.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import HEADER_SIZE, BatchHeader, parse_header
 from kohort.storage.fs import Buffer, FileSystem, LogFile
+from kohort.storage.indexfiles import SUFFIXES, FiledIndex, IndexDamagedError, SegmentFacts, index_path
 from kohort.storage.segmentindex import INDEX_INTERVAL_BYTES, SegmentIndex
 
 SUFFIX: Final = ".log"
@@ -23,6 +24,7 @@ DELETED_SUFFIX: Final = ".deleted"
 #: Base offset and length, with which a reader hops from batch to batch.
 _HOP: Final = Struct(">qi")
 _LENGTH_OVERHEAD: Final = 12
+_Way = Literal["position_before_offset", "position_before", "position_before_timestamp"]
 _NO_OFFSET_LIMIT: Final = 1 << 63
 _NO_TIMESTAMP: Final = 1 << 63
 #: Bytes that are read at a time to hop from batch to batch.
@@ -53,6 +55,7 @@ class Segment:
     """A file of a partition's log; only the newest of them grows."""
 
     __slots__ = (
+        "_directory",
         "_file",
         "_fs",
         "_index",
@@ -69,8 +72,10 @@ class Segment:
 
     def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, is_entry_durable: bool) -> None:
         self._fs = fs
+        self._directory = directory
         self._file: LogFile | None = None
-        self._index = SegmentIndex()
+        #: In memory while the segment grows; in its files once they are written.
+        self._index: SegmentIndex | FiledIndex = SegmentIndex(base_offset)
         self.base_offset = base_offset
         #: The offset that the next batch gets.
         self.next_offset = base_offset
@@ -101,6 +106,8 @@ class Segment:
     def release(self) -> None:
         """Let go of the file until somebody needs it again; views in use stay valid."""
         self._file = None
+        if isinstance(self._index, FiledIndex):
+            self._index.release()
 
     def append(self, buffer: Buffer, places: list[BatchPlace]) -> None:
         """Write whole batches that already carry their offsets; positions in `places` count from the buffer's start."""
@@ -111,7 +118,8 @@ class Segment:
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Take a batch that is in the file, and is the next one, into index and totals."""
-        self._index.note(position, header.base_offset, self.max_timestamp)
+        assert isinstance(self._index, SegmentIndex), "nothing is appended to a segment that is closed"
+        self._index.note(position, header)
         if not position and header.max_timestamp >= 0:
             self.first_timestamp = header.max_timestamp
         if header.max_timestamp > self.max_timestamp:
@@ -122,13 +130,98 @@ class Segment:
         self.next_offset = header.base_offset + header.last_offset_delta + 1
         self.size = position + header.batch_length + _LENGTH_OVERHEAD
 
+    @classmethod
+    def known(cls, fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> Segment:
+        """A segment of which nothing is read, since its files tell; it takes no more batches."""
+        segment = cls(fs, directory, base_offset, is_entry_durable=True)
+        segment._take(facts)
+        segment._index = FiledIndex(fs, directory, base_offset, facts)
+        return segment
+
+    def go_on(self, index: SegmentIndex, facts: SegmentFacts) -> None:
+        """Take batches behind those that `facts` and `index` are about."""
+        self._take(facts)
+        self._index = index
+
+    def _take(self, facts: SegmentFacts) -> None:
+        self.next_offset, self.size, self.has_gaps = facts.end_offset, facts.size, facts.has_gaps
+        self.first_timestamp = facts.first_timestamp
+        self.max_timestamp, self.max_timestamp_position = facts.max_timestamp, facts.max_timestamp_position
+
+    @property
+    def interval_bytes(self) -> int:
+        """Bytes between two entries of the index while it grows."""
+        return self._index.interval_bytes if isinstance(self._index, SegmentIndex) else 0
+
+    @interval_bytes.setter
+    def interval_bytes(self, count: int) -> None:
+        if isinstance(self._index, SegmentIndex):
+            self._index.interval_bytes = count
+
+    @property
+    def index(self) -> SegmentIndex | None:
+        """The index if it is in memory; `None` if its files are all there is."""
+        return self._index if isinstance(self._index, SegmentIndex) else None
+
+    @property
+    def facts(self) -> SegmentFacts:
+        """What is to be known of the segment as it is now, but for its index."""
+        return SegmentFacts(
+            end_offset=self.next_offset,
+            size=self.size,
+            first_timestamp=self.first_timestamp,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_position=self.max_timestamp_position,
+            has_gaps=self.has_gaps,
+            index=(0, 0),
+            timeindex=(0, 0),
+        )
+
+    @property
+    def index_files(self) -> list[str]:
+        """What goes with the segment."""
+        if self.index is not None:
+            return []
+        return [index_path(self._directory, self.base_offset, suffix) for suffix in SUFFIXES]
+
+    def use_files(self, facts: SegmentFacts) -> None:
+        """The index is in its files, and the segment grows no more: memory is given back."""
+        if facts.size == self.size and self.index is not None:
+            self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
+
+    def _look_up(self, way: _Way, value: int, wait: bool) -> int:
+        try:
+            return self._ask(way, value, wait)
+        except IndexDamagedError:
+            self._rebuild_index()
+            return self._ask(way, value, wait)
+
+    def _ask(self, way: _Way, value: int, wait: bool) -> int:
+        match way:
+            case "position_before_offset":
+                return self._index.position_before_offset(value, wait=wait)
+            case "position_before":
+                return self._index.position_before(value, wait=wait)
+            case "position_before_timestamp":
+                return self._index.position_before_timestamp(value, wait=wait)
+
+    def _rebuild_index(self) -> None:
+        """Somebody damaged the files since the start: what they said is read again."""
+        index = SegmentIndex(self.base_offset)
+        position = 0
+        while position < self.size:
+            header = self.header_at(position)
+            index.note(position, header)
+            position += header.size_bytes
+        self._index = index
+
     def position_of(self, offset: int, *, wait: bool = True) -> int:
         """Position of the batch that holds `offset` or is the first behind it; the segment's size if there is none."""
         if offset >= self.next_offset:
             return self.size
         if offset <= self.base_offset:
             return 0
-        before = self._index.position_before_offset(offset)
+        before = self._look_up("position_before_offset", offset, wait)
         found = self._walk(before, offset=offset, limit=self.size - 1, wait=wait)
         if self.has_gaps and (header := self.header_at(found, wait=wait)).last_offset < offset:
             return found + header.size_bytes
@@ -141,7 +234,7 @@ class Segment:
         """
         if limit >= self.size:
             return self.size
-        before = max(start, self._index.position_before(limit))
+        before = max(start, self._look_up("position_before", limit, wait))
         return self._walk(before, offset=_NO_OFFSET_LIMIT, limit=limit, wait=wait)
 
     def view(self, start: int, end: int, *, wait: bool = True) -> memoryview:
@@ -176,7 +269,7 @@ class Segment:
         """The first batch with a timestamp of at least `timestamp_ms`; `None` if there is none."""
         if timestamp_ms > self.max_timestamp or self.size == 0:
             return None
-        position = self._index.position_before_timestamp(timestamp_ms)
+        position = self._look_up("position_before_timestamp", timestamp_ms, wait)
         while position < self.size:
             header = self.header_at(position, wait=wait)
             if header.max_timestamp >= timestamp_ms:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from kohort.errors import StorageError
 from kohort.ids import TopicId
 from kohort.storage.catalog import TopicEntry
+from kohort.storage.checkpoints import RECOVERY_POINT_NAME, save_offsets
 from kohort.storage.datadir import (
     Identity,
     PartitionEnd,
@@ -26,6 +27,7 @@ from kohort.storage.datadir import (
     take_directory,
 )
 from kohort.storage.fs import DiskFileSystem, FileLock, FileSystem
+from kohort.storage.logstate import capture, is_outdated, settle, write
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.recovery import RecoveryReport, TailCut, open_partition
@@ -158,12 +160,21 @@ class Store:
                 log.close()
             self._lock.release()
 
+    def recovery_points(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) -> the offset behind which a start has to look."""
+        logs = [log for topic in self.topics.values() for log in topic.partitions]
+        return {(log.topic, log.partition): log.state_offset for log in logs}
+
     def _leave_marker(self, logs: list[PartitionLog]) -> None:
         """Make everything durable and say so; a disk that takes nothing leaves the next start to check it all."""
         try:
             for log in logs:
+                if is_outdated(log):
+                    captured = capture(log)
+                    settle(captured, write(self._fs, captured))
                 if log.log_end_offset > log.durable_offset:
                     log.mark_durable(log.sync())
+            save_offsets(self._fs, self.directory, RECOVERY_POINT_NAME, self.recovery_points())
             save_marker(
                 self._fs, self.directory, {log.name: PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs}
             )
@@ -189,7 +200,7 @@ class Store:
         self.recovery = RecoveryReport(
             is_clean=ends is not None,
             partitions=len(logs),
-            bytes_checked=0 if ends is not None else sum(log.size_bytes for log in logs),
+            bytes_checked=sum(log.bytes_checked for log in logs),
             cuts=tuple(cuts),
             holes=tuple((f"{log.topic}-{log.partition}", hole) for log in logs for hole in log.holes),
         )

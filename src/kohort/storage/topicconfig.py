@@ -73,6 +73,7 @@ def _replicas(name: str, doc: str) -> Option:
 
 
 _ACTED_ON: Final = [
+    _number("index.interval.bytes", 4096, "Bytes of batches between two entries of an index.", high=INT_MAX),
     _number("flush.messages", 1, "Records after which the log is synced; 1: before each acks=all answer.", low=1),
     _number("flush.ms", LONG_MAX, "Time after which records are synced that flush.messages lets wait."),
     _number("max.message.bytes", 1_048_588, "Largest record batch, in bytes.", high=INT_MAX),
@@ -157,16 +158,9 @@ _NOTHING_HERE: Final = [
         idle=_no_effect(1),
     ),
     _number(
-        "index.interval.bytes",
-        4096,
-        "Bytes between two index entries; here 4096, in memory.",
-        high=INT_MAX,
-        idle=_no_effect(4096),
-    ),
-    _number(
         "segment.index.bytes",
         10_485_760,
-        "Size of an index file; here there are none.",
+        "Size of an index file; here it grows with its segment.",
         low=4,
         high=INT_MAX,
         idle=_no_effect(),
@@ -219,6 +213,8 @@ class LogConfig:
     #: The broker's clock dates records, instead of the producer's.
     is_log_append_time: bool = False
     segment_bytes: int = 1 << 30
+    #: Bytes of batches between two entries of an index.
+    index_interval_bytes: int = 4096
     #: For so long a segment takes records at most, by their times, less up to `segment_jitter_ms`.
     segment_ms: int = 604_800_000
     segment_jitter_ms: int = 0
@@ -248,6 +244,7 @@ class LogConfig:
             max_message_bytes=values["max.message.bytes"],
             is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
             segment_bytes=values["segment.bytes"],
+            index_interval_bytes=values["index.interval.bytes"],
             segment_ms=values["segment.ms"],
             segment_jitter_ms=values["segment.jitter.ms"],
             is_deleted="delete" in values["cleanup.policy"],

@@ -16,12 +16,18 @@ from typing import Final
 
 from kohort.errors import StorageError
 from kohort.storage.catalog import TopicEntry, split_folder_name
+from kohort.storage.checkpoints import EPOCHS_NAME
 from kohort.storage.datadir import PARTITION_METADATA_NAME, write_partition_metadata
 from kohort.storage.fs import FileSystem
+from kohort.storage.indexfiles import SUFFIXES
+from kohort.storage.logstate import SNAPSHOT_SUFFIX, STATE_NAME
+from kohort.storage.quarantine import QUARANTINE_SUFFIX
 from kohort.storage.segment import segment_base, segment_name
 
 _DELETE_SUFFIX: Final = "-delete"
 #: How the name of a deleted partition's folder ends; others may end in the suffix alone.
+#: How files end that lie beside the segments of a partition.
+_OURS: Final = (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX, *SUFFIXES)
 _DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")
 _FILE_NAME_LIMIT: Final = 255
 
@@ -119,7 +125,7 @@ class TopicFolders:
 
     def _holds_only_ours(self, path: str) -> bool:
         files = self._fs.list_directory(path)
-        return all(file == PARTITION_METADATA_NAME or segment_base(file) is not None for file in files)
+        return all(segment_base(file) is not None or file.endswith(_OURS) for file in files)
 
     def _holds_no_records(self, path: str) -> bool:
         segments = [file for file in self._fs.list_directory(path) if segment_base(file) is not None]

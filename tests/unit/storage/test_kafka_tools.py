@@ -49,3 +49,28 @@ def test_dump_log_segments_reads_our_files(tmp_path: Path) -> None:
     ]
     assert text.count("LogAppendTime: 1700000000000") == 16, "once per batch and once per record"
     assert [line.split()[1] for line in batches[6:]] == [str(n) for n in range(8)]
+
+
+@pytest.mark.apache
+def test_dump_log_segments_finds_our_indexes_and_producers_right(tmp_path: Path) -> None:
+    """It holds each entry against the batches, and tells those that are wrong."""
+    store = Store.open(f"{tmp_path}/data")
+    configs = {"segment.bytes": "9000", "index.interval.bytes": "500"}
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=configs).partitions[0]
+    for number in range(400):
+        log.append(batch(2, timestamp=1000 + number * 7 % 90 + number), now_ms=5)
+    log.append(sequenced(3, 2, producer_id=77, epoch=2), now_ms=5)
+    store.close()
+    folder = tmp_path / "data" / "orders-0"
+    indexes = sorted(folder.glob("*.index")) + sorted(folder.glob("*.timeindex"))
+    assert len(indexes) > 4 and all(path.stat().st_size for path in indexes[:2])
+
+    text = run_kafka_tool(
+        "org.apache.kafka.tools.DumpLogSegments", "--verify-index-only", "--files", ",".join(map(str, indexes))
+    )
+    assert text.count("Dumping") == len(indexes)
+    assert not re.search("mismatch|not found|out of order|exception", text, re.IGNORECASE), text
+    (snapshot,) = folder.glob("*.snapshot")
+    text = run_kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(snapshot))
+    assert "producerId: 77 producerEpoch: 2 coordinatorEpoch: -1" in text, text
+    assert "firstSequence: 3 lastSequence: 4 lastOffset: 801 offsetDelta: 1 timestamp: 1000" in text, text

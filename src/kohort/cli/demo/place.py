@@ -17,8 +17,12 @@ from typing import Final
 from kohort.errors import KohortError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.storage.catalogfile import CATALOG_NAME, FORMER_CATALOG_NAME
-from kohort.storage.datadir import LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
+from kohort.storage.checkpoints import EPOCHS_NAME, RECOVERY_POINT_NAME
+from kohort.storage.datadir import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
 from kohort.storage.fs import DiskFileSystem
+from kohort.storage.indexfiles import SUFFIXES
+from kohort.storage.logstate import SNAPSHOT_SUFFIX, STATE_NAME
+from kohort.storage.quarantine import QUARANTINE_SUFFIX
 from kohort.storage.recovery import CLEANED_SUFFIX
 from kohort.storage.segment import DELETED_SUFFIX
 
@@ -37,11 +41,17 @@ _MARK: Final = (
     "remove this file to keep them.\n"
 )
 _IN_DATA: Final = re.compile(
-    "(" + "|".join(map(re.escape, (META_NAME, CATALOG_NAME, FORMER_CATALOG_NAME, MARKER_NAME))) + r")(\.tmp)?"
+    "("
+    + "|".join(
+        map(re.escape, (META_NAME, CATALOG_NAME, FORMER_CATALOG_NAME, MARKER_NAME, EPOCH_NAME, RECOVERY_POINT_NAME))
+    )
+    + r")(\.tmp)?"
 )
 _FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
 _IN_FOLDER: Final = re.compile(
-    rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?|{re.escape(PARTITION_METADATA_NAME)}"
+    rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?"
+    rf"|\d{{20}}({'|'.join(map(re.escape, (*SUFFIXES, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)))})"
+    rf"|({'|'.join(map(re.escape, (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)))})(\.tmp)?"
 )
 _NAMES_SHOWN: Final = 3
 

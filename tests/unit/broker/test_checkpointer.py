@@ -1,0 +1,86 @@
+"""What a start needs to know is written while the broker runs, so that a kill costs little."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.checkpointer import Checkpointer
+from kohort.storage.checkpoints import RECOVERY_POINT_NAME, load_offsets
+from kohort.storage.logstate import is_outdated
+from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.store import Store
+from support.storage_logs import TOPIC_ID, batch
+
+CONFIGS = {"segment.bytes": "1000", "flush.messages": "9223372036854775807"}
+
+
+def run(store: Store, is_done: Callable[[], bool]) -> None:
+    async def until_done() -> None:
+        checkpointer = Checkpointer(asyncio.get_running_loop(), store, interval_ms=20)
+        checkpointer.start()
+        async with asyncio.timeout(30):
+            while not is_done():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        checkpointer.stop()
+
+    asyncio.run(until_done())
+
+
+def test_after_a_kill_only_what_came_later_is_checked(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path))
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=CONFIGS).partitions[0]
+    for _ in range(100):
+        log.append(batch(), now_ms=5)
+
+    def is_written() -> bool:
+        points = load_offsets(store.fs, str(tmp_path), RECOVERY_POINT_NAME)
+        return points.get(("orders", 0)) == 100 and not is_outdated(log)
+
+    run(store, is_written)
+    assert all(segment.index is None for segment in log.segments[:-1]), "their indexes take no memory any more"
+    log.append(batch(), now_ms=5)
+    store.close(clean=False)
+
+    store = Store.open(str(tmp_path))
+    log = store.topics["orders"].partitions[0]
+    assert (log.log_end_offset, store.recovery.bytes_checked) == (101, len(batch()))
+    store.close()
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store.open("/data", fs=MemoryFileSystem())
+    for number in range(3):
+        topic = store.create_topic(f"t{number}", 1, topic_id=TOPIC_ID[:-1] + bytes([number]), configs=CONFIGS)  # type: ignore[arg-type]
+        topic.partitions[0].append(batch(), now_ms=5)
+
+    def is_done() -> bool:
+        if "t0" in store.topics:
+            store.delete_topic("t0")
+        return not any(is_outdated(topic.partitions[0]) for topic in store.topics.values())
+
+    with caplog.at_level(logging.WARNING, logger="kohort.broker"):
+        run(store, is_done)
+    assert not caplog.messages
+
+
+def test_what_a_full_disk_does_not_take_is_written_later(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    store = Store.open("/data", fs=fs)
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=CONFIGS).partitions[0]
+    for _ in range(30):
+        log.append(batch(), now_ms=5)
+    fs.space_left = 10
+
+    def is_done() -> bool:
+        if "event=checkpoint_failed partition=orders-0" in caplog.text:
+            fs.space_left = None
+        return not is_outdated(log)
+
+    with caplog.at_level(logging.WARNING, logger="kohort.broker"):
+        run(store, is_done)
+    assert caplog.messages
