@@ -166,8 +166,8 @@ def test_up_creates_topics_with_the_partitions_of_its_config() -> None:
 
 def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
     broker = ("--bootstrap", address)
-    create = run_kohort("topic", "create", "orders", "--partitions", "3", "--config", "compression.type=gzip", *broker)
-    assert said(create) == ["created orders with 3 partitions; not acted on yet: compression.type"]
+    create = run_kohort("topic", "create", "orders", "--partitions", "3", "--config", "preallocate=true", *broker)
+    assert said(create) == ["created orders with 3 partitions; without effect here: preallocate"]
     header, row = said(run_kohort("topic", "list", *broker))
     assert start_of(header) == ["TOPIC", "PARTITIONS", "ID"]
     assert start_of(row)[:2] == ["orders", "3"]
@@ -175,11 +175,11 @@ def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
     assert internal == ["TOPIC", "__consumer_offsets", "orders"]
 
     title, header, *rows = said(run_kohort("topic", "describe", "orders", *broker))
-    assert title.startswith("orders  id ") and title.endswith("  compression.type=gzip (not acted on yet)")
+    assert title.startswith("orders  id ") and title.endswith("  preallocate=true (without effect here)")
     assert [start_of(line) for line in rows] == [[str(number), "1", "0", "0", "0", "0"] for number in range(3)]
     (described,) = data(run_kohort("topic", "describe", "orders", "--json", *broker))
-    assert described["configs"] == {"compression.type": "gzip"}
-    assert described["idle"] == {"compression.type": "not acted on yet"}
+    assert described["configs"] == {"preallocate": "true"}
+    assert described["idle"] == {"preallocate": "without effect here"}
     assert [row["partition"] for row in described["partitions"]] == [0, 1, 2]
 
     again = run_kohort("topic", "create", "orders", *broker)
@@ -191,10 +191,16 @@ def test_topics_are_created_listed_described_and_deleted(address: str) -> None:
 
 def test_configs_that_change_nothing_are_said_and_those_that_cannot_be_refused(address: str) -> None:
     broker = ("--bootstrap", address)
-    configs = ("compression.type=gzip", "min.insync.replicas=2", "cleanup.policy=compact", "flush.messages=7")
+    configs = (
+        "compression.type=gzip",
+        "preallocate=true",
+        "min.insync.replicas=2",
+        "cleanup.policy=compact",
+        "flush.messages=7",
+    )
     words = [word for config in configs for word in ("--config", config)]
     assert said(run_kohort("topic", "create", "idle", *words, *broker)) == [
-        "created idle with 1 partition; not acted on yet: compression.type; without effect here: min.insync.replicas"
+        "created idle with 1 partition; without effect here: min.insync.replicas, preallocate"
     ]
     refused = run_kohort("topic", "create", "typo", "--config", "cleanup.policy=compakt", *broker)
     assert (refused.code, refused.out) == (1, "")

@@ -12,6 +12,7 @@ from kohort.broker.fetchsessions import FetchSessions
 from kohort.broker.fileremovals import FileRemovals
 from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.patience import Patience
+from kohort.broker.preparation import Preparation
 from kohort.broker.producerids import ProducerIds
 from kohort.broker.push import Pushing
 from kohort.broker.slices import Slices
@@ -68,6 +69,7 @@ class BrokerContext:
         self.cold_reads: Final = BlockingWork(loop, threads=COLD_READERS, name="kohort-read")
         #: One batch at a time: what it unfolds to may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
+        self.preparation: Final = Preparation(loop)
         self.removals: Final = removals or FileRemovals(loop, store.fs)
         self.outage: Final = outage
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))

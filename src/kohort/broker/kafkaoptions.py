@@ -69,7 +69,6 @@ _MACHINERY: Final = (
         _NEEDLESS,
         "what is to be compacted always is, by one thread",
     ),
-    Unserved("compression.*", _NEEDLESS, "batches are stored as they arrive"),
     Unserved(
         "log.message.format.version log.message.downconversion.enable", _NEEDLESS, "Kafka 4.0 has taken it out, too"
     ),
@@ -82,12 +81,7 @@ _RECORDS: Final = (
     Unserved("cleanup.policy", _CALLED, "log.cleanup.policy"),
     Unserved("segment.ms", _CALLED, "log.roll.ms"),
     Unserved("flush.ms", _CALLED, "log.flush.interval.ms"),
-    Unserved(
-        "log.message.timestamp.before.max.ms log.message.timestamp.after.max.ms "
-        "log.message.timestamp.difference.max.ms",
-        _LATER,
-        "a record may have any timestamp",
-    ),
+    Unserved("log.message.timestamp.difference.max.ms", _CALLED, "log.message.timestamp.before.max.ms"),
     Unserved("segment.bytes", _CALLED, "log.segment.bytes"),
     Unserved("max.message.bytes", _CALLED, "message.max.bytes"),
     Unserved("flush.messages", _CALLED, "log.flush.interval.messages"),

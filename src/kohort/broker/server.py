@@ -182,6 +182,7 @@ class Server:
         if self._checkpointer is not None:
             self._checkpointer.stop()
         context.removals.stop()
+        context.preparation.stop()
         context.durability.stop()
         context.cold_reads.stop()
         context.unfolding.stop()

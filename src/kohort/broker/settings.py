@@ -50,9 +50,18 @@ _TOPICS: Final = [
     text(
         "compression.type",
         "producer",
-        "Batches are stored as they arrive; only producer is valid.",
-        choices=("producer",),
+        "Codec by which batches are stored; producer: as they come.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
+    Option(
+        name="compression.gzip.level",
+        parse=parse_int,
+        default=-1,
+        doc="Level of gzip where compression.type is gzip.",
+        choices=(-1, *range(1, 10)),
+    ),
+    count("compression.lz4.level", 9, "Level of lz4 where compression.type is lz4.", low=1, high=17),
+    count("compression.zstd.level", 3, "Level of zstd where compression.type is zstd.", low=-131072, high=22),
 ]
 #: The coordinator's own defaults; the options below show them.
 _GROUP_DEFAULTS: Final = GroupSettings()

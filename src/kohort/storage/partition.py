@@ -23,7 +23,7 @@ from kohort.storage.reading import Span, find_spans
 from kohort.storage.retention import count_below, count_expired
 from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
-from kohort.storage.validation import check_place, find_batches, stamp
+from kohort.storage.validation import NO_LATEST_MS, check_place, find_batches, stamp
 
 #: Larger than any number of unsynced records.
 _NEVER: Final = 1 << 63
@@ -44,6 +44,7 @@ class PartitionLog:
     """The log of one partition; `open_partition` in `recovery` makes one of what is in a directory."""
 
     __slots__ = (
+        "_after_max_ms",
         "_fs",
         "_is_closed",
         "_is_synced_per_append",
@@ -107,6 +108,7 @@ class PartitionLog:
         self._sync_after = _NEVER if self._fs.volatile else config.flush_messages
         self._is_synced_per_append = self._sync_after == 1
         self.segments[-1].interval_bytes = config.index_interval_bytes
+        self._after_max_ms = NO_LATEST_MS if config.is_log_append_time else config.timestamp_after_max_ms
         # Partitions that were filled together do not all begin a file at once: by their names, alike at every start.
         segment_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
         jitter_ms = min(config.segment_jitter_ms, segment_ms)
@@ -163,9 +165,9 @@ class PartitionLog:
         """
         places = find_batches(batches)
         if validate:
-            limit = self.config.max_message_bytes
+            limit, latest_ms = self.config.max_message_bytes, now_ms + self._after_max_ms
             for place in places:
-                check_place(batches, place, max_message_bytes=limit)
+                check_place(batches, place, max_message_bytes=limit, latest_ms=latest_ms)
             repeated = self._check_producers(places)
             if repeated is not None:
                 return self._repeat(repeated)

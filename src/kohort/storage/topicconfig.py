@@ -28,7 +28,7 @@ from kohort.config import (
     parse_str,
 )
 from kohort.errors import ConfigError
-from kohort.wire.private import NO_EFFECT, NOT_YET
+from kohort.wire.private import NO_EFFECT
 
 LONG_MAX: Final = (1 << 63) - 1
 INT_MAX: Final = (1 << 31) - 1
@@ -41,11 +41,6 @@ def parse_replicas(text: object) -> list[str]:
     if replicas != ["*"] and not all(map(_REPLICA.fullmatch, replicas)):
         raise ValueError("PARTITION:BROKER pairs with commas are expected, or *")
     return replicas
-
-
-def _not_yet(*unless: object) -> Idle:
-    """Something else has to be built first; `unless` the value asks for what happens without it."""
-    return Idle(words=NOT_YET, unless=unless)
 
 
 def _no_effect(*unless: object) -> Idle:
@@ -114,15 +109,8 @@ _RETENTION: Final = [
     _number("file.delete.delay.ms", 60_000, "Wait before the file of a segment that went is removed."),
 ]
 _TIMESTAMPS: Final = [
-    _number(
-        "message.timestamp.before.max.ms", LONG_MAX, "How old a record's timestamp may be.", idle=_not_yet(LONG_MAX)
-    ),
-    _number(
-        "message.timestamp.after.max.ms",
-        3_600_000,
-        "How far in the future a record's timestamp may be.",
-        idle=_not_yet(LONG_MAX),
-    ),
+    _number("message.timestamp.before.max.ms", LONG_MAX, "How old a record's timestamp may be."),
+    _number("message.timestamp.after.max.ms", 3_600_000, "How far in the future a record's timestamp may be."),
 ]
 _COMPRESSION: Final = [
     _choice(
@@ -135,7 +123,6 @@ _COMPRESSION: Final = [
         "snappy",
         "gzip",
         "producer",
-        idle=_not_yet("producer"),
     ),
     Option(
         name="compression.gzip.level",
@@ -143,10 +130,9 @@ _COMPRESSION: Final = [
         default=-1,
         doc="Level of gzip.",
         choices=(-1, *range(1, 10)),
-        idle=_not_yet(),
     ),
-    _number("compression.lz4.level", 9, "Level of lz4.", low=1, high=17, idle=_not_yet()),
-    _number("compression.zstd.level", 3, "Level of zstd.", low=-131072, high=22, idle=_not_yet()),
+    _number("compression.lz4.level", 9, "Level of lz4.", low=1, high=17),
+    _number("compression.zstd.level", 3, "Level of zstd.", low=-131072, high=22),
 ]
 _NOTHING_HERE: Final = [
     _number(
@@ -233,6 +219,21 @@ class LogConfig:
     #: No record is compacted before it is so old, and each is soon after it is so old.
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
+    #: So much earlier and later than the broker's clock a record's time may be, unless that clock dates it.
+    timestamp_before_max_ms: int = LONG_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    #: Codec of stored batches, and its level; producer: as they come. Level `None` is the codec's usual one.
+    compression_type: str = "producer"
+    compression_level: int | None = None
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether a batch has to be unfolded before it is stored; see `contents`."""
+        return (
+            self.is_compacted
+            or self.compression_type != "producer"
+            or (self.timestamp_before_max_ms < LONG_MAX and not self.is_log_append_time)
+        )
 
     @classmethod
     def of(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
@@ -256,12 +257,27 @@ class LogConfig:
             delete_retention_ms=values["delete.retention.ms"],
             min_compaction_lag_ms=values["min.compaction.lag.ms"],
             max_compaction_lag_ms=values["max.compaction.lag.ms"],
+            timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+            timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+            compression_type=_CODECS.get(values["compression.type"], values["compression.type"]),
+            compression_level=_level(values),
         )
 
     @classmethod
     def of_stored(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
         """As `of`, but a config that another version stored and this one would refuse counts as not set."""
         return cls.of({name: value for name, value in configs.items() if _is_valid(name, value)}, defaults)
+
+
+#: What Kafka calls codecs here, where batches call them otherwise.
+_CODECS: Final = {"uncompressed": "none"}
+
+
+def _level(values: Mapping[str, object]) -> int | None:
+    level = values.get(f"compression.{values['compression.type']}.level")
+    assert level is None or isinstance(level, int), "levels are numbers"
+    # Of gzip -1 is the usual one.
+    return None if level == -1 and values["compression.type"] == "gzip" else level
 
 
 def _is_valid(name: str, value: object) -> bool:

@@ -39,6 +39,8 @@ _MAX_TIMESTAMP_FIELD: Final = Struct(">q")
 _MAX_TIMESTAMP_POSITION: Final = 35
 #: Attribute bits that no producer may set.
 _REFUSED_BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT
+#: Later than any time.
+NO_LATEST_MS: Final = 1 << 63
 Writable: TypeAlias = bytearray | memoryview
 
 
@@ -62,14 +64,20 @@ def find_batches(buffer: Buffer) -> list[BatchPlace]:
     return places
 
 
-def check_place(buffer: Buffer, place: BatchPlace, *, max_message_bytes: int) -> None:
-    """Refuse a batch that a client may not append."""
+def check_place(buffer: Buffer, place: BatchPlace, *, max_message_bytes: int, latest_ms: int = NO_LATEST_MS) -> None:
+    """Refuse a batch that a client may not append; `latest_ms` is the latest time that a record may have."""
     position, header = place
     size = header.batch_length + LENGTH_OVERHEAD
     if size > max_message_bytes:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the record batch has {size} bytes, max.message.bytes of the topic is {max_message_bytes}",
+        )
+    if header.max_timestamp > latest_ms:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"a record is of {header.max_timestamp}; message.timestamp.after.max.ms of the topic lets none be later "
+            f"than {latest_ms}",
         )
     if header.attributes & COMPRESSION_MASK >= len(CODEC_NAMES):
         raise Refused(

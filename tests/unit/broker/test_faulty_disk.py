@@ -11,7 +11,7 @@ import os
 import pytest
 
 from kohort.broker.apis import produce
-from kohort.errors import ErrorCode, StorageError
+from kohort.errors import Refused, StorageError
 from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.testing import Fault, FaultyFileSystem, Operation
 from kohort.testing.faultydisk import FaultyFile
@@ -90,6 +90,6 @@ def test_an_answer_that_is_no_promise_is_found_out(monkeypatch: pytest.MonkeyPat
         asyncio.run(Day(disk).live())
 
 
-def _take_all_the_same(number: int, code: ErrorCode, text: str | None) -> PartitionProduceResponse:
-    del code, text
-    return PartitionProduceResponse(index=number, error_code=0, base_offset=1_000)
+def _take_all_the_same(answer: PartitionProduceResponse, refused: Refused) -> None:
+    del refused
+    answer.base_offset = 1_000

@@ -45,29 +45,28 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_documentation_says_which_values_change_nothing(client: RawClient, version: int) -> None:
-    client.create_topic("t", retention_ms="5", compression_type="gzip", min_insync_replicas="2", flush_messages="9")
+    client.create_topic("t", retention_ms="5", min_insync_replicas="2", flush_messages="9")
     said = documentation(client, "t", version=version)
-    assert said["compression.type"] == "Not acted on yet. Codec of stored batches; producer: as they come."
     assert str(said["min.insync.replicas"]).startswith("Without effect here. ")
     assert str(said["retention.ms"]).startswith("Age at which segments go")
     assert str(said["flush.messages"]).startswith("Records after which")
     assert str(said["retention.bytes"]).startswith("Size of a partition"), "a default is as true as a value"
-    assert str(said["compression.zstd.level"]).startswith("Not acted on yet. "), "a default can be as idle as a value"
+    assert str(said["segment.index.bytes"]).startswith("Without effect here. "), "a default can be as idle as a value"
 
 
 def test_topic_that_came_by_itself_says_the_same_of_its_defaults(client: RawClient) -> None:
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="itself")], allow_auto_topic_creation=True)
     client.ask(ApiKey.METADATA, 12, asked)
-    assert str(documentation(client, "itself")["compression.zstd.level"]).startswith("Not acted on yet. ")
+    assert str(documentation(client, "itself")["segment.index.bytes"]).startswith("Without effect here. ")
 
 
 def test_idle_configs_are_one_line_of_the_log(client: RawClient, caplog: pytest.LogCaptureFixture) -> None:
     """CreateTopics has no room for a warning, so a foreign client is not told."""
-    client.create_topic("t", compression_type="gzip", cleanup_policy="compact", flush_messages="9")
-    assert logged(caplog) == ["event=config_idle topic=t why='not acted on yet' configs=compression.type=gzip"]
+    client.create_topic("t", preallocate="true", cleanup_policy="compact", flush_messages="9")
+    assert logged(caplog) == ["event=config_idle topic=t why='without effect here' configs=preallocate=true"]
     caplog.clear()
     assert set_configs(client, "t", flush_messages="5") == 0
-    assert set_configs(client, "t", compression_type="lz4", validate_only=True) == 0
+    assert set_configs(client, "t", unclean_leader_election_enable="true", validate_only=True) == 0
     assert logged(caplog) == [], "what was said once is not said again, and what was only asked is not set"
     assert set_configs(client, "t", min_insync_replicas="2") == 0
     assert logged(caplog) == ["event=config_idle topic=t why='without effect here' configs=min.insync.replicas=2"]
@@ -91,10 +90,8 @@ def test_topic_with_configs_that_kafka_refuses_is_not_created(client: RawClient,
 
 def test_admin_hands_on_what_the_broker_says(broker: Broker) -> None:
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        idle = admin.create_topic(
-            "t", configs={"compression.type": "gzip", "min.insync.replicas": 2, "flush.messages": 5}
-        )
-        assert idle == {"compression.type": "not acted on yet", "min.insync.replicas": "without effect here"}
+        idle = admin.create_topic("t", configs={"preallocate": True, "min.insync.replicas": 2, "flush.messages": 5})
+        assert idle == {"preallocate": "without effect here", "min.insync.replicas": "without effect here"}
         assert admin.create_topic("plain") == {}
         values = {"cleanup.policy": ["compact", "delete"], "preallocate": False, "retention.ms": None}
         assert admin.create_topic("values.of.Python", configs=values) == {}

@@ -19,7 +19,7 @@ def filled(fs: MemoryFileSystem, timestamps: list[int], **config: int | bool) ->
     """A segment for each batch of one record, all of one size."""
     log = empty_log(fs, segment_bytes=len(batch()), segment_ms=LONG_MAX, **config)
     for timestamp in timestamps:
-        log.append(batch(timestamp=timestamp), now_ms=1)
+        log.append(batch(timestamp=timestamp), now_ms=DAY_MS)
         log.mark_durable(log.sync())
     return log
 
@@ -46,7 +46,7 @@ def test_everything_goes_and_offsets_go_on() -> None:
     assert len(log.drop_expired(DAY_MS)) == 2
     assert (log.log_start_offset, log.log_end_offset, held(log)) == (2, 2, [])
     assert log.drop_expired(2 * DAY_MS) == [], "an empty segment is nothing"
-    log.append(batch(timestamp=DAY_MS), now_ms=1)
+    log.append(batch(timestamp=DAY_MS), now_ms=DAY_MS)
     assert held(log) == [2]
     again = open_log(fs)
     assert (again.log_start_offset, held(again)) == (2, [2])

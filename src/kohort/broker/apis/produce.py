@@ -2,20 +2,24 @@
 
 Versions 3 to 13 are served. From version 13 on topics are named by id. acks=0 gets no answer; if such a request fails
 its connection is closed, which makes the client ask for metadata anew, as in Kafka. acks=1 is answered after the
-append, acks=-1 once it is as durable as the topic asks for.
+append, acks=-1 once it is as durable as the topic asks for. Batches that have to be unfolded before are looked into
+beside the loop, and their request is answered when all of them are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.durability import is_durable
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.storage.contents import RecordsRefused
 from kohort.storage.fs import Buffer
 from kohort.storage.partition import PartitionLog
 from kohort.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -27,27 +31,107 @@ from kohort.wire.messages.produce import (
 
 def handle(context: BrokerContext, request: Request, message: ProduceRequest) -> ProduceResponse | None:
     """Append to each partition on its own; one that is refused does not hold up the others."""
-    acks = message.acks
-    now_ms = context.clock.now_ms()
-    written: list[PartitionLog] = []
-    refused = _refuse_whole(message)
-    responses = [_answer_topic(context, topic, written, refused, now_ms) for topic in message.topic_data]
-    response = ProduceResponse(responses=responses)
-    if acks == 0:
-        request.skip()
-        if any(part.error_code for topic in responses for part in topic.partition_responses):
-            request.connection.close()
+    return _Production(context, request, message).begin()
+
+
+class _Production:
+    """One request, until all of its batches are appended or refused."""
+
+    __slots__ = ("_acks", "_context", "_is_begun", "_now_ms", "_open", "_refused", "_request", "_response", "_written")
+
+    def __init__(self, context: BrokerContext, request: Request, message: ProduceRequest) -> None:
+        self._context: Final = context
+        self._request: Final = request
+        self._acks: Final = message.acks
+        self._now_ms: Final = context.clock.now_ms()
+        self._refused: Final = _refuse_whole(message)
+        self._written: Final[list[PartitionLog]] = []
+        #: Batches that are looked into beside the loop.
+        self._open = 0
+        self._is_begun = False
+        self._response: Final = ProduceResponse(responses=[self._answer_topic(topic) for topic in message.topic_data])
+
+    def begin(self) -> ProduceResponse | None:
+        """The answer, `None` if it leaves later."""
+        self._is_begun = True
+        return None if self._open else self._finish()
+
+    def _finish(self) -> ProduceResponse | None:
+        request, response = self._request, self._response
+        if self._acks == 0:
+            request.skip()
+            if any(part.error_code for topic in response.responses for part in topic.partition_responses):
+                request.connection.close()
+            return None
+        if self._acks == 1:
+            return response
+        unsynced = [log for log in self._written if not is_durable(log)]
+        if not unsynced:
+            return response
+        request.answer_unsynced(response)
+        release = request.release if len(unsynced) == 1 else _after(len(unsynced), request.release)
+        for log in unsynced:
+            self._context.durability.when_durable(log, release)
         return None
-    if acks == 1:
-        return response
-    unsynced = [log for log in written if not is_durable(log)]
-    if not unsynced:
-        return response
-    request.answer_unsynced(response)
-    release = request.release if len(unsynced) == 1 else _after(len(unsynced), request.release)
-    for log in unsynced:
-        context.durability.when_durable(log, release)
-    return None
+
+    def _answer_topic(self, data: TopicProduceData) -> TopicProduceResponse:
+        context, refused = self._context, self._refused
+        topic, missing = context.cluster.find(data.name, data.topic_id)
+        partitions = topic.partitions if topic is not None else ()
+        if topic is not None and topic.is_internal and refused is None:
+            refused = Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name} is written by the broker only")
+        answers = []
+        for partition_data in data.partition_data:
+            answer = PartitionProduceResponse(index=partition_data.index, error_code=0, base_offset=-1)
+            answers.append(answer)
+            if refused is not None:
+                _refuse(answer, refused)
+            elif not 0 <= answer.index < len(partitions):
+                answer.error_code = missing if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                log = partitions[answer.index]
+                answer.error_code = context.leadership.refusal(log, -1)
+                if answer.error_code == ErrorCode.NONE:
+                    self._store(log, partition_data, answer)
+        return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
+
+    def _store(self, log: PartitionLog, data: PartitionProduceData, answer: PartitionProduceResponse) -> None:
+        records = data.records
+        assert records is None or isinstance(records, Buffer), "decoded records are one buffer"
+        batches = b"" if records is None else records
+        preparation = self._context.preparation
+        if not preparation.is_needed(log):
+            self._append(log, batches, answer)
+            return
+        self._open += 1
+        preparation.submit(log, batches, self._now_ms, lambda prepared: self._on_prepared(log, prepared, answer))
+
+    def _on_prepared(self, log: PartitionLog, prepared: Buffer | Exception, answer: PartitionProduceResponse) -> None:
+        if isinstance(prepared, Refused):
+            _refuse(answer, prepared)
+        elif isinstance(prepared, Exception):
+            raise prepared
+        else:
+            self._append(log, prepared, answer)
+        self._open -= 1
+        if self._is_begun and not self._open:
+            response = self._finish()
+            if response is not None and self._request.is_open:
+                self._request.answer(response)
+
+    def _append(self, log: PartitionLog, batches: Buffer, answer: PartitionProduceResponse) -> None:
+        try:
+            appended = self._context.durability.append(log, batches, now_ms=self._now_ms)
+        except Refused as refused:
+            _refuse(answer, refused)
+            return
+        except StorageError as failure:
+            _refuse(answer, Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            return
+        self._written.append(log)
+        answer.base_offset = appended.base_offset
+        answer.log_append_time_ms = appended.log_append_time_ms
+        answer.log_start_offset = log.log_start_offset
 
 
 def _refuse_whole(message: ProduceRequest) -> Refused | None:
@@ -59,57 +143,12 @@ def _refuse_whole(message: ProduceRequest) -> Refused | None:
     return None
 
 
-def _answer_topic(
-    context: BrokerContext, data: TopicProduceData, written: list[PartitionLog], refused: Refused | None, now_ms: int
-) -> TopicProduceResponse:
-    topic, missing = context.cluster.find(data.name, data.topic_id)
-    partitions = topic.partitions if topic is not None else ()
-    if topic is not None and topic.is_internal and refused is None:
-        refused = Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name} is written by the broker only")
-    answers = []
-    for partition_data in data.partition_data:
-        number = partition_data.index
-        if refused is not None:
-            answers.append(_refuse(number, refused.code, str(refused)))
-        elif not 0 <= number < len(partitions):
-            code = missing if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answers.append(_refuse(number, code, None))
-        else:
-            log = partitions[number]
-            refusal = context.leadership.refusal(log, -1)
-            answers.append(
-                _refuse(number, refusal, None)
-                if refusal is not ErrorCode.NONE
-                else _append(context, log, partition_data, written, now_ms)
-            )
-    return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
-
-
-def _append(
-    context: BrokerContext, log: PartitionLog, data: PartitionProduceData, written: list[PartitionLog], now_ms: int
-) -> PartitionProduceResponse:
-    number = data.index
-    records = data.records
-    assert records is None or isinstance(records, Buffer), "decoded records are one buffer"
-    batches = b"" if records is None else records
-    try:
-        appended = context.durability.append(log, batches, now_ms=now_ms)
-    except Refused as refused:
-        return _refuse(number, refused.code, str(refused))
-    except StorageError as failure:
-        return _refuse(number, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-    written.append(log)
-    return PartitionProduceResponse(
-        index=number,
-        error_code=0,
-        base_offset=appended.base_offset,
-        log_append_time_ms=appended.log_append_time_ms,
-        log_start_offset=log.log_start_offset,
-    )
-
-
-def _refuse(number: int, code: ErrorCode, text: str | None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index=number, error_code=code, base_offset=-1, error_message=text)
+def _refuse(answer: PartitionProduceResponse, refused: Refused) -> None:
+    answer.error_code, answer.error_message = refused.code, str(refused)
+    if isinstance(refused, RecordsRefused):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=text) for place, text in refused.rows
+        ]
 
 
 def _after(calls: int, callback: Callable[[], None]) -> Callable[[], None]:
