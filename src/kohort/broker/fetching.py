@@ -178,20 +178,17 @@ class Fetching:
         if self._cold:
             self._fetch_cold()
             return
-        is_enough = self._wants_answer or self._size >= self._min_bytes
-        if is_enough or self._is_enough_meanwhile():
+        if self._wants_answer or self._size >= self._min_bytes:
             self._is_over = True
             self._request.on_abandon = None
             self._request.answer(self._response())
             return
-        self._rows, self._seen = [], array("q")
-        self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms)
-
-    def _is_enough_meanwhile(self) -> bool:
-        """Before it is parked: what came while rows were read, slice by slice, woke nobody."""
-        grown = [at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != self._seen[at]]
-        # If it is, what was read stands: the rest comes with the client's next fetch, at once.
-        return self.look(grown)
+        # What came while rows were read, slice by slice, woke nobody.
+        seen, self._rows, self._seen = self._seen, [], array("q")
+        if self.look([at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != seen[at]]):
+            self.answer()
+        else:
+            self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms)
 
     def _read_row(self, at: int, *, wait: bool = False) -> PartitionData | None:
         """The answer for one row; `None` if it has to wait for the disk, or is no news."""

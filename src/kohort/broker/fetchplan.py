@@ -11,13 +11,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from kohort.broker.metadata import Cluster
 from kohort.errors import ErrorCode
 from kohort.storage.partition import PartitionLog
 from kohort.storage.topicchanges import Topic
-from kohort.wire.messages.fetch import FetchPartition, FetchRequest
+from kohort.wire.messages.fetch import FetchRequest, FetchTopic
 
 #: A topic by name and id, one of which is empty.
 TopicKey = tuple[str, bytes]
@@ -25,32 +25,26 @@ TopicKey = tuple[str, bytes]
 _FIRST: Final = attrgetter("first")
 
 
-class Asked(NamedTuple):
-    """What is asked of one partition."""
-
-    offset: int
-    max_bytes: int
-    #: The leader epoch that the client believes in, and that of its last record; -1: it does not say.
-    leader_epoch: int
-    last_epoch: int
-
-    @classmethod
-    def of(cls, row: FetchPartition) -> Asked:
-        """What a request says of it."""
-        return cls(row.fetch_offset, row.partition_max_bytes, row.current_leader_epoch, row.last_fetched_epoch)
-
-
+#: What is asked of one partition: the offset to read from, most bytes, the leader epoch that the client believes in and
+#: that of its last record; -1: it does not say. A plain tuple, of which the garbage collector soon sees nothing.
+Asked = tuple[int, int, int, int]
 #: Topic -> partition -> what is asked of it, in the order in which they are read.
 AskedOf = Mapping[TopicKey, Mapping[int, Asked]]
 
 
-def asked_of(message: FetchRequest) -> dict[TopicKey, dict[int, Asked]]:
+def asked_of(topic: FetchTopic) -> dict[int, Asked]:
+    """What a request says of the partitions of a topic."""
+    return {
+        row.partition: (row.fetch_offset, row.partition_max_bytes, row.current_leader_epoch, row.last_fetched_epoch)
+        for row in topic.partitions
+    }
+
+
+def all_asked(message: FetchRequest) -> AskedOf:
     """What a fetch without a session asks for."""
     found: dict[TopicKey, dict[int, Asked]] = {}
     for topic in message.topics:
-        rows = found.setdefault((topic.topic, topic.topic_id), {})
-        for row in topic.partitions:
-            rows[row.partition] = Asked.of(row)
+        found.setdefault((topic.topic, topic.topic_id), {}).update(asked_of(topic))
     return found
 
 
@@ -76,7 +70,7 @@ class FetchPlan:
     def __init__(self, cluster: Cluster, asked: AskedOf) -> None:
         self._cluster = cluster
         self.topics: list[TopicRows] = []
-        #: By row: partition, offset to read from, most bytes, and the epochs of `Asked`.
+        #: By row: partition, and the numbers of `Asked`.
         self.numbers = array("i")
         self.offsets = array("q")
         self.limits = array("i")
@@ -88,12 +82,12 @@ class FetchPlan:
                 self.topics.insert(0, TopicRows(key, 0, 0))
                 continue
             first = len(self.numbers)
-            for number, (offset, max_bytes, leader_epoch, last_epoch) in rows.items():
-                self.numbers.append(number)
-                self.offsets.append(offset)
-                self.limits.append(max_bytes)
-                self.leader_epochs.append(leader_epoch)
-                self.last_epochs.append(last_epoch)
+            self.numbers.extend(rows)
+            offsets, limits, leader_epochs, last_epochs = zip(*rows.values(), strict=True)
+            self.offsets.extend(offsets)
+            self.limits.extend(limits)
+            self.leader_epochs.extend(leader_epochs)
+            self.last_epochs.extend(last_epochs)
             self.topics.append(TopicRows(key, first, len(self.numbers)))
         #: By row: its log, `None` if there is no such partition.
         self.logs: list[PartitionLog | None] = [None] * len(self.numbers)

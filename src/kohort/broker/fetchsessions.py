@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from kohort.broker.fetchplan import Asked, AskedOf, TopicKey
+from kohort.broker.fetchplan import Asked, AskedOf, TopicKey, asked_of
 from kohort.broker.request import Peer
 from kohort.errors import ErrorCode, Refused
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -63,9 +63,7 @@ class FetchSession:
     def update(self, message: FetchRequest) -> None:
         """The request names these partitions anew, and no more those that it forgets."""
         for topic in message.topics:
-            rows = self._asked.setdefault((topic.topic, topic.topic_id), {})
-            for row in topic.partitions:
-                rows[row.partition] = Asked.of(row)
+            self._asked.setdefault((topic.topic, topic.topic_id), {}).update(asked_of(topic))
         for gone in message.forgotten_topics_data:
             key = (gone.topic, gone.topic_id)
             rows = self._asked.get(key, {})

@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from typing import Final
 
+from kohort.records.row_kernels import blank as blank_bytes
 from kohort.storage.filecache import OpenFiles
 
 #: 0 where the system cannot tell what lies in its cache.
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 #: What systems and file systems say that cannot tell it either.
 _NOT_KNOWN: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+#: Less is not counted, and not worth keeping.
+_LEAST_COUNTED_BYTES: Final = 16 * 1024
+#: What is kept to be used again.
+_MOST_KEPT_BYTES: Final = 32 << 20
+#: Blocks that are looked at for each that is lent.
+_LOOKS: Final = 4
 
 
 class NotResidentError(Exception):
@@ -34,27 +43,66 @@ class NotResidentError(Exception):
         return f"{self.size} bytes at {self.position} of {self.file.path} are not in memory"
 
 
-class ReadBuffer(bytearray):
-    """Bytes that were read for an answer; they count as held until nobody has them any more."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, size: int, held: HeldBytes) -> None:
-        super().__init__(size)
-        self._held = held
-        held.used += size
-
-    def __del__(self) -> None:
-        self._held.used -= len(self)
-
-
 class HeldBytes:
-    """How much memory the answers of readers take: what was read and not yet sent."""
+    """Memory for what is read for clients: used again, since fresh pages cost more than to fill them, and counted.
 
-    __slots__ = ("used",)
+    For one thread. A block is free when nobody has a view of it any more; that is found out by looking now and then.
+    """
+
+    __slots__ = ("_free", "_kept", "_lent", "_used")
 
     def __init__(self) -> None:
-        self.used = 0
+        #: Size -> blocks of it that nobody has; `_kept`: their bytes.
+        self._free: Final[dict[int, list[bytearray]]] = {}
+        self._kept = 0
+        #: Those that somebody had when they were looked at last, and their bytes.
+        self._lent: Final[deque[bytearray]] = deque()
+        self._used = 0
+
+    @property
+    def used(self) -> int:
+        """Bytes of the blocks that somebody has, or a little more."""
+        self._look(_LOOKS)
+        return self._used
+
+    def block(self, size: int) -> bytearray:
+        """At least `size` bytes, which hold anything."""
+        if size < _LEAST_COUNTED_BYTES:
+            return bytearray(size)
+        self._look(_LOOKS)
+        # An eighth of a power of two: what is little larger fits the same blocks.
+        step = 1 << (size.bit_length() - 4)
+        size = -(-size // step) * step
+        free = self._free.get(size)
+        if free:
+            block = free.pop()
+            self._kept -= size
+        else:
+            block = blank_bytes(size)
+        self._lent.append(block)
+        self._used += size
+        return block
+
+    def _look(self, count: int) -> None:
+        """Take back what nobody has any more, of the blocks that were not looked at for longest."""
+        for _ in range(min(count, len(self._lent))):
+            block = self._lent.popleft()
+            if not _is_free(block):
+                self._lent.append(block)
+                continue
+            self._used -= len(block)
+            if self._kept + len(block) <= _MOST_KEPT_BYTES:
+                self._kept += len(block)
+                self._free.setdefault(len(block), []).append(block)
+
+
+def _is_free(block: bytearray) -> bool:
+    try:
+        # A byte array that somebody has a view of cannot change its size.
+        block.append(block.pop())
+    except BufferError:
+        return False
+    return True
 
 
 class Descriptor:
@@ -128,14 +176,14 @@ class ReopenableFile:
         self._files.opened(self)
         return opened
 
-    def read_into(self, buffer: bytearray, position: int, *, wait: bool) -> int:
+    def read_into(self, buffer: bytearray | memoryview, position: int, *, wait: bool) -> int:
         """Fill `buffer` from `position` on; how many bytes there were. `NotResidentError` unless `wait`."""
         held = self.descriptor()
         if not wait and self._is_nowait_known:
             return self._read_resident(held, buffer, position)
         return os.preadv(held.number, [buffer], position)
 
-    def _read_resident(self, held: Descriptor, buffer: bytearray, position: int) -> int:
+    def _read_resident(self, held: Descriptor, buffer: bytearray | memoryview, position: int) -> int:
         size = len(buffer)
         try:
             done = os.preadv(held.number, [buffer], position, _NOWAIT)

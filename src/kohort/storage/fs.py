@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias
 
 from kohort.errors import StorageError
-from kohort.storage.descriptors import Descriptor, HeldBytes, ReadBuffer, ReopenableFile, open_descriptor
+from kohort.storage.descriptors import Descriptor, HeldBytes, ReopenableFile, open_descriptor
 from kohort.storage.diskerrors import DiskFailedError, DiskFullError, DiskHealth, refusal_of
 from kohort.storage.filecache import OpenFiles
 
@@ -45,7 +45,7 @@ class LogFile(Protocol):
         ...
 
     def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
-        """As `read`, for what goes to clients: read-only, counted as long as somebody has it, in memory no copy."""
+        """As `read`, for what goes to clients: read-only, counted while somebody has it; for the owner's thread."""
         ...
 
     def map(self, size: int) -> memoryview:
@@ -209,14 +209,20 @@ class DiskFile(ReopenableFile):
             raise self._health.fail(DiskFailedError(words)) from why
 
     def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
-        buffer = bytearray(size)
-        with _clear_errors("read", self.path):
-            return bytes(memoryview(buffer)[: self.read_into(buffer, position, wait=wait)])
+        try:
+            if wait:
+                return os.pread(self.descriptor().number, size, position)
+            buffer = bytearray(size)
+            return bytes(memoryview(buffer)[: self.read_into(buffer, position, wait=False)])
+        except OSError as why:
+            raise refusal_of(why, "read", self.path) from why
 
     def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
-        buffer = ReadBuffer(size, self._held)
-        with _clear_errors("read", self.path):
-            return memoryview(buffer).toreadonly()[: self.read_into(buffer, position, wait=wait)]
+        block = memoryview(self._held.block(size))[:size]
+        try:
+            return block[: self.read_into(block, position, wait=wait)].toreadonly()
+        except OSError as why:
+            raise refusal_of(why, "read", self.path) from why
 
     def map(self, size: int) -> memoryview:
         if size == 0:

@@ -90,7 +90,7 @@ class TimePlace(NamedTuple):
             return self.header_says
         if header.size_bytes > limit_bytes:
             return None
-        batch = self.file.view(position, header.size_bytes, wait=wait)
+        batch = memoryview(self.file.read(position, header.size_bytes, wait=wait))
         if len(batch) < header.size_bytes:
             raise StorageError(f"a file ends at byte {position + len(batch)}, within a batch; was it cut from outside?")
         try:

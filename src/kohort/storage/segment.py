@@ -21,8 +21,8 @@ from kohort.storage.segmentindex import INDEX_INTERVAL_BYTES, SegmentIndex
 SUFFIX: Final = ".log"
 #: Ends the name of a segment that has left its log and waits to be removed.
 DELETED_SUFFIX: Final = ".deleted"
-#: Base offset and length, with which a reader hops from batch to batch.
-_HOP: Final = Struct(">qi")
+#: Base offset, length and last offset delta, with which a reader hops from batch to batch.
+_HOP: Final = Struct(">qi11xi")
 _LENGTH_OVERHEAD: Final = 12
 _Way = Literal["position_before_offset", "position_before", "position_before_timestamp"]
 _NO_OFFSET_LIMIT: Final = 1 << 63
@@ -288,12 +288,14 @@ class Segment:
                 window, base, here = read(position, _WINDOW_BYTES, wait=wait), position, 0
                 if len(window) < _HOP.size:
                     raise self._is_cut(position + len(window))
-            begins_at, length = unpack(window, here)
+            begins_at, length, last_delta = unpack(window, here)
             if begins_at > offset and position > found:
                 break
             if length < HEADER_SIZE - _LENGTH_OVERHEAD:
                 raise StorageError(f"{self.path} is damaged at byte {position}: a batch of {length} bytes")
             found, position = position, position + length + _LENGTH_OVERHEAD
+            if begins_at + last_delta >= offset:
+                break
         return found
 
     def _is_cut(self, at: int) -> StorageError:

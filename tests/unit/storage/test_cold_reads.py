@@ -62,14 +62,22 @@ def test_a_cold_log_is_read_once_it_is_warm(tmp_path: Path) -> None:
 
 
 def test_what_readers_hold_is_counted(tmp_path: Path) -> None:
-    """Until the last of them lets go."""
+    """Until the last of them lets go; then the same memory is used again, and what was read before stays as it was."""
     disk = DiskFileSystem()
     log = empty_log(disk, f"{tmp_path}/orders-0")
-    log.append(batch(value=bytes(1000)), now_ms=5)
-    views = log.read(0, 10_000)
-    assert disk.held.used == sum(map(len, views)) > 1000
-    part = views[0][10:20]
-    del views
-    assert disk.held.used > 1000
+    for value in (b"a", b"b"):
+        log.append(batch(value=value * 100_000), now_ms=5)
+    (first,) = log.read(0, 1)
+    assert len(first) <= disk.held.used <= len(first) * 9 // 8
+    (second,) = log.read(1, 1)
+    assert disk.held.used >= len(first) + len(second)
+    part, kept = first[-10:-5], bytes(second)
+    address = first.obj
+    del first
+    assert disk.held.used >= len(kept) * 2, "a part is enough"
     del part
+    assert disk.held.used <= len(kept) * 9 // 8
+    assert log.read(0, 1)[0].obj is address
+    assert bytes(second) == kept
+    del second
     assert disk.held.used == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.fetching import Fetching
-from kohort.broker.fetchplan import FetchPlan, asked_of
+from kohort.broker.fetchplan import FetchPlan, all_asked
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import ZERO_TOPIC_ID
@@ -27,6 +27,6 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> F
         )
     except Refused as refused:
         return FetchResponse(error_code=refused.code)
-    plan = FetchPlan(context.cluster, asked_of(message) if session is None else session.asked)
+    plan = FetchPlan(context.cluster, all_asked(message) if session is None else session.asked)
     Fetching(context, request, message, plan, session).start()
     return None
