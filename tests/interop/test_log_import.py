@@ -75,6 +75,8 @@ def fill(address: str) -> None:
             return len(records_of(address, [PARTITIONS[2]])[PARTITIONS[2]]) < ends(address, PARTITIONS[2]) - 5
 
         wait_until(is_compacted, "Kafka compacts", seconds=60)
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        admin.delete_records({PARTITIONS[1]: 4})
     consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "billing"})
     offsets = [confluent_kafka.TopicPartition("orders", number, 7 + number) for number in range(2)]
     consumer.commit(offsets=offsets, asynchronous=False)
@@ -121,6 +123,7 @@ def test_directory_of_kafka_is_taken_over(former: Former, tmp_path: Path, capsys
     with kohort.Broker(data_dir=target) as broker:
         address = broker.bootstrap_servers
         assert records_of(address, PARTITIONS) == former.records
+        assert former.records[PARTITIONS[1]][0][0] == 4, "what was deleted by request stays away"
         offsets = [row[0] for row in former.records[PARTITIONS[2]]]
         assert offsets[0] == 0
         assert offsets[-1] >= len(offsets), "the compacted topic has gaps"

@@ -52,6 +52,7 @@ CONFIG: Final[dict[str, object]] = {
     "log.dirs": DIRECTORY,
     "log.cleaner.backoff.ms": 1,
     "log.retention.check.interval.ms": 2,
+    "log.flush.offset.checkpoint.interval.ms": 20,
     "offsets.topic.num.partitions": 2,
     "num.partitions": 1,
     "auto.create.topics.enable": False,

@@ -71,14 +71,14 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
     Raises:
         StorageError: something needs a backup, or the disk refuses; what was done until then is no loss.
     """
-    ends = load_marker(fs, directory)
-    if ends is not None:
-        # A clean stop is believed; here is damage all the same, so these are read byte by byte.
-        damaged = {f"{content.topic}-{content.partition}" for content in contents if content.damages}
-        mistrusted = {
-            folder: PartitionEnd(end.end_offset, _NO_SIZE) if folder in damaged else end for folder, end in ends.items()
-        }
-        save_marker(fs, directory, mistrusted)
+    if load_marker(fs, directory) is None:
+        # What any start does after a kill; what it takes for granted is read below.
+        Store.open(directory, fs=fs).close()
+    ends = load_marker(fs, directory) or {}
+    damaged = {f"{content.topic}-{content.partition}" for content in contents if content.damages}
+    # A clean stop is believed; here is damage all the same, so these are read byte by byte.
+    mistrusted = {folder: PartitionEnd(end.end_offset, _NO_SIZE) for folder, end in ends.items() if folder in damaged}
+    save_marker(fs, directory, {**ends, **mistrusted})
     store = Store.open(directory, fs=fs)
     logs = [log for topic in store.topics.values() for log in topic.partitions]
     store.close()

@@ -21,6 +21,7 @@ from kohort.storage.catalog import (
     split_folder_name,
 )
 from kohort.storage.catalogfile import CatalogFile
+from kohort.storage.checkpoints import LOG_START_NAME, load_offsets, save_offsets
 from kohort.storage.datadir import (
     META_NAME,
     load_identity,
@@ -52,6 +53,8 @@ class FoundTopic:
     records: int = 0
     #: Largest producer id of its batches; -1: none has one.
     producer_id: int = -1
+    #: Partition -> the offset before which its records were deleted by request.
+    starts: dict[int, int] = field(default_factory=dict)
     #: Partition -> the offset behind its last batch.
     ends: dict[int, int] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
@@ -95,6 +98,7 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
 
 
 def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
+    starts = load_offsets(fs, source, LOG_START_NAME)
     for folder in fs.list_directory(source):
         parts = split_folder_name(folder)
         if parts is None:
@@ -112,6 +116,7 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
         if topic.topic_id != topic_id:
             raise StorageError(f"{source}/{folder} belongs to another topic of the name {name} than its neighbours")
         topic.folders[partition] = f"{source}/{folder}"
+        topic.starts[partition] = starts.get((name, partition), 0)
 
 
 def read_topic(fs: FileSystem, topic: FoundTopic) -> None:
@@ -210,4 +215,6 @@ def _copy_partition(
                 on_copied(len(data))
         file.sync()
     mark_sparse(fs, target, topic.ends.get(partition, 0))
+    if start := topic.starts.get(partition):
+        save_offsets(fs, target, LOG_START_NAME, {(topic.name, partition): start})
     fs.sync_directory(target)

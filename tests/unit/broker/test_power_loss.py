@@ -17,7 +17,7 @@ from kohort.storage.memoryfs import MemoryFile, MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from support.power_loss import PromiseBroken, Run, check_moment, play
 
-SEEDS = int(os.environ.get("POWER_LOSS_SEEDS", "3"))
+SEEDS = int(os.environ.get("POWER_LOSS_SEEDS", "2"))
 #: Within so many runs a planted fault is found; the first one mostly does.
 RUNS = 20
 

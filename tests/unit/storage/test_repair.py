@@ -16,11 +16,12 @@ FILE = "/data/orders-0/00000000000000000000.log"
 BATCHES = 6
 
 
-def directory(*, is_clean: bool) -> MemoryFileSystem:
+def directory(*, is_clean: bool, per_file: int = BATCHES) -> MemoryFileSystem:
     """Six batches of one record."""
     fs = MemoryFileSystem()
     store = Store.open("/data", fs=fs)
-    log = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]
+    configs = {"segment.bytes": str(per_file * SIZE)}
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=configs).partitions[0]
     for number in range(BATCHES):
         log.append(batch(value=b"%d" % number), now_ms=1)
     store.close(clean=is_clean)
@@ -62,9 +63,13 @@ def test_sound_directory_needs_nothing() -> None:
     assert remedies(directory(is_clean=True)) == []
 
 
-@pytest.mark.parametrize("is_clean", [False, True])
-def test_damage_in_the_middle_is_kept_aside(is_clean: bool) -> None:
-    fs = directory(is_clean=is_clean)
+@pytest.mark.parametrize("per_file", [3, BATCHES])
+@pytest.mark.parametrize("stop", ["killed", "clean", "killed behind a clean one"])
+def test_damage_in_the_middle_is_kept_aside(stop: str, per_file: int) -> None:
+    """Also where a start looks at nothing, since it was durable and known before."""
+    fs = directory(is_clean=stop != "killed", per_file=per_file)
+    if stop == "killed behind a clean one":
+        Store.open("/data", fs=fs).close(clean=False)
     flip(fs, 2)
     assert remedies(fs) == [Remedy.KEEP]
     mend(fs)
