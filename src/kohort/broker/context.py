@@ -16,6 +16,7 @@ from kohort.broker.preparation import Preparation
 from kohort.broker.producerids import ProducerIds
 from kohort.broker.push import Pushing
 from kohort.broker.slices import Slices
+from kohort.broker.topiclimits import TopicRate
 
 if TYPE_CHECKING:
     from kohort.broker.brokerconfigs import BrokerConfigs
@@ -72,6 +73,7 @@ class BrokerContext:
         self.preparation: Final = Preparation(loop)
         self.removals: Final = removals or FileRemovals(loop, store.fs)
         self.outage: Final = outage
+        self.new_topics: Final = TopicRate(clock, settings.values["auto.create.topics.per.minute"])
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
         values = settings.values
         self.admission: Final = Admission(

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from kohort.broker.settings import BrokerSettings
 from kohort.broker.topicconfigs import check_topic_configs
+from kohort.broker.topiclimits import check_count
 from kohort.broker.topicwork import Outcome, TopicWork, Wanted
 from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
@@ -49,6 +50,9 @@ class Cluster:
         self.image = self._build_image(version=1)
         #: Whether there are topics or partitions that the image has not, or the other way round.
         self._has_changed = False
+        #: Those of all topics, and what is planned and not in force: topics, partitions.
+        self.partition_count = sum(len(topic.partitions) for topic in store.topics.values())
+        self._planned = (0, 0)
         self.work: Final = TopicWork(store.changes, on_settled=self._tell_changes)
         #: Called with each new image, and with the logs that are gone.
         self.on_change: Callable[[TopicImage], None] = lambda _: None
@@ -113,8 +117,9 @@ class Cluster:
         """More partitions for a topic; `check` may refuse what is asked of it besides."""
 
         def plan() -> TopicPlan:
-            check(self.check_growth(name, total))
-            return self._and_then(self._store.changes.plan_partitions(name, total), self._note_change)
+            topic = self.check_growth(name, total)
+            check(topic)
+            return self._plan_growth(topic, total)
 
         return Wanted(concern=collision_key(name), plan=plan, done=done)
 
@@ -146,11 +151,12 @@ class Cluster:
         """How many partitions a new topic gets (-1: the broker's default); `Refused` if it cannot be created."""
         self._store.changes.check_new_name(name)
         if partition_count == -1:
-            return int(self._settings.values["num.partitions"])
+            partition_count = int(self._settings.values["num.partitions"])
         if not 1 <= partition_count <= PARTITION_LIMIT:
             raise Refused(
                 ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions; 1 to {PARTITION_LIMIT} are possible"
             )
+        self._check_counts(1, partition_count)
         return partition_count
 
     def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Topic:
@@ -191,12 +197,20 @@ class Cluster:
             raise Refused(ErrorCode.INVALID_PARTITIONS, already_has(count, total))
         if total > PARTITION_LIMIT:
             raise Refused(ErrorCode.INVALID_PARTITIONS, f"{total} partitions; at most {PARTITION_LIMIT} are possible")
+        self._check_counts(0, total - count)
         return topic
+
+    def _check_counts(self, topics: int, partitions: int) -> None:
+        values, (planned_topics, planned_partitions) = self._settings.values, self._planned
+        check_count(len(self._store.topics) + planned_topics + topics, values["max.topics"], "topics")
+        check_count(self.partition_count + planned_partitions + partitions, values["max.partitions"], "partitions")
+
+    def _plan_counts(self, topics: int, partitions: int) -> None:
+        self._planned = (self._planned[0] + topics, self._planned[1] + partitions)
 
     def grow_topic(self, name: str, total: int) -> None:
         """Add partitions at once and tell everyone, for whoever may wait for the disk."""
-        self.check_growth(name, total)
-        self._carry_out(self._and_then(self._store.changes.plan_partitions(name, total), self._note_change))
+        self._carry_out(self._plan_growth(self.check_growth(name, total), total))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic at once and tell everyone, for whoever may wait for the disk."""
@@ -223,6 +237,7 @@ class Cluster:
         self._former_names[topic.topic_id] = topic.name
         if len(self._former_names) > FORMER_TOPICS:
             del self._former_names[next(iter(self._former_names))]
+        self.partition_count -= len(topic.partitions)
         for log in topic.partitions:
             self.on_deleted(log)
         self._note_change()
@@ -236,9 +251,22 @@ class Cluster:
 
         def settle() -> None:
             self._by_id[topic_id] = self._store.topics[name]
+            self.partition_count += partition_count
             self._note_change()
 
         plan = self._store.changes.plan_topic(name, partition_count, topic_id=topic_id, configs=configs)
+        self._plan_counts(1, partition_count)
+        return self._and_then(plan, settle)
+
+    def _plan_growth(self, topic: Topic, total: int) -> TopicPlan:
+        added = total - len(topic.partitions)
+
+        def settle() -> None:
+            self.partition_count += added
+            self._note_change()
+
+        plan = self._store.changes.plan_partitions(topic.name, total)
+        self._plan_counts(0, added)
         return self._and_then(plan, settle)
 
     @staticmethod
@@ -264,6 +292,7 @@ class Cluster:
 
     def _tell_changes(self) -> None:
         """An image is as much work as all topics, so that all that are in force at once make one."""
+        self._planned = (0, 0)
         if self._has_changed:
             self._has_changed = False
             self.image = self._build_image(version=self.image.version + 1)

@@ -17,6 +17,7 @@ from kohort.broker.logoptions import LOG_OPTIONS, topic_defaults
 from kohort.broker.moveoptions import MOVE_OPTIONS
 from kohort.broker.optionkinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.pushoptions import PUSH_OPTIONS
+from kohort.broker.topiclimits import TOPIC_LIMIT_OPTIONS
 from kohort.config import (
     Option,
     OptionSet,
@@ -91,7 +92,12 @@ _GROUPS: Final = [
     count("offsets.retention.check.interval.ms", 600_000, "How often such offsets are looked for.", low=1),
     _group("group.min.session.timeout.ms", "Shortest session timeout a classic member may ask for.", low=1),
     _group("group.max.session.timeout.ms", "Longest session timeout a classic member may ask for.", low=1),
-    _group("group.initial.rebalance.delay.ms", "How long an empty classic group waits for more members (Kafka: 3000)."),
+    count(
+        "group.initial.rebalance.delay.ms",
+        100,
+        "How long an empty classic group waits for more members, so that those that start together share from the "
+        "beginning (Kafka: 3000).",
+    ),
     _group("group.max.size", "Most members of a classic group.", low=1),
     _group("group.consumer.session.timeout.ms", "Silence after which a KIP-848 member is fenced.", low=1),
     _group(
@@ -228,7 +234,17 @@ def _kafkas_own() -> Iterable[Unserved]:
 
 BROKER_OPTIONS: Final = OptionSet(
     "broker option",
-    [*_NODE, *_TOPICS, *LOG_OPTIONS, *_GROUPS, *MOVE_OPTIONS, *PUSH_OPTIONS, *_LIMITS, *JOURNAL_OPTIONS],
+    [
+        *_NODE,
+        *_TOPICS,
+        *TOPIC_LIMIT_OPTIONS,
+        *LOG_OPTIONS,
+        *_GROUPS,
+        *MOVE_OPTIONS,
+        *PUSH_OPTIONS,
+        *_LIMITS,
+        *JOURNAL_OPTIONS,
+    ],
     unserved=_kafkas_own,
 )
 

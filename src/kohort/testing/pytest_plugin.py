@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kohort_broker_config() -> dict[str, object]:
-    """Broker configs for `kohort_broker`, by Kafka's names; override this fixture to change them."""
-    return {}
+    """Broker configs for `kohort_broker`, by Kafka's names; override this fixture to change them.
+
+    Members of a test rarely start at one moment, so that a group does not wait for more of them.
+    """
+    return {"group.initial.rebalance.delay.ms": 0}
 
 
 @pytest.fixture

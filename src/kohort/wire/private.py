@@ -62,6 +62,7 @@ GROUP_CONFIGS: Final = (
 )
 #: Options of the broker that Kafka's does not have.
 BROKER_CONFIGS: Final = (
+    "auto.create.topics.per.minute",
     "cluster.id",
     "group.assignor",
     "group.assignor.imbalance",
@@ -83,6 +84,8 @@ BROKER_CONFIGS: Final = (
     "journal.topic.enable",
     "journal.topic.retention.bytes",
     "journal.topic.retention.ms",
+    "max.partitions",
+    "max.topics",
 )
 #: Options of every client that Kafka's do not have.
 CLIENT_CONFIGS: Final = (

@@ -13,7 +13,7 @@ from support.broker_wire import RawClient
 @pytest.fixture
 def broker_config() -> dict[str, object]:
     """Broker configs; a test module may override them. Targets are computed at once: answers are as on paper."""
-    return {"group.consumer.assignment.window.ms": 0}
+    return {"group.consumer.assignment.window.ms": 0, "group.initial.rebalance.delay.ms": 0}
 
 
 @pytest.fixture

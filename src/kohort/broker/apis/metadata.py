@@ -79,7 +79,11 @@ def _creation(
             failures[name] = code_of(why)
         answer(why is None)
 
-    return context.cluster.creation(name, lambda: (-1, {}), done)
+    def check() -> tuple[int, dict[str, str]]:
+        context.new_topics.take()
+        return -1, {}
+
+    return context.cluster.creation(name, check, done)
 
 
 def _respond(

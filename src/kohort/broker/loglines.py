@@ -1,0 +1,26 @@
+"""The broker's lines on standard error: when, how serious, what.
+
+Laws: one event is one line of `TIME LEVEL event=... key=value`; the time is UTC with milliseconds, as ISO 8601 writes
+it. Whoever has set logging up for the program gets the lines as everything else.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s"
+
+
+def write_to_stderr() -> None:
+    """Have warnings and errors of the broker written, unless something else is set up."""
+    package = logging.getLogger("kohort")
+    if package.hasHandlers():
+        return
+    formatter = logging.Formatter(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(formatter)
+    package.addHandler(handler)
