@@ -64,6 +64,7 @@ CALLS: Final[Mapping[str, Callable[[Any, Names], object]]] = {
     "describe_cluster": lambda admin, _: admin.describe_cluster(include_fenced=True),
     "describe_features": lambda admin, _: admin.describe_features(),
     "update_features": lambda admin, _: admin.update_features({"group.version": 1}, validate_only=True),
+    "describe_broker": lambda admin, _: admin.describe_broker(),
     "describe_quorum": lambda admin, _: admin.describe_quorum(),
     "describe_log_dirs": lambda admin, _: admin.describe_log_dirs(),
     "describe_replica_log_dirs": lambda admin, of: admin.describe_replica_log_dirs([(*of.partition, 1)]),

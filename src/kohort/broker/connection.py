@@ -230,6 +230,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_handling:
             return
         self._is_handling = True
+        self._context.watch.enter()
         try:
             if self._repeat is not None and self._is_reading and self._take_repeat(self._repeat):
                 return
@@ -243,6 +244,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._is_handling = False
+            self._context.watch.leave()
         self._holds.release_overtaken()
         self._write_ready()
         self._set_reading(not is_blocked)
@@ -332,6 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             body = context.routes.skip_header_tags(frame, body)
         message = route.decode(frame, body)[0]
         request = Request(self, route, correlation_id, client_id)
+        context.watch.during = route.name
         answer = route.handle(context, request, message)
         if request.standing is not None and len(frame) <= LONGEST_REPEAT_BYTES:
             self._repeat = Repeat(frame, request, request.standing)

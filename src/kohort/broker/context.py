@@ -10,6 +10,7 @@ from kohort.broker.blocking import COLD_READERS, BlockingWork
 from kohort.broker.bytebudget import ByteBudget
 from kohort.broker.fetchsessions import FetchSessions
 from kohort.broker.fileremovals import FileRemovals
+from kohort.broker.loopwatch import LoopWatch
 from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.patience import Patience
 from kohort.broker.preparation import Preparation
@@ -52,10 +53,14 @@ class BrokerContext:
         purgatory: Purgatory,
         runtime: Coordination,
         routes: Routes,
+        watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
     ) -> None:
         self.settings: Final = settings
         self.clock: Final = clock
+        self.started_ms: Final = clock.now_ms()
+        #: What the turns of the loop took; nothing where nobody measures them.
+        self.watch: Final = watch or LoopWatch(clock)
         self.loop: Final = loop
         self.store: Final = store
         self.cluster: Final = cluster

@@ -58,6 +58,7 @@ class Route:
         "handle",
         "has_flexible_header",
         "has_parts",
+        "name",
         "version",
     )
 
@@ -74,6 +75,7 @@ class Route:
         """`response_version`: differs from `version` only where ApiVersions steps down."""
         self.api_key: Final = api_key
         self.version: Final = version
+        self.name: Final = api_key.name
         self.decode: Final = decode
         self.handle: Final = handle
         #: Whether tagged fields stand between the client id and the body.

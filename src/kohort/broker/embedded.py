@@ -288,6 +288,7 @@ def serve_in_foreground(
     def announce(server: Server, loop: AbstractEventLoop) -> None:
         nonlocal is_ready
         is_ready = True
+        server.hide_from_collector()
         if stop_on_eof:
             _watch_stdin(loop, server)
         on_ready(server.host, server.port)

@@ -8,18 +8,19 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kohort.broker.loopwatch import LoopWatch, WatchedSelector
 from kohort.broker.server import Server, run_broker
 
 if TYPE_CHECKING:
     from kohort.broker.settings import BrokerSettings
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A loop that nobody runs yet."""
+def new_event_loop(watch: LoopWatch) -> asyncio.AbstractEventLoop:
+    """A loop that nobody runs yet; `watch` sees its turns, if it is asyncio's."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop()
+        return asyncio.SelectorEventLoop(WatchedSelector(watch))
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
 
@@ -37,7 +38,8 @@ def serve(
         on_ready: called on the loop once clients can connect.
         stop_on: signals that stop the broker; only in the main thread.
     """
-    loop = new_event_loop()
+    watch = LoopWatch()
+    loop = new_event_loop(watch)
 
     def announce(server: Server) -> None:
         for number in stop_on:
@@ -46,7 +48,7 @@ def serve(
 
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(run_broker(settings, on_ready=announce))
+        loop.run_until_complete(run_broker(settings, on_ready=announce, watch=watch))
     finally:
         with contextlib.suppress(RuntimeError):
             loop.run_until_complete(loop.shutdown_asyncgens())

@@ -23,7 +23,7 @@ from kohort.errors import ConfigError, KohortError
 
 VERBS = (
     *("up", "topic", "send", "tail", "group", "config", "acl", "user", "quota", "cluster", "transactions"),
-    *("log", "report", "demo", "completion"),
+    *("log", "broker", "report", "demo", "completion"),
 )
 #: What `kohort` alone says.
 WELCOME: Final = """\

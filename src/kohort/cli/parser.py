@@ -14,6 +14,8 @@ from kohort.cli.output import complain
 #: Verb -> the command line that its help shows; docs/cli.md has the rest.
 EXAMPLES: Final = {
     "kohort up": "kohort up --data-dir ./kohort-data",
+    "kohort broker": "kohort broker status",
+    "kohort broker status": "kohort broker status",
     "kohort topic": "kohort topic list",
     "kohort topic create": "kohort topic create orders --partitions 4",
     "kohort topic list": "kohort topic list",

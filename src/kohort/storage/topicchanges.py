@@ -36,6 +36,8 @@ from kohort.storage.topicfolders import TopicFolders
 
 #: A file in memory doubles as it grows; short ones keep the pauses short.
 _MEMORY_SEGMENT_BYTES: Final = 16 << 20
+#: Partitions between two calls of `after_many`.
+_MANY: Final = 100
 #: Folders of deleted topics that are removed between two changes.
 _REMOVED_AT_ONCE: Final = 100
 
@@ -87,6 +89,9 @@ class TopicChanges:
         self._has_freed = False
         #: Why folders of deleted topics cannot be removed; `None` where they can.
         self.stuck_on: StorageError | None = None
+        #: Called now and then while partitions are made, on whatever thread does it.
+        self.after_many: Callable[[], None] = lambda: None
+        self._made = 0
         #: That of partitions that are created; it rises at each start after a stop that was not clean.
         self.leader_epoch = 0
         #: By name.
@@ -289,8 +294,11 @@ class TopicChanges:
             plan.failure = why
             return
         try:
-            count = plan.entry.partition_count
-            plan.logs = [self._open_new(plan.entry, number, plan.config) for number in range(plan.first, count)]
+            for number in range(plan.first, plan.entry.partition_count):
+                plan.logs.append(self._open_new(plan.entry, number, plan.config))
+                self._made += 1
+                if self._made % _MANY == 0:
+                    self.after_many()
         except DiskFailedError:
             raise
         except StorageError as why:

@@ -262,8 +262,9 @@ class Cluster:
 
     def _run(self, ready: Future[None]) -> None:
         from kohort.broker.loops import new_event_loop
+        from kohort.broker.loopwatch import LoopWatch
 
-        loop = self._loop = new_event_loop()
+        loop = self._loop = new_event_loop(LoopWatch())
         try:
             loop.run_until_complete(self._serve(ready))
         except BaseException as failure:  # handed to the thread that asked

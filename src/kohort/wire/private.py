@@ -27,6 +27,7 @@ class PrivateApiKey(IntEnum):
     GROUP_HISTORY = 10_001
     SUBMIT_MOVES = 10_002
     DESCRIBE_MOVES = 10_003
+    DESCRIBE_BROKER = 10_004
 
 
 #: API key → first and last version; every version is flexible.
@@ -34,6 +35,7 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
     PrivateApiKey.GROUP_HISTORY: (0, 1),
     PrivateApiKey.SUBMIT_MOVES: (0, 0),
     PrivateApiKey.DESCRIBE_MOVES: (0, 0),
+    PrivateApiKey.DESCRIBE_BROKER: (0, 0),
 }
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {

@@ -28,6 +28,7 @@ from kohort.errors import BrokerError, ErrorCode, KohortError, UnsupportedFeatur
 from kohort.ids import TopicPartition
 from kohort.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.describe_broker import DescribeBrokerRequest, DescribeBrokerResponse
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kohort.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 from kohort.wire.messages.describe_quorum import DescribeQuorumResponse
@@ -114,6 +115,30 @@ class ClusterCalls(AdminDoor):
         check(response.error_code, response.error_message, during)
         for row in response.results:
             check(row.error_code, row.error_message, f"{during}: {row.feature}")
+
+    def describe_broker(self) -> dict[str, str]:
+        """How a broker of kohort's is doing: what it has, and the longest time for which it answered nobody.
+
+        Returns:
+            Facts by name, in an order to be read; docs/cli.md says what they are.
+
+        Raises:
+            UnsupportedFeatureError: the broker is not one of kohort's.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     admin.describe_broker()["node.id"]
+        '1'
+        """
+        during = "describing a broker"
+        response = self._ask(
+            DescribeBrokerRequest(),
+            DescribeBrokerResponse,
+            during=during,
+            codes=lambda response: [response.error_code],
+        )
+        check(response.error_code, response.error_message, during)
+        return {fact.name: fact.value for fact in response.facts}
 
     def describe_quorum(self) -> QuorumDescription:
         """Who keeps the cluster's metadata, and how far each has come.

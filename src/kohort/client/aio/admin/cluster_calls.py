@@ -28,6 +28,7 @@ from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.describe_broker import DescribeBrokerRequest, DescribeBrokerResponse
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kohort.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 from kohort.wire.messages.describe_quorum import DescribeQuorumResponse
@@ -105,6 +106,25 @@ class ClusterCalls(AdminDoor):
         check(response.error_code, response.error_message, during)
         for row in response.results:
             check(row.error_code, row.error_message, f"{during}: {row.feature}")
+
+    async def describe_broker(self) -> dict[str, str]:
+        """How a broker of kohort's is doing: what it has, and the longest time for which it answered nobody.
+
+        Returns:
+            Facts by name, in an order to be read; docs/cli.md says what they are.
+
+        Raises:
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        during = "describing a broker"
+        response = await self._ask(
+            DescribeBrokerRequest(),
+            DescribeBrokerResponse,
+            during=during,
+            codes=lambda response: [response.error_code],
+        )
+        check(response.error_code, response.error_message, during)
+        return {fact.name: fact.value for fact in response.facts}
 
     async def describe_quorum(self) -> QuorumDescription:
         """Who keeps the cluster's metadata, and how far each has come.
