@@ -27,6 +27,7 @@ from kohort.broker.journallog import JournalLog
 from kohort.broker.leadership import Leadership
 from kohort.broker.listener import Listener
 from kohort.broker.loopwatch import LoopWatch
+from kohort.broker.memorylimit import memory_limit_bytes
 from kohort.broker.metadata import Cluster
 from kohort.broker.offsetretention import OffsetRetention
 from kohort.broker.outage import Outage
@@ -206,7 +207,8 @@ class Server:
         settings = self._settings
         defaults, cluster_id = settings.topic_defaults(), settings.values["cluster.id"]
         if settings.data_dir is None:
-            return Store.in_memory(defaults, cluster_id=cluster_id, node_id=settings.node_id)
+            limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
+            return Store.in_memory(defaults, cluster_id=cluster_id, node_id=settings.node_id, limit_bytes=limit_bytes)
         store = Store.open(
             settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id, fs=self._fs
         )

@@ -40,6 +40,14 @@ _NODE: Final = [
     text("advertised.listeners", None, "What clients are told to connect to; by default the address listened on."),
     text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
     text("log.dirs", None, "Another name of log.dir; here too one directory only."),
+    count(
+        "memory.limit.bytes",
+        None,
+        "What the records of a broker without a data directory may take; beyond that they are refused as by a full "
+        "disk; by default a quarter of the machine's memory (not in Kafka).",
+        low=MEBI,
+        high=INT64_MAX,
+    ),
 ]
 _TOPICS: Final = [
     count("num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000),

@@ -31,6 +31,7 @@ def add_parser(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     from kohort.broker.embedded import serve_in_foreground
+    from kohort.broker.memorylimit import memory_limit_bytes
     from kohort.broker.settings import BrokerSettings
 
     if options.port is not None and not 0 <= options.port <= 65535:
@@ -42,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
 
     def announce(host: str, port: int) -> None:
         advertised = settings.advertised_host and f"{settings.advertised_host}:{settings.advertised_port or port}"
-        for line in announcement(host, port, data_dir=data_dir, advertised=advertised):
+        limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
+        for line in announcement(host, port, data_dir=data_dir, limit_bytes=limit_bytes, advertised=advertised):
             print(line, flush=True)
 
     return serve_in_foreground(
@@ -71,12 +73,17 @@ def gather_config(options: argparse.Namespace) -> dict[str, object]:
     return config
 
 
-def announcement(host: str, port: int, *, data_dir: object | None, advertised: str | None = None) -> list[str]:
-    """What is said when clients can connect; the last line is for programs that wait for it."""
+def announcement(
+    host: str, port: int, *, data_dir: object | None, limit_bytes: int, advertised: str | None = None
+) -> list[str]:
+    """What is said when clients can connect; the last line is for programs that wait for it.
+
+    `limit_bytes`: what records may take where there is no directory.
+    """
     # 0.0.0.0 and :: are addresses to listen on; who sits at this machine connects to itself.
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     address, nearby = (f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in (host, near))
-    place = f"data in {data_dir}" if data_dir else "data in memory, gone when it stops"
+    place = f"data in {data_dir}" if data_dir else f"data in memory ({_size(limit_bytes)} at most), gone when it stops"
     return [
         f"kohort broker on {address}, {place}",
         f'  python: kohort.Consumer(bootstrap_servers="{nearby}", group_id="g")',
@@ -85,3 +92,7 @@ def announcement(host: str, port: int, *, data_dir: object | None, advertised: s
         "  stop with Ctrl-C",
         f"ready {address}",
     ]
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"

@@ -28,11 +28,11 @@ from kohort.storage.datadir import (
 )
 from kohort.storage.fs import DiskFileSystem, FileLock, FileSystem
 from kohort.storage.logstate import capture, is_outdated, settle, write
-from kohort.storage.memoryfs import MemoryFileSystem
 from kohort.storage.partition import PartitionLog
 from kohort.storage.recovery import RecoveryReport, TailCut, open_partition
 from kohort.storage.topicchanges import Topic, TopicChanges, TopicPlan
 from kohort.storage.topicconfig import LogConfig
+from kohort.storage.volatilefs import VolatileFileSystem
 
 
 class Store:
@@ -91,10 +91,18 @@ class Store:
 
     @classmethod
     def in_memory(
-        cls, settings: Mapping[str, object] | None = None, *, cluster_id: str | None = None, node_id: int = 1
+        cls,
+        settings: Mapping[str, object] | None = None,
+        *,
+        cluster_id: str | None = None,
+        node_id: int = 1,
+        limit_bytes: int | None = None,
     ) -> Store:
-        """A store that is gone with the process; everything counts as durable at once."""
-        fs = MemoryFileSystem(volatile=True, seed=DiskFileSystem().random_bytes(16))
+        """A store that is gone with the process; everything counts as durable at once.
+
+        `limit_bytes`: what all its files may take; beyond that it is full as a disk is. `None`: whatever there is.
+        """
+        fs = VolatileFileSystem(limit_bytes=limit_bytes, seed=DiskFileSystem().random_bytes(16))
         return cls.open("/memory", settings=settings, cluster_id=cluster_id, node_id=node_id, fs=fs)
 
     @property

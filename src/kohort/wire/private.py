@@ -88,6 +88,7 @@ BROKER_CONFIGS: Final = (
     "journal.topic.retention.ms",
     "max.partitions",
     "max.topics",
+    "memory.limit.bytes",
 )
 #: Options of every client that Kafka's do not have.
 CLIENT_CONFIGS: Final = (

@@ -59,7 +59,7 @@ def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_the_announcement_ends_with_the_ready_line(host: str, ready: str, bootstrap: str) -> None:
-    lines = announcement(host, 9, data_dir=None)
+    lines = announcement(host, 9, data_dir=None, limit_bytes=1 << 30)
     assert len(lines) <= 8
     assert lines[-1] == ready
     assert [line for line in lines if line.startswith("ready ")] == [ready]
@@ -67,13 +67,17 @@ def test_the_announcement_ends_with_the_ready_line(host: str, ready: str, bootst
 
 
 def test_the_announcement_names_the_directory() -> None:
-    assert "data in /data" in announcement("127.0.0.1", 9, data_dir="/data")[0]
-    assert "in memory" in announcement("127.0.0.1", 9, data_dir=None)[0]
+    assert "data in /data" in announcement("127.0.0.1", 9, data_dir="/data", limit_bytes=1 << 30)[0]
+    for limit_bytes, words in (
+        (3 << 29, "data in memory (1.5 GiB at most)"),
+        (64 << 20, "data in memory (64 MiB at most)"),
+    ):
+        assert words in announcement("127.0.0.1", 9, data_dir=None, limit_bytes=limit_bytes)[0]
 
 
 def test_what_clients_are_told_is_said_where_it_is_another_address() -> None:
     """An address that leads nowhere is seen before the first client meets it."""
-    lines = announcement("127.0.0.1", 9, data_dir=None, advertised="outside:443")
+    lines = announcement("127.0.0.1", 9, data_dir=None, limit_bytes=1 << 30, advertised="outside:443")
     assert "  clients are told to connect to outside:443 (advertised.listeners)" in lines
     assert lines[-1] == "ready 127.0.0.1:9"
-    assert "advertised" not in "".join(announcement("127.0.0.1", 9, data_dir=None))
+    assert "advertised" not in "".join(announcement("127.0.0.1", 9, data_dir=None, limit_bytes=1 << 30))
