@@ -87,10 +87,10 @@ def test_every_option_of_another_client_is_known(options: OptionSet, names: Iter
     [
         (
             BROKER_OPTIONS,
-            "producer.id.expiration.ms",
-            "broker option producer.id.expiration.ms is not served yet: what is known of idempotent producers is kept",
+            "transaction.max.timeout.ms",
+            "broker option transaction.max.timeout.ms is not served yet: there are no transactions",
         ),
-        (BROKER_OPTIONS, "producer_id_expiration_ms", "is not served yet: what is known of idempotent producers"),
+        (BROKER_OPTIONS, "transaction_max_timeout_ms", "is not served yet: there are no transactions"),
         (BROKER_OPTIONS, "num.io.threads", "broker option num.io.threads is not needed here: one loop"),
         (BROKER_OPTIONS, "sasl.enabled.mechanisms", "is not served: connections are plain TCP"),
         (BROKER_OPTIONS, "controller.quota.window.num", "is not served yet: no client is throttled"),

@@ -14,6 +14,7 @@ from kohort.broker.loopwatch import LoopWatch
 from kohort.broker.memberconnections import MemberConnections
 from kohort.broker.patience import Patience
 from kohort.broker.preparation import Preparation
+from kohort.broker.producerexpiry import MOST_PRODUCERS, ProducerExpiry
 from kohort.broker.producerids import ProducerIds
 from kohort.broker.push import Pushing
 from kohort.broker.slices import Slices
@@ -76,14 +77,14 @@ class BrokerContext:
         #: One batch at a time: what it unfolds to may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
         self.preparation: Final = Preparation(loop)
+        self.producer_expiry: Final = ProducerExpiry(loop, store, clock, limit=MOST_PRODUCERS)
         self.removals: Final = removals or FileRemovals(loop, store.fs)
         self.outage: Final = outage
         self.new_topics: Final = TopicRate(clock, settings.values["auto.create.topics.per.minute"])
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
         values = settings.values
-        self.admission: Final = Admission(
-            loop.time, limit=most_connections, limit_per_host=values["max.connections.per.ip"]
-        )
+        per_host = values["max.connections.per.ip"]
+        self.admission: Final = Admission(loop.time, limit=most_connections, limit_per_host=per_host)
         self.byte_budget: Final = ByteBudget(values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.pushing = Pushing(settings.values, clock)

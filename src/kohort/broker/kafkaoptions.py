@@ -94,7 +94,6 @@ _CLIENTS: Final = (
         _LATER,
         "there are no transactions; a producer that begins one is refused",
     ),
-    Unserved("producer.id.expiration.*", _LATER, "what is known of idempotent producers is kept"),
     Unserved("share.* group.share.*", _LATER, "there are no share groups"),
     Unserved("group.streams.*", _LATER, "there are no streams groups; Kafka Streams uses the classic protocol"),
     Unserved(

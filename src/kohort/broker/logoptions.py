@@ -50,6 +50,19 @@ LOG_OPTIONS: Final = [
         low=1,
     ),
     count("log.segment.delete.delay.ms", 60_000, "How long the file of a segment that went stays.", high=INT64_MAX),
+    count(
+        "producer.id.expiration.ms",
+        86_400_000,
+        "How long a partition remembers an idempotent producer that is silent.",
+        low=1,
+        high=INT64_MAX,
+    ),
+    count(
+        "producer.id.expiration.check.interval.ms",
+        600_000,
+        "How often producers are looked for that are silent.",
+        low=1,
+    ),
     count("log.roll.hours", 168, "Age at which a log file is closed and the next one begun.", low=1),
     count("log.roll.ms", None, "The same in milliseconds; before the hours.", low=1, high=INT64_MAX),
     text(

@@ -142,6 +142,10 @@ class Server:
         ]
         for each in self._retention:
             each.start()
+        context.producer_expiry.start(
+            expiration_ms=values["producer.id.expiration.ms"],
+            interval_ms=values["producer.id.expiration.check.interval.ms"],
+        )
         self._checkpointer = Checkpointer(
             context.loop, context.store, interval_ms=values["log.flush.offset.checkpoint.interval.ms"]
         )
@@ -195,6 +199,7 @@ class Server:
             await self._listener.wait_closed()
         if self._checkpointer is not None:
             self._checkpointer.stop()
+        context.producer_expiry.stop()
         context.removals.stop()
         context.preparation.stop()
         context.durability.stop()

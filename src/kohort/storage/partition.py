@@ -194,7 +194,7 @@ class PartitionLog:
         segment.append(buffer, places)
         for place in places:
             if place.header.producer_id >= 0:
-                self.producers.note(place.header)
+                self.producers.note(place.header, now_ms)
         if self.epochs.latest != self.leader_epoch:
             self.epochs.note(self.leader_epoch, base_offset)
         self.log_end_offset = next_offset

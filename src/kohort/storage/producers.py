@@ -1,15 +1,15 @@
 """What a partition remembers of idempotent producers: how a repeated or lost batch is told from a new one.
 
 Laws: checks change nothing; state changes only by `note`, with a batch that is in the log, in log order, so that
-reading the log again gives the same state. The last 5 batches of each producer are answered again with their offsets.
+reading the log again gives the same batches. The last 5 batches of each producer are answered again with their offsets.
 Source: KIP-98, KIP-185 (five batches in flight), KIP-360 (a producer that the partition does not know may begin at
 any sequence); Apache Kafka's ProducerAppendInfo.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
+from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from kohort.errors import ErrorCode, Refused
@@ -20,6 +20,11 @@ REMEMBERED_BATCHES: Final = 5
 #: Producers that one partition remembers; of more, those that wrote least recently are forgotten.
 PRODUCER_LIMIT: Final = 20_000
 _SEQUENCES: Final = 1 << 31
+#: A producer's state is one run of bytes, a fifth of what objects take: epoch and time, then a row for each batch.
+_HEAD: Final = Struct(">hq")
+_BATCH: Final = Struct(">iiqqq")
+_HEAD_SIZE: Final = _HEAD.size
+_FULL_SIZE: Final = _HEAD.size + REMEMBERED_BATCHES * _BATCH.size
 
 
 class StoredBatch(NamedTuple):
@@ -33,63 +38,14 @@ class StoredBatch(NamedTuple):
     timestamp: int
 
 
-class ProducerState:
+class ProducerState(NamedTuple):
     """One producer's writes to one partition."""
 
-    __slots__ = ("batches", "epoch")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        #: The last `REMEMBERED_BATCHES` of this epoch, oldest first; empty only while a check is under way.
-        self.batches: deque[StoredBatch] = deque(maxlen=REMEMBERED_BATCHES)
-
-    def copy(self) -> ProducerState:
-        """A state of its own with the same content."""
-        other = ProducerState(self.epoch)
-        other.batches.extend(self.batches)
-        return other
-
-    def find(self, header: BatchHeader) -> StoredBatch | None:
-        """The remembered batch that `header` repeats."""
-        if header.producer_epoch != self.epoch:
-            return None
-        wanted = (header.base_sequence, last_sequence(header))
-        return next((batch for batch in self.batches if batch[:2] == wanted), None)
-
-    def check(self, header: BatchHeader) -> None:
-        """Refuse a batch that an old incarnation sent or that leaves a gap."""
-        if header.producer_epoch < self.epoch:
-            raise Refused(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {self.epoch}, the batch has {header.producer_epoch}",
-            )
-        if header.producer_epoch > self.epoch:
-            expected = 0
-        elif self.batches:
-            expected = (self.batches[-1].last_sequence + 1) % _SEQUENCES
-        else:
-            return
-        if header.base_sequence != expected:
-            raise Refused(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} is next",
-            )
-
-    def note(self, header: BatchHeader) -> None:
-        """Remember a batch."""
-        if header.producer_epoch != self.epoch:
-            self.epoch = header.producer_epoch
-            self.batches.clear()
-        base_offset = header.base_offset
-        self.batches.append(
-            StoredBatch(
-                header.base_sequence,
-                last_sequence(header),
-                base_offset,
-                base_offset + header.last_offset_delta,
-                header.max_timestamp,
-            )
-        )
+    epoch: int
+    #: When it wrote last; after a restart the largest time of that batch, milliseconds.
+    written_ms: int
+    #: The last `REMEMBERED_BATCHES` of this epoch, oldest first; at least one.
+    batches: tuple[StoredBatch, ...]
 
 
 #: A producer as it is kept: its id, epoch and remembered batches, oldest first.
@@ -103,26 +59,31 @@ class ProducerStates:
 
     def __init__(self, *, limit: int = PRODUCER_LIMIT) -> None:
         self._limit = limit
-        #: Producer id -> its state, in the order of their last writes.
-        self._states: dict[int, ProducerState] = {}
+        #: Producer id -> its state, packed, in the order of their last writes.
+        self._states: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._states)
 
     def get(self, producer_id: int) -> ProducerState | None:
         """What is known of a producer; `None` if it never wrote here or is forgotten."""
-        return self._states.get(producer_id)
+        packed = self._states.get(producer_id)
+        if packed is None:
+            return None
+        epoch, written_ms = _HEAD.unpack_from(packed)
+        return ProducerState(epoch, written_ms, tuple(map(StoredBatch._make, _BATCH.iter_unpack(packed[_HEAD_SIZE:]))))
 
     def rows(self) -> tuple[ProducerRow, ...]:
         """All of it, in the order of the last writes."""
-        return tuple((key, state.epoch, tuple(state.batches)) for key, state in self._states.items())
+        known = ((producer_id, self.get(producer_id)) for producer_id in self._states)
+        return tuple((producer_id, state.epoch, state.batches) for producer_id, state in known if state is not None)
 
     def restore(self, rows: Iterable[ProducerRow]) -> None:
         """Remember what `rows` told, instead of what is known."""
-        self._states.clear()
-        for producer_id, epoch, batches in rows:
-            state = self._states[producer_id] = ProducerState(epoch)
-            state.batches.extend(batches)
+        self._states = {
+            producer_id: _HEAD.pack(epoch, batches[-1].timestamp) + b"".join(_BATCH.pack(*batch) for batch in batches)
+            for producer_id, epoch, batches in rows
+        }
 
     def check(self, headers: Iterable[BatchHeader]) -> StoredBatch | None:
         """Check batches that are to be appended together, before any of them is.
@@ -134,45 +95,84 @@ class ProducerStates:
             Refused: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
         # Batches of one set follow each other: the second is held against the state that the first will leave.
-        changed: dict[int, ProducerState] = {}
+        changed: dict[int, bytes] = {}
         for header in headers:
-            if header.producer_id < 0:
+            producer_id = header.producer_id
+            if producer_id < 0:
                 continue
-            known = changed.get(header.producer_id) or self._states.get(header.producer_id)
-            if known is None:
-                known = ProducerState(header.producer_epoch)
-            else:
-                repeated = known.find(header)
-                if repeated is not None:
-                    return repeated
-                known.check(header)
-            changed[header.producer_id] = known = known.copy()
-            known.note(header)
+            known = changed.get(producer_id) or self._states.get(producer_id)
+            repeated = known and _check(known, header)
+            if repeated:
+                return repeated
+            changed[producer_id] = _with(known, header, 0)
         return None
 
     def check_one(self, header: BatchHeader) -> StoredBatch | None:
-        """`check` for a single batch, which needs no working copy."""
+        """`check` for a single batch."""
         known = self._states.get(header.producer_id)
-        if known is None:
-            return None
-        repeated = known.find(header)
-        if repeated is None:
-            known.check(header)
-        return repeated
+        return None if known is None else _check(known, header)
 
-    def note(self, header: BatchHeader) -> None:
-        """Remember a batch that is in the log; called in log order, also when the log is read at start."""
-        if header.producer_id < 0:
+    def note(self, header: BatchHeader, now_ms: int | None = None) -> None:
+        """Remember a batch that is in the log; called in log order, also when the log is read at start.
+
+        `now_ms`: when it was written; `None` if nobody knows any more.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0:
             return
-        state = self._states.pop(header.producer_id, None)
-        if state is None:
-            state = ProducerState(header.producer_epoch)
-            if len(self._states) >= self._limit:
-                del self._states[next(iter(self._states))]
-        self._states[header.producer_id] = state
-        state.note(header)
+        known = self._states.pop(producer_id, None)
+        if known is None and len(self._states) >= self._limit:
+            self.forget_oldest()
+        self._states[producer_id] = _with(known, header, header.max_timestamp if now_ms is None else now_ms)
+
+    def forget_oldest(self) -> None:
+        """Forget the producer that has been silent for longest."""
+        del self._states[next(iter(self._states))]
+
+    def expire(self, before_ms: int) -> int:
+        """Forget those that wrote last before that time; returns how many."""
+        silent = [
+            producer_id for producer_id, packed in self._states.items() if _HEAD.unpack_from(packed)[1] < before_ms
+        ]
+        for producer_id in silent:
+            del self._states[producer_id]
+        return len(silent)
 
 
 def last_sequence(header: BatchHeader) -> int:
     """The sequence of a batch's last record; sequences start again at 0 behind the largest int32."""
     return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+
+
+def _with(known: bytes | None, header: BatchHeader, written_ms: int) -> bytes:
+    """The state after a batch."""
+    batch = _BATCH.pack(
+        header.base_sequence, last_sequence(header), header.base_offset, header.last_offset, header.max_timestamp
+    )
+    head = _HEAD.pack(header.producer_epoch, written_ms)
+    if known is None or _HEAD.unpack_from(known)[0] != header.producer_epoch:
+        return head + batch
+    return head + known[_HEAD_SIZE if len(known) < _FULL_SIZE else _HEAD_SIZE + _BATCH.size :] + batch
+
+
+def _check(known: bytes, header: BatchHeader) -> StoredBatch | None:
+    """The remembered batch that `header` repeats; `Refused` if an old incarnation sent it or it leaves a gap."""
+    epoch = _HEAD.unpack_from(known)[0]
+    if header.producer_epoch < epoch:
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {header.producer_id} has epoch {epoch}, the batch has {header.producer_epoch}",
+        )
+    expected = 0
+    if header.producer_epoch == epoch:
+        wanted = header.base_sequence, last_sequence(header)
+        for row in _BATCH.iter_unpack(known[_HEAD_SIZE:]):
+            if row[:2] == wanted:
+                return StoredBatch._make(row)
+        expected = (row[1] + 1) % _SEQUENCES
+    if header.base_sequence != expected:
+        raise Refused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} is next",
+        )
+    return None

@@ -199,3 +199,26 @@ def test_reading_the_log_again_gives_the_same_state(sent: list[tuple[int, int, i
         for (epoch, base, count), (next_epoch, next_base, _) in pairwise(batches):
             assert next_base == (base + count if next_epoch == epoch else 0)
     assert all(len(state.batches) <= REMEMBERED_BATCHES for i in (1, 2) if (state := producers.states.get(i)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=30))
+def test_what_is_kept_comes_back(sent: list[tuple[int, int, int]]) -> None:
+    producers = Producers()
+    for sequence, producer_id, epoch in sent:
+        producers.send(sequence, producer_id=producer_id, epoch=epoch)
+    again = ProducerStates()
+    again.restore(producers.states.rows())
+    assert again.rows() == producers.states.rows()
+
+
+def test_those_that_are_silent_are_forgotten() -> None:
+    """By the time of writing; after a restart by that of the record, which is all that is known then."""
+    states = ProducerStates()
+    states.note(header(0, producer_id=1), 5_000)
+    states.note(header(0, producer_id=2), 6_000)
+    states.note(header(0, producer_id=3))
+    assert states.expire(5_001) == 2
+    assert [producer_id for producer_id, _, _ in states.rows()] == [2]
+    states.note(header(1, producer_id=2), 9_000)
+    assert states.expire(9_000) == 0
+    assert states.check_one(header(7, producer_id=1)) is None, "who comes back is taken at any sequence"

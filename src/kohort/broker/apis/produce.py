@@ -120,6 +120,7 @@ class _Production:
                 self._request.answer(response)
 
     def _append(self, log: PartitionLog, batches: Buffer, answer: PartitionProduceResponse) -> None:
+        known = len(log.producers)
         try:
             appended = self._context.durability.append(log, batches, now_ms=self._now_ms)
         except Refused as refused:
@@ -128,6 +129,8 @@ class _Production:
         except StorageError as failure:
             _refuse(answer, Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
             return
+        if len(log.producers) > known:
+            self._context.producer_expiry.on_new(log)
         self._written.append(log)
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms
