@@ -22,20 +22,34 @@ Decoder = Callable[[Any, int], tuple[Any, int]]
 #: requests becomes up to fifty in memory.
 MOST_ORDINARY_BYTES: Final = 16 * 1024 * 1024
 #: Longest request of an API whose rows are many small ones, in bytes.
-MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {PrivateApiKey.SUBMIT_MOVES: 8 * 1024 * 1024}
+MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {
+    ApiKey.API_VERSIONS: 64 * 1024,
+    ApiKey.LIST_GROUPS: 64 * 1024,
+    ApiKey.LIST_CONFIG_RESOURCES: 64 * 1024,
+    ApiKey.FIND_COORDINATOR: 1024 * 1024,
+    ApiKey.DESCRIBE_GROUPS: 1024 * 1024,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 1024 * 1024,
+    ApiKey.DELETE_GROUPS: 1024 * 1024,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 2 * 1024 * 1024,
+    PrivateApiKey.SUBMIT_MOVES: 2 * 1024 * 1024,
+}
 #: Rows of all arrays of one request together, where nothing else is said: partitions of a commit, members of a group.
-MOST_ROWS: Final = 250_000
+MOST_ROWS: Final = 25_000
 #: Those of APIs whose rows are more work than to read them.
 MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
-    ApiKey.PRODUCE: 20_000,
-    ApiKey.METADATA: 50_000,
-    ApiKey.LIST_OFFSETS: 50_000,
+    ApiKey.PRODUCE: 10_000,
+    ApiKey.JOIN_GROUP: 2_000,
+    ApiKey.LEAVE_GROUP: 10_000,
+    ApiKey.CREATE_TOPICS: 10_000,
+    ApiKey.DELETE_TOPICS: 10_000,
+    ApiKey.CREATE_PARTITIONS: 10_000,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 10_000,
 }
 _LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})
 #: Groups or members that one request may name.
-MOST_NAMED: Final = 100_000
-#: Partitions that one request about offsets may name.
-MOST_PARTITIONS: Final = 200_000
+MOST_NAMED: Final = 20_000
+#: Partitions that one request about offsets may name; Kafka's coordinator takes half as many in one batch of its log.
+MOST_PARTITIONS: Final = 20_000
 
 
 def check_length(api_key: int, size: int) -> None:

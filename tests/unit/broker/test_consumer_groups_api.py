@@ -140,7 +140,8 @@ def test_what_is_said_twice_counts_once(client: RawClient) -> None:
             1,
             {
                 "topic_partitions": [
-                    TopicPartitions(topic_id=number.to_bytes(16, "big"), partitions=[]) for number in range(200_001)
+                    TopicPartitions(topic_id=number.to_bytes(16, "big"), partitions=list(range(10_001)))
+                    for number in range(20)
                 ]
             },
             ErrorCode.INVALID_REQUEST,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.embedded import Broker
-from kohort.broker.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS, MOST_ROWS_OF
+from kohort.broker.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS, MOST_ROWS, MOST_ROWS_OF
 from kohort.wire.codec import encode
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
@@ -105,14 +105,12 @@ GREEDY: dict[str, tuple[ApiKey, int, Any]] = {
     "metadata": (
         ApiKey.METADATA,
         9,
-        MetadataRequest(topics=[MetadataRequestTopic(name="t")] * (MOST_ROWS_OF[ApiKey.METADATA] + 1)),
+        MetadataRequest(topics=[MetadataRequestTopic(name="t")] * (MOST_ROWS + 1)),
     ),
     "offsets": (
         ApiKey.LIST_OFFSETS,
         7,
-        ListOffsetsRequest(
-            topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition()] * MOST_ROWS_OF[ApiKey.LIST_OFFSETS])]
-        ),
+        ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition()] * MOST_ROWS)]),
     ),
     "deletion of offsets": (
         ApiKey.OFFSET_DELETE,
@@ -167,7 +165,7 @@ def test_offsets_that_are_asked_for_again_and_again_are_answered_once(client: Ra
     row = OffsetCommitRequestPartition(committed_offset=3, committed_metadata="x" * 4096)
     commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[row])])
     client.ask(ApiKey.OFFSET_COMMIT, 9, commit)
-    again = fetch_of([OffsetFetchRequestTopics(name="t", partition_indexes=[0] * 1_000)] * 100)
+    again = fetch_of([OffsetFetchRequestTopics(name="t", partition_indexes=[0] * 1_000)] * 20)
     (group,) = client.ask(ApiKey.OFFSET_FETCH, 9, again).groups
     assert [[cell.committed_offset for cell in topic.partitions] for topic in group.topics] == [[3]]
     everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 1_000)

@@ -6,11 +6,11 @@ Configs of this broker that only its start can set are shown as read-only; a gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kohort.broker.brokerconfigs import DYNAMIC
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
+from kohort.broker.manyrows import answer_rows, rows_asked_for
 from kohort.broker.request import Request
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.broker.topicconfigs import (
@@ -41,30 +41,34 @@ from kohort.wire.messages.describe_configs import (
 )
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse | None:
-    """Describe each resource on its own."""
-    resources = message.resources
-    groups = [resource for resource in resources if resource.resource_type == Resource.GROUP]
-    if not groups:
-        return DescribeConfigsResponse(results=[_answer(_rows(context, each), each, message) for each in resources])
+def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> None:
+    """Describe each resource on its own; one that is named twice is described once."""
+    resources = list(_each_once(message.resources))
 
-    def complete(replies: list[commands.ReplyBody]) -> None:
-        if not request.is_open:
+    def ask(asked: DescribeConfigsResource, take: Callable[[_Found], None]) -> None:
+        if asked.resource_type != Resource.GROUP:
+            take(_rows(context, asked))
             return
-        left = iter(replies)
-        rows = [
-            _group_rows(next(left)) if each.resource_type == Resource.GROUP else _rows(context, each)
-            for each in resources
-        ]
-        answers = [_answer(row, each, message) for row, each in zip(rows, resources, strict=True)]
-        request.answer(DescribeConfigsResponse(results=answers))
-
-    whole = Gather(len(groups), complete)
-    for index, each in enumerate(groups):
         token = context.runtime.next_token()
-        command = commands.DescribeGroupConfigs(cause=CauseId(token), request=token, group_id=each.resource_name)
-        context.runtime.ask(command, whole.slot(index))
-    return None
+        command = commands.DescribeGroupConfigs(cause=CauseId(token), request=token, group_id=asked.resource_name)
+        context.runtime.ask(command, lambda reply: take(_group_rows(reply)))
+
+    rows_of = rows_asked_for(ask, lambda asked, found: _answer(found, asked, message))
+    answer_rows(context.loop.call_soon, request, resources, rows_of, lambda rows: DescribeConfigsResponse(results=rows))
+
+
+def _each_once(resources: Iterable[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:
+    """The resources with all keys that are asked of each."""
+    once: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for each in resources:
+        first = once.setdefault((each.resource_type, each.resource_name), each)
+        if first is not each:
+            first.configuration_keys = (
+                None
+                if first.configuration_keys is None or each.configuration_keys is None
+                else [*first.configuration_keys, *each.configuration_keys]
+            )
+    return once.values()
 
 
 #: The configs of one resource, or why they are not shown.

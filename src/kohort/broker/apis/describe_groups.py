@@ -7,8 +7,8 @@ earlier versions show a group in state Dead (KIP-1043).
 from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
 from kohort.broker.limits import MOST_NAMED, check_rows
+from kohort.broker.manyrows import answer_rows, rows_of_coordinators
 from kohort.broker.operations import GROUP_OPERATIONS
 from kohort.broker.request import Request
 from kohort.coordinator import commands
@@ -22,29 +22,25 @@ from kohort.wire.messages.describe_groups import (
 )
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse | None:
+def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequest) -> None:
     """Ask the coordinator of each group."""
     # Asked for twice is answered once: a large group times a long list would be more than any client can take.
     group_ids = list(dict.fromkeys(message.groups))
     check_rows(len(group_ids), MOST_NAMED, "groups")
-    if not group_ids:
-        return DescribeGroupsResponse()
+    runtime = context.runtime
 
-    def complete(replies: list[commands.ReplyBody]) -> None:
-        if not request.is_open:
-            return
-        rows = [_describe(group_id, reply, request.version) for group_id, reply in zip(group_ids, replies, strict=True)]
+    def command_of(group_id: str) -> commands.DescribeClassicGroup:
+        token = runtime.next_token()
+        return commands.DescribeClassicGroup(cause=CauseId(token), request=token, group_id=group_id)
+
+    def row_of(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
+        row = _describe(group_id, reply, request.version)
         if message.include_authorized_operations:
-            for row in rows:
-                row.authorized_operations = GROUP_OPERATIONS
-        request.answer(DescribeGroupsResponse(groups=rows))
+            row.authorized_operations = GROUP_OPERATIONS
+        return row
 
-    whole = Gather(len(group_ids), complete)
-    for index, group_id in enumerate(group_ids):
-        token = context.runtime.next_token()
-        command = commands.DescribeClassicGroup(cause=CauseId(token), request=token, group_id=group_id)
-        context.runtime.ask(command, whole.slot(index))
-    return None
+    rows_of = rows_of_coordinators(runtime, command_of, row_of)
+    answer_rows(context.loop.call_soon, request, group_ids, rows_of, lambda rows: DescribeGroupsResponse(groups=rows))
 
 
 def _describe(group_id: str, reply: commands.ReplyBody, version: int) -> DescribedGroup:

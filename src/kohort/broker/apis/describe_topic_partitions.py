@@ -37,12 +37,14 @@ def handle(
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         topic = cluster.topic(name)
-        if topic is None:
-            rows.append(_missing(name))
-            continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if left == 0:
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=Cursor(topic_name=name, partition_index=0))
+        if topic is None:
+            # It counts as a partition: a page of names that nobody knows has an end, too.
+            rows.append(_missing(name))
+            left -= 1
+            continue
         last = min(len(topic.partitions), max(first, 0) + left)
         numbers = range(max(first, 0), last)
         rows.append(_describe(topic, numbers, context.leadership))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.limits import MOST_NAMED, check_rows
+from kohort.broker.manyrows import answer_rows, rows_at_once
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -17,11 +19,18 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 
 
-def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
     """A broker for groups, an error for everything else."""
     if request.version >= 4:
-        found = [_find(context, request, key, message.key_type) for key in message.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=found)
+        call_soon, keys = context.loop.call_soon, list(dict.fromkeys(message.coordinator_keys))
+        check_rows(len(keys), MOST_NAMED, "keys")
+
+        def row_of(key: str) -> Coordinator:
+            return _find(context, request, key, message.key_type)
+
+        rows_of = rows_at_once(row_of)
+        answer_rows(call_soon, request, keys, rows_of, lambda rows: FindCoordinatorResponse(coordinators=rows))
+        return None
     one = _find(context, request, message.key, message.key_type)
     return FindCoordinatorResponse(
         error_code=one.error_code,

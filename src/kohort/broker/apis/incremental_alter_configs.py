@@ -6,12 +6,12 @@ Versions 0 and 1 are served.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kohort.broker.altering import alter_broker, alter_group, alter_topic
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
+from kohort.broker.manyrows import answer_rows, rows_asked_for
 from kohort.broker.request import Request
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.broker.topicconfigs import Resource, is_list, topic_defaults
@@ -39,41 +39,37 @@ def handle(context: BrokerContext, request: Request, message: IncrementalAlterCo
     resources = message.resources
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 
-    def complete(outcomes: list[commands.ReplyBody]) -> None:
-        if request.is_open:
-            request.answer(_response(resources, outcomes))
-
-    if not resources:
-        complete([])
-        return
-    whole = Gather(len(resources), complete)
-    for index, each in enumerate(resources):
-        answer = whole.slot(index)
-        if named[_name(each)] > 1:
-            answer(_refusal(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request"))
-        elif len({config.name for config in each.configs}) != len(each.configs):
-            answer(_refusal(ErrorCode.INVALID_REQUEST, "a config is named twice in the request"))
+    def ask(asked: AlterConfigsResource, take: Callable[[commands.ReplyBody], None]) -> None:
+        if named[_name(asked)] > 1:
+            take(_refusal(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request"))
+        elif len({config.name for config in asked.configs}) != len(asked.configs):
+            take(_refusal(ErrorCode.INVALID_REQUEST, "a config is named twice in the request"))
         else:
-            _alter(context, each, answer, validate_only=message.validate_only)
+            _alter(context, asked, take, validate_only=message.validate_only)
+
+    answer_rows(
+        context.loop.call_soon,
+        request,
+        resources,
+        rows_asked_for(ask, _row),
+        lambda rows: IncrementalAlterConfigsResponse(responses=rows),
+    )
 
 
 def _name(resource: AlterConfigsResource) -> tuple[int, str]:
     return resource.resource_type, resource.resource_name
 
 
-def _response(resources: Sequence[AlterConfigsResource], outcomes: Sequence[object]) -> IncrementalAlterConfigsResponse:
-    rows = []
-    for resource, outcome in zip(resources, outcomes, strict=True):
-        row = AlterConfigsResourceResponse(
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        if isinstance(outcome, commands.Refusal):
-            row.error_code, row.error_message = outcome.code, outcome.message
-        rows.append(row)
-    return IncrementalAlterConfigsResponse(responses=rows)
+def _row(resource: AlterConfigsResource, outcome: commands.ReplyBody) -> AlterConfigsResourceResponse:
+    row = AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    if isinstance(outcome, commands.Refusal):
+        row.error_code, row.error_message = outcome.code, outcome.message
+    return row
 
 
 def _alter(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
 from kohort.broker.limits import MOST_NAMED, MOST_PARTITIONS, check_rows
+from kohort.broker.manyrows import answer_rows, rows_of_coordinators
 from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
@@ -28,28 +28,25 @@ from kohort.wire.messages.offset_fetch import (
 )
 
 
-def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> OffsetFetchResponse | None:
+def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> None:
     """Ask the coordinator of each group."""
     if request.version < 8:
         _ask_one(context, request, message)
-        return None
+        return
     groups = list(_each_once(message.groups))
-    if not groups:
-        return OffsetFetchResponse()
     check_rows(len(groups), MOST_NAMED, "groups")
     topics = [topic for group in groups for topic in group.topics or ()]
     check_rows(sum(len(topic.partition_indexes) for topic in topics), MOST_PARTITIONS, "partitions")
     version = request.version
 
-    def complete(replies: list[commands.ReplyBody]) -> None:
-        if request.is_open:
-            rows = [_group(context, group, reply, version) for group, reply in zip(groups, replies, strict=True)]
-            request.answer(OffsetFetchResponse(groups=rows))
+    def command_of(group: OffsetFetchRequestGroup) -> commands.FetchOffsets:
+        return _command(context, group, message, version)
 
-    whole = Gather(len(groups), complete)
-    for index, group in enumerate(groups):
-        context.runtime.ask(_command(context, group, message, version), whole.slot(index))
-    return None
+    def row_of(group: OffsetFetchRequestGroup, reply: commands.ReplyBody) -> OffsetFetchResponseGroup:
+        return _group(context, group, reply, version)
+
+    rows_of = rows_of_coordinators(context.runtime, command_of, row_of)
+    answer_rows(context.loop.call_soon, request, groups, rows_of, lambda rows: OffsetFetchResponse(groups=rows))
 
 
 def _each_once(groups: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:

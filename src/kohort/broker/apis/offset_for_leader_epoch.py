@@ -23,16 +23,14 @@ from kohort.wire.messages.offset_for_leader_epoch import (
 def handle(
     context: BrokerContext, request: Request, message: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Look each partition up on its own."""
+    """Look each partition up on its own; a question that comes again is answered once."""
     del request
     cluster = context.cluster
     rows = []
     for asked in message.topics:
         topic, _ = cluster.find(asked.topic, ZERO_TOPIC_ID)
-        answers = [
-            _answer(context.leadership, cluster.partition(topic, partition.partition), partition)
-            for partition in asked.partitions
-        ]
+        once = {(row.partition, row.current_leader_epoch, row.leader_epoch): row for row in asked.partitions}
+        answers = [_answer(context.leadership, cluster.partition(topic, row.partition), row) for row in once.values()]
         rows.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=rows)
 
