@@ -7,14 +7,17 @@ does not fit is written in part. No rights are needed, and the limit can be lift
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import confluent_kafka
+import kafka
 import pytest
+from kafka.errors import KafkaError
 
 import kohort
-from kohort.errors import BrokerError, KohortTimeoutError
+from kohort.errors import BrokerError, KohortError, KohortTimeoutError
 from support.cli import Running, started_kohort
 
 pytestmark = [
@@ -105,3 +108,43 @@ def test_topic_that_does_not_fit_is_refused_with_the_reason_and_made_later(place
         assert producer.send("more", RECORD).result(30).offset == 0
     assert place.running.end() == 0
     assert not any("Traceback" in line for line in place.running.complaints)
+
+
+def commit_by_confluent(bootstrap: str, offset: int) -> None:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "confluent"})
+    try:
+        consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def commit_by_kafka_python(bootstrap: str, offset: int) -> None:
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id="kafka-python", enable_auto_commit=False)
+    try:
+        place = kafka.TopicPartition("orders", 0)
+        consumer.assign([place])
+        consumer.commit({place: kafka.OffsetAndMetadata(offset, "", -1)}, timeout_ms=2_000)
+    finally:
+        consumer.close(autocommit=False)
+
+
+def commit_by_kohort(bootstrap: str, offset: int) -> None:
+    with kohort.Consumer(bootstrap_servers=bootstrap, group_id="kohort", enable_auto_commit=False) as consumer:
+        consumer.commit({kohort.TopicPartition("orders", 0): offset}, timeout=2)
+
+
+@pytest.mark.parametrize("commit", [commit_by_confluent, commit_by_kafka_python, commit_by_kohort])
+def test_commit_that_does_not_fit_is_refused_and_the_next_one_is_taken(
+    place: Place, commit: Callable[[str, int], None]
+) -> None:
+    """It was the end of the broker; what is said to the client is what Apache Kafka says: NOT_COORDINATOR."""
+    commit(place.bootstrap, 1)
+    resource.prlimit(place.running.process.pid, resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+    with pytest.raises((confluent_kafka.KafkaException, KafkaError, KohortError)):
+        commit(place.bootstrap, 2)
+    assert place.running.process.poll() is None, "the broker goes on"
+    place.leave_room(None)
+    commit(place.bootstrap, 3)
+    group = commit.__name__.removeprefix("commit_by_").replace("_", "-")
+    with kohort.Admin(bootstrap_servers=place.bootstrap) as admin:
+        assert [each.committed for each in admin.group_offsets(group)] == [3]
