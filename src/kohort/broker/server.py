@@ -214,9 +214,10 @@ class Server:
         if settings.data_dir is None:
             limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
             return Store.in_memory(defaults, cluster_id=cluster_id, node_id=settings.node_id, limit_bytes=limit_bytes)
-        store = Store.open(
-            settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id, fs=self._fs
-        )
+        most_connections = settings.values["max.connections"]
+        shares = descriptors.shares(most_connections, has_files=True)
+        fs = self._fs or DiskFileSystem(most_open=shares.files)
+        store = Store.open(settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id, fs=fs)
         _tell_recovery(store.recovery)
         return store
 

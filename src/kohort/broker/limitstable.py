@@ -1,0 +1,175 @@
+"""What anybody may take of a broker, limit by limit: the table of docs/limits.md.
+
+Laws: a default is read where it acts, so that the document cannot say another one; each limit names the test that
+exceeds it.
+Source: docs/limits.md is made of this by `tools/limits_table.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kohort.broker import admission, bytebudget, limits, patience
+from kohort.broker.receivebuffer import BASE_BYTES
+from kohort.broker.settings import BROKER_OPTIONS
+
+_MEBI: Final = 1024 * 1024
+
+
+class Limit(NamedTuple):
+    """One limit."""
+
+    bounds: str
+    default: str
+    #: The broker's option that changes it, `None` if there is none.
+    option: str | None
+    #: What who exceeds it gets.
+    beyond: str
+    #: FILE::TEST below tests/unit/broker, which exceeds it.
+    test: str
+
+
+def _option(name: str) -> str:
+    return f"{BROKER_OPTIONS.option(name).default:,}"
+
+
+def _mebi(size: int) -> str:
+    return f"{size // _MEBI} MiB"
+
+
+_CLOSED: Final = "the connection is closed, with the reason in the log"
+
+#: All of them, in the order of what a connection goes through.
+LIMITS: Final = (
+    Limit(
+        "connections of a broker",
+        f"{_option('max.connections')}, and no more than there are descriptors for",
+        "max.connections",
+        "the oldest connection that has asked nothing yet gives way; otherwise the new one is closed",
+        "test_admission.py::test_who_has_asked_nothing_gives_way_oldest_first",
+    ),
+    Limit(
+        "connections of addresses that are not at work yet",
+        f"all but one in {admission.KEPT_PART}",
+        None,
+        "the same",
+        "test_admission.py::test_the_last_tenth_is_for_addresses_that_are_at_work",
+    ),
+    Limit(
+        "connections of one address",
+        _option("max.connections.per.ip"),
+        "max.connections.per.ip",
+        "the new connection is closed",
+        "test_admission.py::test_one_address_has_a_limit_of_its_own",
+    ),
+    Limit(
+        "descriptors of connections and of files of the log",
+        "four fifths together; with a data directory half of that each, unless connections need less",
+        None,
+        "fewer connections; files that were not used for long are closed",
+        "test_descriptors.py::test_a_fifth_is_left_for_everything_else",
+    ),
+    Limit(
+        "silence of a new connection",
+        f"{patience.SILENCE_SECONDS:.0f} s",
+        None,
+        _CLOSED,
+        "test_patience.py::test_who_connects_says_something_within_five_seconds",
+    ),
+    Limit(
+        "slowness of half a request, its header included",
+        f"{patience.LEAST_BYTES // 1024} KiB in {patience.LOOK_SECONDS:.0f} s",
+        None,
+        f"{_CLOSED}, within twice that time",
+        "test_patience.py::test_half_a_request_comes_at_a_kilobyte_a_second",
+    ),
+    Limit(
+        "the same while others wait for memory",
+        f"a part in {patience.LEAST_PART} of the memory that it holds, in {patience.LOOK_SECONDS:.0f} s",
+        None,
+        "the same",
+        "test_patience.py::test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait",
+    ),
+    Limit(
+        "idleness of a connection",
+        f"{_option('connections.max.idle.ms')} ms",
+        "connections.max.idle.ms",
+        _CLOSED,
+        "test_connection.py::TestIdle::test_a_connection_that_nobody_uses_is_closed",
+    ),
+    Limit(
+        "bytes of a request with records or assignments",
+        _mebi(BROKER_OPTIONS.option("socket.request.max.bytes").default),
+        "socket.request.max.bytes",
+        _CLOSED,
+        "test_connection.py::test_hostile_bytes_close_their_connection_and_no_other",
+    ),
+    Limit(
+        "bytes of other requests",
+        f"{_mebi(limits.MOST_ORDINARY_BYTES)}; of heartbeats and lists of names 64 KiB to 2 MiB",
+        None,
+        f"{_CLOSED}; above 16 MiB before the request is read",
+        "test_greedy_requests.py::test_long_request_that_carries_no_records_is_refused_before_it_is_read",
+    ),
+    Limit(
+        "bytes of requests that have not come whole, beyond 32 KiB of each connection",
+        _mebi(BROKER_OPTIONS.option("queued.max.request.bytes").default),
+        "queued.max.request.bytes",
+        "nothing more is read of that request until others are done; one that has begun goes on",
+        "test_patience.py::test_three_that_fill_the_memory_keep_nobody_out_and_do_not_stay",
+    ),
+    Limit(
+        f"the part of it for requests above {_mebi(bytebudget.SHORT_BYTES)}",
+        f"all but one in {bytebudget.KEPT_PART}",
+        None,
+        "the same",
+        "test_bytebudget.py::test_long_requests_leave_room_for_short_ones",
+    ),
+    Limit(
+        "rows of all arrays of one request",
+        f"{limits.MOST_ROWS:,}; 2,000 to 10,000 where a row is more work",
+        None,
+        _CLOSED,
+        "test_greedy_requests.py::test_too_many_rows_close_the_connection",
+    ),
+    Limit(
+        "groups, members or coordinators' keys that one request names",
+        f"{limits.MOST_NAMED:,}, each once",
+        None,
+        _CLOSED,
+        "test_greedy_requests.py::test_group_that_is_asked_for_again_and_again_is_answered_once",
+    ),
+    Limit(
+        "partitions of one request about offsets",
+        f"{limits.MOST_PARTITIONS:,}",
+        None,
+        _CLOSED,
+        "test_greedy_requests.py::test_too_many_rows_close_the_connection",
+    ),
+    Limit(
+        "unanswered requests of a connection",
+        _option("queued.max.requests"),
+        "queued.max.requests",
+        "nothing more is read of it until it has answers",
+        "test_connection.py::test_reading_pauses_at_the_limit_of_unanswered_requests",
+    ),
+    Limit(
+        "answers that a client does not take",
+        f"2 MiB, then none of its requests is carried out; {patience.STALL_SECONDS:.0f} s",
+        None,
+        _CLOSED,
+        "test_connection.py::test_a_client_that_does_not_read_holds_up_only_itself",
+    ),
+)
+
+
+def table() -> str:
+    """The limits as a table of Markdown."""
+    assert BASE_BYTES == 32 * 1024
+    rows = ["| what | default | option | beyond it | test |", "| --- | --- | --- | --- | --- |"]
+    rows += [
+        f"| {each.bounds} | {each.default} | {f'`{each.option}`' if each.option else ''} | {each.beyond} "
+        f"| `{each.test}` |"
+        for each in LIMITS
+    ]
+    return "\n".join(rows)

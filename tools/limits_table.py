@@ -1,0 +1,34 @@
+"""Writes docs/limits.md: what anybody may take of a broker.
+
+Run it with: python tools/limits_table.py > docs/limits.md
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kohort.broker.limitstable import table
+
+HEAD = """\
+# Limits
+
+What anybody may take of a broker, whether by mistake or on purpose. All of it holds without being switched on; where
+there is an option, it is one of [options.md](options.md). Tests are those below `tests/unit/broker/`.
+"""
+
+FOOT = """\
+Answers of many rows are made fifty rows a turn of the loop where coordinators or configs are asked
+(`broker/manyrows.py`). Requests that are carried out at once, such as a commit of 20,000 partitions or a Metadata of
+every topic, are not.
+`kohort up` raises the soft limit of descriptors to the hard one as it starts; a broker in a thread of another program
+leaves it as it is.
+"""
+
+
+def document() -> str:
+    """The whole text."""
+    return f"{HEAD}\n{table()}\n\n{FOOT}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())
