@@ -49,6 +49,11 @@ LOG_OPTIONS: Final = [
         "How often indexes and producers are written for logs that changed, so that a start after a crash is short.",
         low=1,
     ),
+    count(
+        "log.scrub.bytes.per.second",
+        10 * MEBI,
+        "Rate at which closed log files are read again and held against their checksums; 0: never (not in Kafka).",
+    ),
     count("log.segment.delete.delay.ms", 60_000, "How long the file of a segment that went stays.", high=INT64_MAX),
     count(
         "producer.id.expiration.ms",

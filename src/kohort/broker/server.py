@@ -34,6 +34,7 @@ from kohort.broker.outage import Outage
 from kohort.broker.purgatory import Purgatory
 from kohort.broker.retention import LogRetention
 from kohort.broker.runtime import Runtime
+from kohort.broker.scrubber import Scrubber
 from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.clock import Clock, SystemClock
 from kohort.errors import KohortError, StorageError
@@ -81,6 +82,7 @@ class Server:
         self._listener: Listener | None = None
         self._compactor: Compactor | None = None
         self._checkpointer: Checkpointer | None = None
+        self._scrubber: Scrubber | None = None
         self._retention: list[OffsetRetention | LogRetention] = []
         self._journal_log: JournalLog | None = None
         self._finished: Final = asyncio.Event()
@@ -150,6 +152,8 @@ class Server:
             context.loop, context.store, interval_ms=values["log.flush.offset.checkpoint.interval.ms"]
         )
         self._checkpointer.start()
+        self._scrubber = Scrubber(context.loop, context.store, bytes_per_second=values["log.scrub.bytes.per.second"])
+        self._scrubber.start()
         return context
 
     def hide_from_collector(self) -> None:
@@ -197,8 +201,9 @@ class Server:
             await self._compactor.stop()
         if self._listener is not None:
             await self._listener.wait_closed()
-        if self._checkpointer is not None:
-            self._checkpointer.stop()
+        for writer in (self._checkpointer, self._scrubber):
+            if writer is not None:
+                writer.stop()
         context.producer_expiry.stop()
         context.removals.stop()
         context.preparation.stop()

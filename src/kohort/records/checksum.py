@@ -7,12 +7,15 @@ Source: architecture rule 14, start-up is a budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
-Checksum: TypeAlias = Callable[[bytes | bytearray | memoryview], int]
+
+class Checksum(Protocol):
+    """Computes the checksum of a buffer, or goes on with that of the bytes before it."""
+
+    def __call__(self, data: bytes | bytearray | memoryview, before: int = 0, /) -> int: ...
 
 
 def _load() -> Checksum:

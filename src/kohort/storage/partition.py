@@ -8,6 +8,7 @@ Source: architecture rules 3 and 18; Apache Kafka's log; KIP-98 for idempotent p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -224,6 +225,11 @@ class PartitionLog:
         self._unsynced = (*self._unsynced, segment)
         self.segments.append(segment)
         return segment
+
+    def refuse(self, holes: Sequence[Hole]) -> None:
+        """Tell readers that these offsets are damaged."""
+        known = {hole.first_offset: hole for hole in (*holes, *self.holes)}
+        self.holes = tuple(known[offset] for offset in sorted(known))
 
     def roll_overdue(self, now_ms: int) -> None:
         """Close the newest segment if records of it have to be compacted; nobody may append for a long time."""

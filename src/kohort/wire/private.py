@@ -86,6 +86,7 @@ BROKER_CONFIGS: Final = (
     "journal.topic.enable",
     "journal.topic.retention.bytes",
     "journal.topic.retention.ms",
+    "log.scrub.bytes.per.second",
     "max.partitions",
     "max.topics",
     "memory.limit.bytes",

@@ -1,0 +1,46 @@
+"""The broker finds damage by itself, refuses readers what is damaged, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.scrubber import Scrubber
+from kohort.errors import Refused
+from kohort.storage.store import Store
+from support.storage_logs import TOPIC_ID, batch
+
+
+def test_damage_is_found_while_the_broker_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store.open(str(tmp_path))
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs={"segment.bytes": "300"}).partitions[0]
+    for _ in range(20):
+        log.append(batch(), now_ms=5)
+    store.close()
+    store = Store.open(str(tmp_path))
+    (log,) = store.topics["orders"].partitions
+    path = Path(log.segments[1].path)
+    content = bytearray(path.read_bytes())
+    content[65] ^= 1
+    path.write_bytes(content)
+
+    async def scrub() -> None:
+        scrubber = Scrubber(asyncio.get_running_loop(), store, bytes_per_second=1 << 30, pause=0.0)
+        scrubber.start()
+        async with asyncio.timeout(30):
+            while "event=scrubbed" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        scrubber.stop()
+
+    with caplog.at_level(logging.INFO, logger="kohort.broker"):
+        asyncio.run(scrub())
+    first = log.segments[1].base_offset
+    assert f"event=segment_damaged partition=orders-0 segment={first} reason='a batch is damaged'" in caplog.text
+    assert f"event=records_missing partition=orders-0 offsets={first}-{first}" in caplog.text
+    with pytest.raises(Refused):
+        log.read(first, 1)
+    assert log.read(first + 1, 1)
+    store.close(clean=False)
