@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -348,14 +349,18 @@ async def _scenario(client: Client, store: Store, random: Random) -> None:
 def play(seed: int) -> Run:
     """The scenario once; the seed says how long the threads of the broker take.
 
-    They change places only where one waits, so that a disk is copied and promises are counted in one step.
+    They change places only where one waits, so that a disk is copied and promises are counted in one step. Nothing is
+    collected meanwhile: a socket among the garbage is closed wherever the collector comes by, which lets others run.
     """
-    interval = sys.getswitchinterval()
+    interval, is_collecting = sys.getswitchinterval(), gc.isenabled()
     sys.setswitchinterval(_NEVER_SECONDS)
+    gc.disable()
     try:
         return asyncio.run(_play(seed))
     finally:
         sys.setswitchinterval(interval)
+        if is_collecting:
+            gc.enable()
 
 
 #: Offset -> key and value.

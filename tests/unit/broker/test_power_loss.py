@@ -20,6 +20,8 @@ from support.power_loss import PromiseBroken, Run, check_moment, play
 SEEDS = int(os.environ.get("POWER_LOSS_SEEDS", "2"))
 #: Within so many runs a planted fault is found; the first one mostly does.
 RUNS = 20
+#: Enough of it at each copy that a collector which is on comes by.
+GARBAGE = 10
 
 
 def lose_power_everywhere(run: Run, seeds: int) -> None:
@@ -39,6 +41,32 @@ def test_what_is_acknowledged_survives_a_power_loss_at_any_operation(seed: int) 
     assert {*kinds} == {"Stored", "Committed", "Exists", "Doomed", "Gone"}
     assert len(run.moments) > 200
     lose_power_everywhere(run, SEEDS)
+
+
+class _Litter:
+    """Garbage that lets other threads run when it is collected, as a socket does that nobody has closed."""
+
+    def __init__(self, noted: list[str]) -> None:
+        self._noted = noted
+        self._itself = self
+
+    def __del__(self) -> None:
+        self._noted.append("collected")
+
+
+def test_no_garbage_is_collected_while_a_disk_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A promise made meanwhile would be looked for in a copy that is older."""
+    noted: list[str] = []
+    whole = MemoryFileSystem.copy
+
+    def copy(self: MemoryFileSystem) -> MemoryFileSystem:
+        for _ in range(GARBAGE):
+            _Litter(noted)
+        return whole(self)
+
+    monkeypatch.setattr(MemoryFileSystem, "copy", copy)
+    assert play(1).moments
+    assert noted == []
 
 
 def released_by_any_sync(patch: pytest.MonkeyPatch) -> None:
