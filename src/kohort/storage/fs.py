@@ -180,7 +180,8 @@ class DiskFile(ReopenableFile):
 
     def size(self) -> int:
         with _clear_errors("look at", self.path):
-            return os.fstat(self.descriptor().number).st_size
+            held = self.descriptor()
+            return os.fstat(held.number).st_size
 
     def write(self, position: int, data: Buffer) -> None:
         self._health.check()
@@ -211,7 +212,9 @@ class DiskFile(ReopenableFile):
     def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
         try:
             if wait:
-                return os.pread(self.descriptor().number, size, position)
+                # By a name: files that are opened meanwhile may make this one let go.
+                held = self.descriptor()
+                return os.pread(held.number, size, position)
             buffer = bytearray(size)
             return bytes(memoryview(buffer)[: self.read_into(buffer, position, wait=False)])
         except OSError as why:
@@ -228,7 +231,8 @@ class DiskFile(ReopenableFile):
         if size == 0:
             return memoryview(b"")
         try:
-            return memoryview(mmap.mmap(self.descriptor().number, size, access=mmap.ACCESS_READ))
+            held = self.descriptor()
+            return memoryview(mmap.mmap(held.number, size, access=mmap.ACCESS_READ))
         except (OSError, ValueError) as why:
             raise StorageError(f"cannot map {size} bytes of {self.path}: {why}; was it cut from outside?") from why
 

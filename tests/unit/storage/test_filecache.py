@@ -65,6 +65,18 @@ def test_unsynced_files_go_last(tmp_path: Path) -> None:
     assert unsynced.descriptor().number == number
 
 
+def test_a_file_that_lets_go_as_it_is_opened_is_read_all_the_same(tmp_path: Path) -> None:
+    """There is room for one, and that one has bytes that no sync has covered."""
+    disk = DiskFileSystem(most_open=1)
+    (quiet,) = make_files(disk, tmp_path, 1)
+    quiet.sync()
+    busy = disk.open(f"{tmp_path}/busy", create=True)
+    for _ in range(3):
+        busy.write(0, b"x")
+        busy.is_used = True
+        assert (quiet.read(0, 9), quiet.size(), bytes(quiet.view(0, 9))) == (b"0000", 4, b"0000")
+
+
 def test_a_file_that_gave_its_descriptor_back_is_synced_by_a_new_one(tmp_path: Path) -> None:
     disk = DiskFileSystem(most_open=8)
     file = disk.open(f"{tmp_path}/a", create=True)
