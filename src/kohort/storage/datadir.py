@@ -25,7 +25,8 @@ LOCK_NAME: Final = ".lock"
 MARKER_NAME: Final = ".kohort_cleanshutdown"
 EPOCH_NAME: Final = ".kohort_leaderepoch"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
-_FORMAT_KEY: Final = "kohort.format.version"
+#: What tells our `meta.properties` from Apache Kafka's.
+FORMAT_KEY: Final = "kohort.format.version"
 #: What may lie in a directory that we began to use and did not finish, or that a mount makes.
 _HARMLESS: Final = frozenset({LOCK_NAME, f"{META_NAME}.tmp", "lost+found"})
 _SMALL_FILE_BYTES: Final = 64 << 10
@@ -150,7 +151,7 @@ def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = No
         "cluster.id": identity.cluster_id,
         "node.id": identity.node_id,
         "directory.id": identity.directory_id,
-        _FORMAT_KEY: FORMAT_VERSION,
+        FORMAT_KEY: FORMAT_VERSION,
     }
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
     replace_file(fs, directory, META_NAME, text.encode())
@@ -169,13 +170,12 @@ def read_properties(fs: FileSystem, path: str) -> dict[str, str]:
 
 
 def _read_identity(path: str, properties: dict[str, str]) -> Identity:
-    if _FORMAT_KEY not in properties:
+    if FORMAT_KEY not in properties:
         raise StorageError(
-            f"{path} was not made by kohort (it has no {_FORMAT_KEY}); "
-            "choose an empty directory or one that kohort made"
+            f"{path} was not made by kohort (it has no {FORMAT_KEY}); choose an empty directory or one that kohort made"
         )
     try:
-        version = int(properties[_FORMAT_KEY])
+        version = int(properties[FORMAT_KEY])
         identity = Identity(
             cluster_id=properties["cluster.id"],
             node_id=int(properties["node.id"]),

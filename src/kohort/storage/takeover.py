@@ -23,6 +23,7 @@ from kohort.storage.catalog import (
 from kohort.storage.catalogfile import CatalogFile
 from kohort.storage.checkpoints import LOG_START_NAME, load_offsets, save_offsets
 from kohort.storage.datadir import (
+    FORMAT_KEY,
     META_NAME,
     load_identity,
     read_partition_metadata,
@@ -79,6 +80,8 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
     survey: Survey | None = None
     for source in sources:
         properties = read_properties(fs, f"{source}/{META_NAME}") if fs.exists(f"{source}/{META_NAME}") else {}
+        if FORMAT_KEY in properties:
+            raise StorageError(f"{source} is a data directory of kohort already: start on it, or copy it as it is")
         if "cluster.id" not in properties:
             raise StorageError(f"{source} is no log directory of Apache Kafka: it has no {META_NAME} with a cluster.id")
         if survey is None:
