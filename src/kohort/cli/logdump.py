@@ -128,7 +128,7 @@ def _records(batch: FoundBatch, *, decode_groups: bool) -> list[tuple[object, st
 
     rows: list[tuple[object, str]] = []
     try:
-        for record in iterate_records(batch.view, include_control=True, check_crcs=False):
+        for record in iterate_records(batch.read(), include_control=True, check_crcs=False):
             is_group = decode_groups and not batch.header.is_control
             rows.append(_group_row(record) if is_group else _plain_row(record))
     except CorruptRecordError as why:

@@ -88,7 +88,7 @@ class BatchHeader(NamedTuple):
         """The codec's name; `CorruptRecordError` for a number that no codec has."""
         number = self.attributes & COMPRESSION_MASK
         if number >= len(CODEC_NAMES):
-            raise CorruptRecordError(f"the batch at offset {self.base_offset} has unknown compression {number}")
+            raise _unknown_codec(self.base_offset, number)
         return CODEC_NAMES[number]
 
     @property
@@ -107,20 +107,24 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
 
-def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+def parse_header(buffer: Buffer, position: int = 0, *, origin: int = 0) -> BatchHeader:
     """The header at `position`; its batch may end beyond the buffer.
+
+    Args:
+        origin: where the buffer begins in what errors are about.
 
     Raises:
         CorruptRecordError: fewer than 61 bytes, a format other than version 2, or an impossible length.
     """
     remaining = len(buffer) - position
     if remaining > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != MAGIC:
-        raise _foreign_magic(buffer[position + _MAGIC_POSITION], position)
+        raise _foreign_magic(buffer[position + _MAGIC_POSITION], origin + position)
     if position < 0 or remaining < HEADER_SIZE:
-        raise CorruptRecordError(f"a batch header needs {HEADER_SIZE} bytes, {remaining} are left at {position}")
+        at = origin + position
+        raise CorruptRecordError(f"a batch header needs {HEADER_SIZE} bytes, {remaining} are left at {at}")
     header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     if header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD:
-        raise CorruptRecordError(f"the batch at byte {position} claims a length of {header.batch_length}")
+        raise CorruptRecordError(f"the batch at byte {origin + position} claims a length of {header.batch_length}")
     return header
 
 
@@ -164,12 +168,21 @@ def check_batch(buffer: Buffer, position: int, header: BatchHeader, *, with_crc:
     check_counts(header)
     end = position + header.size_bytes
     if end > len(buffer):
-        raise CorruptRecordError(
-            f"the batch at offset {header.base_offset} has {header.size_bytes} bytes, "
-            f"only {len(buffer) - position} are there"
-        )
+        raise torn_batch(header, len(buffer) - position)
     if with_crc and crc32c(memoryview(buffer)[position + CRC_START : end]) != header.crc:
-        raise CorruptRecordError(f"the batch at offset {header.base_offset} is damaged: its CRC-32C does not match")
+        raise damaged_batch(header)
+
+
+def torn_batch(header: BatchHeader, there: int) -> CorruptRecordError:
+    """The error to raise for a batch of which only so many bytes are there."""
+    return CorruptRecordError(
+        f"the batch at offset {header.base_offset} has {header.size_bytes} bytes, only {there} are there"
+    )
+
+
+def damaged_batch(header: BatchHeader) -> CorruptRecordError:
+    """The error to raise for a batch whose bytes are not those that its CRC was made of."""
+    return CorruptRecordError(f"the batch at offset {header.base_offset} is damaged: its CRC-32C does not match")
 
 
 def check_counts(header: BatchHeader) -> None:
@@ -179,7 +192,10 @@ def check_counts(header: BatchHeader) -> None:
         raise CorruptRecordError(f"a batch claims the offsets {first} to {first + last_delta}")
     if count < 0 or count > last_delta + 1:
         raise CorruptRecordError(f"the batch at offset {first} claims {count} records in {last_delta + 1} offsets")
-    if header.compression == "none" and count * MIN_RECORD_SIZE > header.size_bytes - HEADER_SIZE:
+    codec = header.attributes & COMPRESSION_MASK
+    if codec >= len(CODEC_NAMES):
+        raise _unknown_codec(first, codec)
+    if not codec and count * MIN_RECORD_SIZE > header.batch_length + LENGTH_OVERHEAD - HEADER_SIZE:
         raise CorruptRecordError(f"the batch at offset {first} claims {count} records, more than its bytes can hold")
 
 
@@ -199,6 +215,10 @@ def seal(buffer: bytearray) -> None:
     """Write the checksum of one whole batch into it."""
     with memoryview(buffer) as view, view[CRC_START:] as covered:
         _UINT32.pack_into(buffer, _CRC_POSITION, crc32c(covered))
+
+
+def _unknown_codec(base_offset: int, number: int) -> CorruptRecordError:
+    return CorruptRecordError(f"the batch at offset {base_offset} has unknown compression {number}")
 
 
 def _foreign_magic(magic: int, position: int) -> CorruptRecordError:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kohort.errors import CorruptRecordError, StorageError
-from kohort.records.header import BatchHeader, check_batch, parse_header
+from kohort.records.header import BatchHeader
+from kohort.storage.batchreader import BatchReader
 from kohort.storage.catalog import Catalog, TopicEntry, split_folder_name
 from kohort.storage.catalogfile import load_catalog
 from kohort.storage.datadir import META_NAME, load_identity, read_partition_metadata, take_directory
@@ -29,8 +30,11 @@ class FoundBatch(NamedTuple):
 
     position: int
     header: BatchHeader
-    #: The batch itself, without a copy.
-    view: memoryview
+    reader: BatchReader
+
+    def read(self) -> bytes:
+        """The batch itself."""
+        return self.reader.read(self.position, self.header.size_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,21 +203,23 @@ def walk_segment(
         sparse_before: offsets before it may be missing without damage, since they were compacted away.
         limit: the offset with which the next file begins.
     """
-    file = fs.open(path)
-    size = file.size()
-    view = file.map(size)
+    reader = BatchReader(fs.open(path))
+    size = reader.size
+    base = segment_base(path.rpartition("/")[2]) or 0
     position = 0
     while position < size:
         try:
-            header = parse_header(view, position)
-            check_batch(view, position, header)
-            is_off = header.base_offset != next_offset and _is_out_of_place(view, position, header, next_offset, limit)
+            header = reader.header_at(position)
+            reader.check(position, header)
+            is_off = header.base_offset != next_offset and _is_out_of_place(
+                reader, position, header, next_offset, limit
+            )
             reason = f"offset {header.base_offset} stands here" if is_off else ""
         except CorruptRecordError as why:
             reason = str(why)
         if reason:
-            found = find_batch(view, position, beyond_offset=next_offset)
-            follows = None if found is None else parse_header(view, found).base_offset
+            found = find_batch(reader, position, beyond_offset=max(base, next_offset))
+            follows = None if found is None else reader.header_at(found).base_offset
             yield Damage(
                 path=path,
                 position=position,
@@ -235,14 +241,14 @@ def walk_segment(
                 next_offset=header.base_offset,
                 reason="offsets are missing",
             )
-        yield FoundBatch(position, header, view[position : position + header.size_bytes])
+        yield FoundBatch(position, header, reader)
         position += header.size_bytes
         next_offset = header.next_offset
 
 
-def _is_out_of_place(view: memoryview, position: int, header: BatchHeader, next_offset: int, limit: int) -> bool:
+def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, next_offset: int, limit: int) -> bool:
     """Whether a batch whose offset is not the next one has a wrong one: no checksum covers it."""
     if header.base_offset < next_offset or header.next_offset > limit:
         return True
-    following = valid_batch(view, position + header.size_bytes)
+    following = valid_batch(reader, position + header.size_bytes)
     return following is not None and next_offset <= following.base_offset < header.next_offset

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kohort.errors import CorruptRecordError
-from kohort.records.header import BatchHeader, check_batch, parse_header
+from kohort.records.header import BatchHeader
+from kohort.storage.batchreader import HEADERS_WINDOW_BYTES, WINDOW_BYTES, BatchReader
 from kohort.storage.findbatch import NO_LIMIT, find_batch
 from kohort.storage.fs import FileSystem
 from kohort.storage.segment import Segment
@@ -71,23 +72,22 @@ def scan_file(
     segment = known or Segment(fs, directory, base, is_entry_durable=False)
     piece = Piece(segment=segment, file_base=base, start=0)
     pieces = [piece]
-    file = piece.segment.file
-    size = file.size()
-    view = file.map(size)
+    reader = BatchReader(segment.file, window_bytes=WINDOW_BYTES if rules.with_crc else HEADERS_WINDOW_BYTES)
+    size = reader.size
     position = segment.size
     while position < size:
         segment = piece.segment
         try:
-            header = parse_header(view, position)
-            check_batch(view, position, header, with_crc=rules.with_crc)
+            header = reader.header_at(position)
+            reader.check(position, header, with_crc=rules.with_crc)
             _check_offset(header, segment.next_offset, rules.sparse_before)
         except CorruptRecordError as why:
-            found = find_batch(view, position, beyond_offset=segment.next_offset, before_offset=before_offset)
+            found = find_batch(reader, position, beyond_offset=segment.next_offset, before_offset=before_offset)
             end = size if found is None else found
             piece.damage = Damage(position=position, end=end, reason=str(why))
             if found is None:
                 break
-            base = parse_header(view, found).base_offset
+            base = reader.header_at(found).base_offset
             piece = Piece(
                 segment=Segment(fs, directory, base, is_entry_durable=False), file_base=piece.file_base, start=found
             )
