@@ -243,7 +243,9 @@ def compact_now(store: Store, log: Any, *, now_ms: int = 1_000) -> None:
     if found is None:
         return
     for part in compact(store.fs, found[0], now_ms=now_ms).segments:
-        finish_replacement(store.fs, log.directory, log.replace(part.segment, part.cleaned_path))
+        finish_replacement(
+            store.fs, log.directory, log.replace(part.segment(store.fs, log.directory), part.cleaned_path)
+        )
 
 
 ID = TopicId(bytes(range(16)))

@@ -14,18 +14,16 @@ import logging
 import os
 import pickle
 import selectors
-import signal
 import subprocess
-import sys
 import threading
 import time
 from array import array
 from collections.abc import Callable
-from contextlib import suppress
 from queue import Empty, Full, Queue
 from typing import Final
 
 from kohort.broker.assignorworker import ANSWER, FAILED, LONGEST_FAULT, ORDER, OWNERS, READY
+from kohort.broker.childprocess import bury, describe_end, kill, start_module
 from kohort.coordinator.decision import ComputeTarget
 
 log = logging.getLogger("kohort.broker")
@@ -148,17 +146,12 @@ class AssignorProcess:
             self._kill()
             self._process = None
         if process is not None:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                pipe.close()
+            bury(process)
 
     def _kill(self) -> None:
         process = self._process
-        # Who has been waited for has no number any more; until then it is not given to anybody else.
-        if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if process is not None:
+            kill(process)
 
 
 class _Failure(Exception):
@@ -227,26 +220,11 @@ class _Channel:
             selector.select(deadline.left())
 
     def _ended(self) -> _Failure:
-        try:
-            code = self._process.wait(1)
-        except subprocess.TimeoutExpired:
-            return _Failure("its process closed its end")
-        return _Failure(
-            f"its process ended with code {code}" if code >= 0 else f"its process was ended by signal {-code}"
-        )
+        return _Failure(describe_end(self._process))
 
 
 def _start_process(name: str) -> subprocess.Popen[bytes]:
-    # Where this process finds modules, that one has to find them, too.
-    path = os.pathsep.join(each or os.getcwd() for each in sys.path)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kohort.broker.assignorworker", name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-        # Its own group, so that whatever it starts ends with it, and the terminal's signals are the broker's.
-        start_new_session=True,
-    )
+    process = start_module("kohort.broker.assignorworker", name)
     assert process.stdin is not None and process.stdout is not None
     os.set_blocking(process.stdin.fileno(), False)
     os.set_blocking(process.stdout.fileno(), False)

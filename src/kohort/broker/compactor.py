@@ -1,9 +1,10 @@
-"""Compacts logs while the broker serves: looks now and then, works in a thread of its own.
+"""Compacts logs while the broker serves: looks now and then, works beside the loop.
 
-Laws: one log at a time, the dirtiest first, before it those that have waited for too long. The thread reads closed
-files and writes new ones, and rests as long as it works, so that the loop gets its turns; a log changes only on the
-loop, by one rename per file. A log that cannot be compacted is as it was, holds up no other, is tried again after a
-while that gets longer, and what is wrong with it is said once.
+Laws: one log at a time, the dirtiest first, before it those that have waited for too long. What lies on a disk is
+compacted by a process of its own, which is there while there is something to do, and a thread waits for it; what is in
+memory by the thread, which rests as long as it works, so that the loop gets its turns. Closed files are read and new
+ones written; a log changes only on the loop, by one rename per file. A log that cannot be compacted is as it was,
+holds up no other, is tried again after a while that gets longer, and what is wrong with it is said once.
 Source: architecture rule 18; Apache Kafka's log cleaner and its options log.cleaner.*.
 """
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from kohort.broker.compactorprocess import CompactorProcess
 from kohort.clock import Clock
 from kohort.errors import StorageError
 from kohort.storage.checkpoints import CLEANED_NAME, load_offsets, save_offsets
@@ -27,11 +29,14 @@ from kohort.storage.compaction import (
     Compacted,
     CompactionStopped,
     compact,
+    discard_cleaned,
     finish_replacement,
     plan_compaction,
 )
+from kohort.storage.fs import DiskFileSystem
 from kohort.storage.partition import PartitionLog
-from kohort.storage.segmentwriter import CompactedSegment, CompactionPlan
+from kohort.storage.segment import Segment
+from kohort.storage.segmentwriter import CompactionPlan
 from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
@@ -40,6 +45,8 @@ log = logging.getLogger("kohort.broker")
 REST_SECONDS: Final = 0.05
 #: The longest time until a log that could not be compacted is tried again.
 LONGEST_PAUSE_SECONDS: Final = 600.0
+#: How long the process stays that has nothing to do.
+IDLE_SECONDS: Final = 10.0
 #: How long a stop waits for the thread; a disk that hangs must not keep the broker from ending.
 STOP_TIMEOUT_SECONDS: Final = 2.0
 
@@ -74,6 +81,9 @@ class Compactor:
         self._is_idle.set()
         self._is_stopped = False
         self._rested_at = 0.0
+        #: Compacts what lies on a disk; when it was needed last.
+        self._process: Final = CompactorProcess(store.fs.health) if isinstance(store.fs, DiskFileSystem) else None
+        self._needed_at = 0.0
 
     def start(self) -> None:
         """Look from now on."""
@@ -88,8 +98,12 @@ class Compactor:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._process is not None:
+            self._process.stop()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._is_idle.wait(), STOP_TIMEOUT_SECONDS)
+            if self._process is not None:
+                self._process.end()
 
     def failed_attempts(self, partition: PartitionLog) -> int:
         """How often in a row it could not be compacted."""
@@ -102,13 +116,22 @@ class Compactor:
         self._cleaned = {log: self._cleaned.get(log, 0) for log in logs}
         self._failures = {log: failure for log, failure in self._failures.items() if log in self._cleaned}
         chosen = self._choose()
+        now = self._loop.time()
         if chosen is not None:
+            self._needed_at = now
             self._begin(partial(self._work, *chosen))
         elif has_lost:
             # A topic is deleted: another may come with its name.
             self._begin(self._forget)
+        elif self.process_id is not None and now - self._needed_at >= IDLE_SECONDS:
+            self._begin(self._end_process)
         else:
             self._timer = self._loop.call_later(self._backoff, self._look)
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the process that compacts, `None` if there is none."""
+        return None if self._process is None else self._process.process_id
 
     def _begin(self, work: Callable[[], None]) -> None:
         self._is_idle.clear()
@@ -143,21 +166,34 @@ class Compactor:
     def _work(self, partition: PartitionLog, plan: CompactionPlan) -> None:
         """All of one compaction, in its thread."""
         began_ms = self._clock.now_ms()
-        self._rested_at = time.monotonic()
         fs = self._store.fs
         try:
-            made = compact(fs, plan, now_ms=began_ms, is_stopped=self._rest)
+            made = self._compact(plan, began_ms)
             for part in made.segments:
-                replaced = self._on_loop(partial(self._replace, partition, part))
+                segment = part.segment(fs, plan.directory)
+                replaced = self._on_loop(partial(self._replace, partition, segment, part.cleaned_path))
                 finish_replacement(fs, plan.directory, replaced)
             self._save({**self._cleaned, partition: made.end_offset})
             _report(partition, made, self._clock.now_ms() - began_ms)
         except CompactionStopped:
             self._post(self._on_done, partition, None)
         except Exception as error:  # the log is as it was, whatever it is
+            with contextlib.suppress(StorageError):
+                discard_cleaned(fs, plan.directory)
             self._post(self._on_failure, partition, str(error))
         else:
             self._post(self._on_done, partition, made.end_offset)
+
+    def _compact(self, plan: CompactionPlan, now_ms: int) -> Compacted:
+        if self._process is not None:
+            return self._process.compact(plan, now_ms=now_ms)
+        self._rested_at = time.monotonic()
+        return compact(self._store.fs, plan, now_ms=now_ms, is_stopped=self._rest)
+
+    def _end_process(self) -> None:
+        assert self._process is not None
+        self._process.end()
+        self._post(self._go_on)
 
     def _forget(self) -> None:
         with contextlib.suppress(StorageError):
@@ -176,10 +212,10 @@ class Compactor:
         self._rested_at = time.monotonic()
         return self._is_stopped
 
-    def _replace(self, partition: PartitionLog, part: CompactedSegment) -> list[int]:
+    def _replace(self, partition: PartitionLog, segment: Segment, cleaned_path: str) -> list[int]:
         if self._is_stopped:
             raise CompactionStopped
-        return partition.replace(part.segment, part.cleaned_path)
+        return partition.replace(segment, cleaned_path)
 
     def _on_loop(self, change: Callable[[], list[int]]) -> list[int]:
         """What `change` returns when it is called on the loop."""

@@ -26,6 +26,7 @@ from kohort.records.header import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
+    HEADER_SIZE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     parse_header,
@@ -33,6 +34,7 @@ from kohort.records.header import (
 from kohort.storage.fs import FileSystem, LogFile
 from kohort.storage.indexfiles import remove_index
 from kohort.storage.partition import PartitionLog
+from kohort.storage.recovery import CLEANED_SUFFIX
 from kohort.storage.segment import segment_name
 from kohort.storage.segmentwriter import CompactedSegment, CompactionPlan, SegmentWriter
 
@@ -139,6 +141,9 @@ def compact(
     writer = SegmentWriter(fs, plan, keys.end_offset)
     before = records_before = 0
     for at, base in enumerate(bases):
+        if is_stopped():
+            # Asked before a file is made, too: whoever ordered it may be gone, and another at work in its place.
+            raise CompactionStopped
         file = fs.open(f"{plan.directory}/{segment_name(base)}")
         size = file.size()
         before += size
@@ -165,7 +170,7 @@ def compact(
         segments=segments,
         end_offset=keys.end_offset,
         bytes_before=before,
-        bytes_after=sum(made.segment.size for made in segments),
+        bytes_after=sum(made.facts.size for made in segments),
         records_before=records_before,
         records_after=writer.records,
     )
@@ -203,25 +208,45 @@ def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[],
 
 def _runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[tuple[memoryview, BatchHeader]]:
     """Runs of batches that are alike, and the header of the first; a batch that stays as it is runs alone."""
-    view = file.map(size)
-    start = position = next_offset = 0
-    first: BatchHeader | None = None
+    position = next_offset = 0
     while position < size:
-        header = parse_header(view, position)
-        if header.base_offset < next_offset:
-            # The offset is not under the batch's checksum.
-            raise StorageError(f"offset {header.base_offset} stands where {next_offset} belongs at byte {position}")
-        next_offset = header.next_offset
-        if first is not None and (not _is_alike(first, header) or position - start >= READ_BYTES):
-            yield view[start:position], first
-            start, first = position, None
-        if first is None:
-            if is_stopped():
-                raise CompactionStopped
-            first = header
-        position += header.size_bytes
-    if first is not None:
-        yield view[start:position], first
+        if is_stopped():
+            raise CompactionStopped
+        view = _window(file, position, size)
+        start = at = 0
+        first: BatchHeader | None = None
+        while (header := _whole_batch(view, at)) is not None:
+            if header.base_offset < next_offset:
+                # The offset is not under the batch's checksum.
+                raise StorageError(f"offset {header.base_offset} stands where {next_offset} belongs at {position + at}")
+            next_offset = header.next_offset
+            if first is not None and not _is_alike(first, header):
+                yield view[start:at], first
+                start, first = at, None
+            first = first or header
+            at += header.size_bytes
+        assert first is not None, "a window has a batch"
+        yield view[start:at], first
+        position += at
+
+
+def _window(file: LogFile, position: int, size: int) -> memoryview:
+    """What is to be read next: as many batches as fit, or a longer one alone. Read and not mapped: files can be cut."""
+    raw = file.read(position, min(READ_BYTES, size - position))
+    needed = parse_header(raw).size_bytes
+    if len(raw) < needed <= size - position:
+        raw = file.read(position, needed)
+    if len(raw) < needed:
+        raise StorageError("a closed segment ends in the middle of a batch; it is not compacted")
+    return memoryview(raw)
+
+
+def _whole_batch(view: memoryview, at: int) -> BatchHeader | None:
+    """The header of the batch that begins there, if all of it is there."""
+    if len(view) - at < HEADER_SIZE:
+        return None
+    header = parse_header(view, at)
+    return header if header.size_bytes <= len(view) - at else None
 
 
 def _is_alike(first: BatchHeader, header: BatchHeader) -> bool:
@@ -261,10 +286,16 @@ def _columns(view: memoryview, *, only_keys: bool = False) -> Iterator[RecordCol
             yield _Unreadable(view[start : start + header.size_bytes], header)
             start += header.size_bytes
             continue
-        if not columns.consumed_bytes:
-            raise StorageError("a closed segment ends in the middle of a batch; it is not compacted")
+        assert columns.consumed_bytes, "these are whole batches"
         yield columns
         start += columns.consumed_bytes
+
+
+def discard_cleaned(fs: FileSystem, directory: str) -> None:
+    """Remove what a compaction that came to nothing has left; blocking, while no other is under way there."""
+    for name in fs.list_directory(directory):
+        if name.endswith(CLEANED_SUFFIX):
+            fs.remove(f"{directory}/{name}")
 
 
 def finish_replacement(fs: FileSystem, directory: str, replaced: list[int]) -> None:

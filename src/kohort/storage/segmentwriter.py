@@ -13,8 +13,10 @@ from typing import Final
 from kohort.records.batch import Record, build_sparse_batch
 from kohort.records.header import CODEC_NAMES, COMPRESSION_MASK, BatchHeader, parse_header
 from kohort.storage.fs import FileSystem, LogFile
+from kohort.storage.indexfiles import SegmentFacts
 from kohort.storage.recovery import CLEANED_SUFFIX
 from kohort.storage.segment import Segment, segment_name
+from kohort.storage.segmentindex import INDEX_INTERVAL_BYTES, IndexImage, SegmentIndex
 
 #: Size at which a batch is written; large ones are quick to load, and a reader's fetch still takes several.
 BATCH_BYTES: Final = 128 * 1024
@@ -40,10 +42,22 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedSegment:
-    """One new segment, in a file that waits to be put in the place of those whose offsets it covers."""
+    """One new segment, in a file that waits to be put in the place of those whose offsets it covers.
 
-    segment: Segment
+    It is plain data, so that another process can have made it.
+    """
+
+    base_offset: int
+    facts: SegmentFacts
+    index: IndexImage
     cleaned_path: str
+
+    def segment(self, fs: FileSystem, directory: str) -> Segment:
+        """As the log is to have it."""
+        segment = Segment(fs, directory, self.base_offset, is_entry_durable=False)
+        index = SegmentIndex.of_image(self.base_offset, self.index, interval_bytes=INDEX_INTERVAL_BYTES)
+        segment.go_on(index, self.facts)
+        return segment
 
 
 class SegmentWriter:
@@ -148,5 +162,14 @@ class SegmentWriter:
         assert self._segment is not None and self._file is not None, "a source was begun"
         self._flush(self._source_end)
         self._file.sync()
-        self._done.append(CompactedSegment(segment=self._segment, cleaned_path=self._path))
+        index = self._segment.index
+        assert index is not None, "it grew until now"
+        self._done.append(
+            CompactedSegment(
+                base_offset=self._segment.base_offset,
+                facts=self._segment.facts,
+                index=index.image(),
+                cleaned_path=self._path,
+            )
+        )
         self._segment = self._file = None

@@ -118,6 +118,24 @@ def test_what_is_compacted_is_remembered_over_a_restart(tmp_path: Path, caplog: 
     reopened.close()
 
 
+def test_process_that_compacted_ends_when_nothing_is_left_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kohort.broker.compactor.IDLE_SECONDS", 0.0)
+    store = store_with_log(Store.open(str(tmp_path)), 300)
+    seen: list[int | None] = [None]
+
+    def is_at_work(running: Compactor) -> bool:
+        if running.process_id != seen[-1]:
+            seen.append(running.process_id)
+        return len(seen) < 3
+
+    asyncio.run(run_compactor(store, is_at_work))
+    assert seen[1] is not None and seen[2] is None
+    assert len(store.topics[OFFSETS_TOPIC].partitions[0].segments) <= 2
+    store.close()
+
+
 def test_failure_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     fs = MemoryFileSystem()
     store = store_with_log(Store.open("/data", fs=fs), 300)
