@@ -242,12 +242,12 @@ class Fetching:
         try:
             if leadership.divergence(log, plan.last_epochs[at], offset) is not None:
                 return None
-            spans = log.spans(offset, max(plan.limits[at], 0), up_to=log.high_watermark, wait=False)
+            # Whatever the limit, one batch is read.
+            return log.measure(offset, max(plan.limits[at], 1), up_to=log.high_watermark, wait=False)
         except (Refused, StorageError):
             return None
         except NotResidentError:
             return self._min_bytes
-        return sum(span.size for span in spans)
 
     def _tell(self, at: int, log: PartitionLog, views: list[memoryview]) -> PartitionData:
         high_watermark = log.high_watermark

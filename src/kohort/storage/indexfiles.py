@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from struct import Struct
 from typing import Final
 
@@ -153,14 +154,14 @@ class FiledIndex:
     def position_before_offset(self, offset: int, *, wait: bool = True) -> int:
         """As `SegmentIndex` has it; `IndexDamagedError`, and `NotResidentError` unless `wait`."""
         self._look(wait=wait)
-        entry = bisect_right(self._offsets, offset - self._base, key=lambda entry: entry[0]) - 1
-        return self._offsets[entry][1] if entry >= 0 else 0
+        entry = self._offsets.last_up_to(offset - self._base, 0)
+        return entry[1] if entry is not None else 0
 
     def position_before(self, limit: int, *, wait: bool = True) -> int:
         """As `SegmentIndex` has it."""
         self._look(wait=wait)
-        entry = bisect_right(self._offsets, limit, key=lambda entry: entry[1]) - 1
-        return self._offsets[entry][1] if entry >= 0 else 0
+        entry = self._offsets.last_up_to(limit, 1)
+        return entry[1] if entry is not None else 0
 
     def position_before_timestamp(self, timestamp_ms: int, *, wait: bool = True) -> int:
         """As `SegmentIndex` has it."""
@@ -203,6 +204,14 @@ class _Entries:
                 raise IndexDamagedError(f"{self._path} is shorter than it was")
             self._chunk, self._first = list(self._layout.iter_unpack(raw)), first
         return self._chunk[at - self._first]
+
+    def last_up_to(self, value: int, column: int) -> tuple[int, ...] | None:
+        """The last entry with at most `value` in an ascending column; whoever goes on finds it where it was last."""
+        chunk, in_column = self._chunk, itemgetter(column)
+        if chunk and chunk[0][column] <= value < chunk[-1][column]:
+            return chunk[bisect_right(chunk, value, key=in_column) - 1]
+        at = bisect_right(self, value, key=in_column) - 1
+        return self[at] if at >= 0 else None
 
     def check(self) -> None:
         """`IndexDamagedError` if the file is not as it was written."""

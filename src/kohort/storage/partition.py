@@ -20,7 +20,7 @@ from kohort.storage.fs import Buffer, FileSystem
 from kohort.storage.indexfiles import remove_index
 from kohort.storage.producers import ProducerStates, StoredBatch
 from kohort.storage.quarantine import Hole, readable_end
-from kohort.storage.reading import Span, find_spans
+from kohort.storage.reading import measure, read_batches
 from kohort.storage.retention import count_below, count_expired
 from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
@@ -237,23 +237,35 @@ class PartitionLog:
         if self.config.is_compacted and newest.first_timestamp < now_ms - self.config.max_compaction_lag_ms:
             self._roll(newest)
 
-    def spans(
+    def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None, wait: bool = True
-    ) -> list[Span]:
-        """Where whole batches lie from the one that holds `offset`; nothing is read but where they begin.
+    ) -> list[memoryview]:
+        """Whole batches from the one that holds `offset`, read-only; they stay valid whatever becomes of the log.
 
         Args:
             max_bytes: the most to be had; with `at_least_one` the first batch is in it even if it is larger.
             up_to: the offset at which reading ends, usually the high watermark; `None`: the end of the log.
 
         Returns:
-            Spans in offset order. Empty if there is nothing yet.
+            In offset order. Empty if there is nothing yet.
 
         Raises:
             Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE: what was there is damaged or gone.
             StorageError: a file has less than was written to it, or cannot be read.
             NotResidentError: the disk would have to be asked, unless `wait`.
         """
+        end_offset = self._readable_end(offset, up_to)
+        if offset >= end_offset:
+            return []
+        return read_batches(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)
+
+    def measure(self, offset: int, max_bytes: int, *, up_to: int, wait: bool = True) -> int:
+        """About how many bytes `read` would have, at most `max_bytes`; it raises what `read` does."""
+        end_offset = self._readable_end(offset, up_to)
+        return 0 if offset >= end_offset else measure(self.segments, offset, end_offset, max_bytes, wait=wait)
+
+    def _readable_end(self, offset: int, up_to: int | None) -> int:
+        """Where reading from `offset` ends."""
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
             raise Refused(
@@ -261,18 +273,7 @@ class PartitionLog:
                 f"offset {offset} of {self.topic}-{self.partition} is not within {self.log_start_offset} to {log_end}",
             )
         end_offset = log_end if up_to is None or up_to > log_end else up_to
-        if self.holes:
-            end_offset = readable_end(self.holes, offset, end_offset)
-        if offset >= end_offset:
-            return []
-        return find_spans(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)
-
-    def read(
-        self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None, wait: bool = True
-    ) -> list[memoryview]:
-        """The batches of `spans`, read-only; they stay valid whatever becomes of the log."""
-        found = self.spans(offset, max_bytes, at_least_one=at_least_one, up_to=up_to, wait=wait)
-        return [span.view(wait=wait) for span in found]
+        return readable_end(self.holes, offset, end_offset) if self.holes else end_offset
 
     def replace(self, compacted: Segment, cleaned_path: str) -> list[int]:
         """Put a compacted segment in the place of those whose offsets it covers; readers go on with it.

@@ -1,6 +1,6 @@
 """What a reader gets of a log's segments: whole batches from an offset on, and the batch in which a time is found.
 
-Laws: a span begins and ends at boundaries of batches, and spans follow each other without a gap. Nothing here unfolds
+Laws: what is read begins and ends at boundaries of batches and has no gap. Nothing here unfolds
 a batch: looking up a time ends at a batch, and what is in that one is for a thread that has the time. Whoever does not
 wait gets `NotResidentError` where the disk would have to be asked, and has got nothing.
 Source: Apache Kafka's fetch and ListOffsets by timestamp (KIP-79, KIP-734).
@@ -9,7 +9,7 @@ Source: Apache Kafka's fetch and ListOffsets by timestamp (KIP-79, KIP-734).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -21,51 +21,60 @@ from kohort.storage.segment import BatchPlace, Segment
 _BASE_OFFSET: Final = attrgetter("base_offset")
 
 
-class Span(NamedTuple):
-    """Whole batches in one segment."""
-
-    segment: Segment
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.end - self.start
-
-    def view(self, *, wait: bool = True) -> memoryview:
-        """The batches; read-only, and valid whatever becomes of the log."""
-        return self.segment.view(self.start, self.end, wait=wait)
-
-
-def find_spans(
+def read_batches(
     segments: Sequence[Segment], offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool, wait: bool
-) -> list[Span]:
-    """Where the batches lie from the one that holds `offset`, up to `end_offset` and `max_bytes`.
+) -> list[memoryview]:
+    """The batches from the one that holds `offset`, up to `end_offset` and `max_bytes`; one view of each segment.
 
     Args:
         segments: of one log, ascending; `offset` is in one of them.
-        max_bytes: the most of all spans; with `at_least_one` the first batch is in them even if it is larger.
+        max_bytes: the most of all views; with `at_least_one` the first batch is in them even if it is larger.
     """
-    spans: list[Span] = []
+    views: list[memoryview] = []
+    for segment, start, end in _visible(segments, offset, end_offset, wait=wait):
+        if end - start > max_bytes:
+            found = segment.read_batches(start, max_bytes, at_least_one=at_least_one and not views, wait=wait)
+            if found:
+                views.append(found)
+            break
+        views.append(segment.view(start, end, wait=wait))
+        max_bytes -= end - start
+        if not max_bytes:
+            break
+    return views
+
+
+def measure(segments: Sequence[Segment], offset: int, end_offset: int, max_bytes: int, *, wait: bool) -> int:
+    """How much `read_batches` would have, up to `max_bytes`, or a little less; read are only begin and end."""
+    size = 0
+    for _, start, end in _visible(segments, offset, end_offset, wait=wait):
+        size += end - start
+        if size >= max_bytes:
+            return max_bytes
+    return size
+
+
+def _visible(
+    segments: Sequence[Segment], offset: int, end_offset: int, *, wait: bool
+) -> Iterator[tuple[Segment, int, int]]:
+    """From where to where batches lie in each segment, from the one that holds `offset` up to `end_offset`."""
     at = bisect_right(segments, offset, key=_BASE_OFFSET) - 1 if len(segments) > 1 else 0
     start = segments[at].position_of(offset, wait=wait)
     while at < len(segments):
         segment = segments[at]
-        is_whole = end_offset >= segment.next_offset
-        visible_end = segment.size if is_whole else segment.position_of(end_offset, wait=wait)
-        end = visible_end
-        if visible_end - start > max_bytes:
-            end = segment.boundary_before(start + max_bytes, start, wait=wait)
-        if end == start and start < visible_end and at_least_one and not spans:
-            end = start + segment.header_at(start, wait=wait).size_bytes
+        if end_offset < segment.next_offset:
+            end = segment.position_of(end_offset, wait=wait)
+            segment.remember(end_offset, end)
+            if end > start:
+                yield segment, start, end
+            return
+        end = segment.size
         if end > start:
-            spans.append(Span(segment, start, end))
-        max_bytes -= end - start
-        if end < segment.size or max_bytes <= 0:
-            break
+            if at == len(segments) - 1:
+                # Whoever has read to the end of the log asks for what comes next there.
+                segment.remember(segment.next_offset, end)
+            yield segment, start, end
         at, start = at + 1, 0
-    return spans
 
 
 class TimePlace(NamedTuple):

@@ -25,10 +25,13 @@ DELETED_SUFFIX: Final = ".deleted"
 _HOP: Final = Struct(">qi11xi")
 _LENGTH_OVERHEAD: Final = 12
 _Way = Literal["position_before_offset", "position_before", "position_before_timestamp"]
-_NO_OFFSET_LIMIT: Final = 1 << 63
 _NO_TIMESTAMP: Final = 1 << 63
 #: Bytes that are read at a time to hop from batch to batch.
 _WINDOW_BYTES: Final = INDEX_INTERVAL_BYTES + HEADER_SIZE
+#: More batches are not hopped over where the index tells a place farther on.
+_MOST_HOPS: Final = 16
+#: Places that are kept for readers who go on where they ended.
+_MOST_PLACES: Final = 10
 
 
 def segment_name(base_offset: int) -> str:
@@ -59,6 +62,7 @@ class Segment:
         "_file",
         "_fs",
         "_index",
+        "_places",
         "base_offset",
         "first_timestamp",
         "has_gaps",
@@ -76,6 +80,8 @@ class Segment:
         self._file: LogFile | None = None
         #: In memory while the segment grows; in its files once they are written.
         self._index: SegmentIndex | FiledIndex = SegmentIndex(base_offset)
+        #: Offset -> position of the batch that holds it or is the first behind it, for where reading ended lately.
+        self._places: dict[int, int] | None = None
         self.base_offset = base_offset
         #: The offset that the next batch gets.
         self.next_offset = base_offset
@@ -221,21 +227,60 @@ class Segment:
             return self.size
         if offset <= self.base_offset:
             return 0
+        if self._places is not None and (known := self._places.get(offset)) is not None:
+            return known
         before = self._look_up("position_before_offset", offset, wait)
-        found = self._walk(before, offset=offset, limit=self.size - 1, wait=wait)
+        found = self._walk(before, offset, wait=wait)
         if self.has_gaps and (header := self.header_at(found, wait=wait)).last_offset < offset:
             return found + header.size_bytes
         return found
 
-    def boundary_before(self, limit: int, start: int, *, wait: bool = True) -> int:
-        """The last start of a batch (or the end of the segment) at or before byte `limit`, not before `start`.
+    def remember(self, offset: int, position: int) -> None:
+        """`position_of(offset)` is `position`, and somebody is likely to ask for it soon."""
+        if self._places is None:
+            self._places = {}
+        elif len(self._places) >= _MOST_PLACES and offset not in self._places:
+            del self._places[next(iter(self._places))]
+        self._places[offset] = position
 
-        `start` is itself the start of a batch.
+    def read_batches(self, start: int, max_bytes: int, *, at_least_one: bool, wait: bool = True) -> memoryview:
+        """The whole batches in `max_bytes` from the batch at `start` on; there are more bytes than that.
+
+        Args:
+            at_least_one: the first batch is read even if it is larger.
         """
-        if limit >= self.size:
-            return self.size
-        before = max(start, self._look_up("position_before", limit, wait))
-        return self._walk(before, offset=_NO_OFFSET_LIMIT, limit=limit, wait=wait)
+        if max_bytes >= HEADER_SIZE:
+            found = self.view(start, start + max_bytes, wait=wait)
+            size = self._size_of_whole(found, start, wait=wait)
+            if size or not at_least_one:
+                return found[:size]
+        elif not at_least_one:
+            return memoryview(b"")
+        header = self.header_at(start, wait=wait)
+        end = start + header.size_bytes
+        if end > self.size:
+            raise self._is_damaged(start, header.batch_length)
+        self.remember(header.last_offset + 1, end)
+        return self.view(start, end, wait=wait)
+
+    def _size_of_whole(self, found: memoryview, start: int, *, wait: bool) -> int:
+        """Where the last whole batch ends in the bytes that were found at `start`, the begin of a batch."""
+        unpack, size = _HOP.unpack_from, len(found)
+        at, next_offset = 0, -1
+        if unpack(found)[1] * _MOST_HOPS < size:
+            at = max(self._look_up("position_before", start + size - _HOP.size, wait) - start, 0)
+        while size - at >= _HOP.size:
+            base_offset, length, last_delta = unpack(found, at)
+            if length < HEADER_SIZE - _LENGTH_OVERHEAD:
+                raise self._is_damaged(start + at, length)
+            if length + _LENGTH_OVERHEAD > size - at:
+                next_offset = base_offset if next_offset < 0 else next_offset
+                break
+            at += length + _LENGTH_OVERHEAD
+            next_offset = base_offset + last_delta + 1
+        if next_offset >= 0:
+            self.remember(next_offset, start + at)
+        return at
 
     def view(self, start: int, end: int, *, wait: bool = True) -> memoryview:
         """The bytes from `start` to `end`, both boundaries of batches."""
@@ -277,12 +322,11 @@ class Segment:
             position += header.size_bytes
         return None
 
-    def _walk(self, position: int, *, offset: int, limit: int, wait: bool) -> int:
-        """Hop from the batch at `position` to the last one that begins at or before both `offset` and byte `limit`."""
-        assert position <= limit < self.size
+    def _walk(self, position: int, offset: int, *, wait: bool) -> int:
+        """Hop from the batch at `position` to the last one that begins at or before `offset`."""
         read, unpack = self.file.read, _HOP.unpack_from
         window, base, found = b"", position, position
-        while position <= limit:
+        while position < self.size:
             here = position - base
             if here + _HOP.size > len(window):
                 window, base, here = read(position, _WINDOW_BYTES, wait=wait), position, 0
@@ -292,7 +336,7 @@ class Segment:
             if begins_at > offset and position > found:
                 break
             if length < HEADER_SIZE - _LENGTH_OVERHEAD:
-                raise StorageError(f"{self.path} is damaged at byte {position}: a batch of {length} bytes")
+                raise self._is_damaged(position, length)
             found, position = position, position + length + _LENGTH_OVERHEAD
             if begins_at + last_delta >= offset:
                 break
@@ -300,3 +344,6 @@ class Segment:
 
     def _is_cut(self, at: int) -> StorageError:
         return StorageError(f"{self.path} ends at byte {at} of {self.size} that were written; was it cut from outside?")
+
+    def _is_damaged(self, at: int, length: int) -> StorageError:
+        return StorageError(f"{self.path} is damaged at byte {at}: a batch of {length} bytes")

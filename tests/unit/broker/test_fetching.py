@@ -86,16 +86,16 @@ def test_many_rows_are_read_slice_by_slice(
 def test_a_fetch_waits_for_all_its_bytes(client: RawClient, other: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there is counted once, and a log that grows is measured without the others."""
     measured: list[int] = []
-    spans = PartitionLog.spans
+    measure = PartitionLog.measure
 
-    def note(log: PartitionLog, *arguments: int, **words: int) -> object:
+    def note(log: PartitionLog, *arguments: int, up_to: int, wait: bool) -> int:
         measured.append(log.partition)
-        return spans(log, *arguments, **words)  # type: ignore[arg-type]
+        return measure(log, *arguments, up_to=up_to, wait=wait)
 
     client.create_topic("t", partitions=3)
     size = len(batch_of(b"a"))
     client.send(ApiKey.FETCH, VERSION, build(dict.fromkeys(range(3), 0), min_bytes=3 * size, max_wait_ms=60_000))
-    monkeypatch.setattr(PartitionLog, "spans", note)
+    monkeypatch.setattr(PartitionLog, "measure", note)
     other.produce("t", b"a", partition=0)
     other.produce("t", b"a", partition=2)
     other.ask(ApiKey.FETCH, VERSION, build({1: 0}))
