@@ -76,10 +76,10 @@ class FetchPlan:
         self.limits = array("i")
         self.leader_epochs = array("i")
         self.last_epochs = array("i")
+        # Asked for without a partition: told as it was asked, before the rows of the others.
+        self.topics += [TopicRows(key, 0, 0) for key, rows in asked.items() if not rows]
         for key, rows in asked.items():
             if not rows:
-                # Asked for without a partition: told as it was asked, before the rows of the next.
-                self.topics.insert(0, TopicRows(key, 0, 0))
                 continue
             first = len(self.numbers)
             self.numbers.extend(rows)

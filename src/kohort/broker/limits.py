@@ -43,13 +43,18 @@ MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.CREATE_TOPICS: 10_000,
     ApiKey.DELETE_TOPICS: 10_000,
     ApiKey.CREATE_PARTITIONS: 10_000,
+    ApiKey.ALTER_CONFIGS: 10_000,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 10_000,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 10_000,
+    ApiKey.DESCRIBE_QUORUM: 2_000,
 }
 _LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})
 #: Groups or members that one request may name.
 MOST_NAMED: Final = 20_000
 #: Partitions that one request about offsets may name; Kafka's coordinator takes half as many in one batch of its log.
 MOST_PARTITIONS: Final = 20_000
+#: Partitions of which one request may ask who leads them; each is answered with a sentence.
+MOST_LED: Final = 5_000
 
 
 def check_length(api_key: int, size: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kohort.broker.altering import alter_broker, alter_group, alter_topic
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
+from kohort.broker.manyrows import answer_rows, rows_asked_for
 from kohort.broker.request import Request
 from kohort.broker.topicconfigs import Resource
 from kohort.coordinator import commands
@@ -24,44 +24,33 @@ from kohort.wire.messages.alter_configs import (
 )
 
 
-def handle(context: BrokerContext, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse | None:
+def handle(context: BrokerContext, request: Request, message: AlterConfigsRequest) -> None:
     """Change each resource on its own, each as a whole or not at all."""
     resources = message.resources
-    if not resources:
-        return AlterConfigsResponse(responses=[])
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 
-    def complete(rows: list[AlterConfigsResourceResponse]) -> None:
-        if request.is_open:
-            request.answer(AlterConfigsResponse(responses=rows))
-
-    whole = Gather(len(resources), complete)
-    for index, asked in enumerate(resources):
-        answer = _answering(asked, whole.slot(index))
+    def alter(asked: AlterConfigsResource, answer: Callable[[commands.ReplyBody], None]) -> None:
         try:
             if named[asked.resource_type, asked.resource_name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request")
             _alter(context, asked, answer, validate_only=message.validate_only)
         except Refused as why:
             answer(commands.Refusal(code=why.code, message=str(why)))
-    return None
+
+    rows_of = rows_asked_for(alter, _row)
+    answer_rows(context.loop.call_soon, request, resources, rows_of, lambda rows: AlterConfigsResponse(responses=rows))
 
 
-def _answering(
-    asked: AlterConfigsResource, take: Callable[[AlterConfigsResourceResponse], None]
-) -> Callable[[commands.ReplyBody], None]:
-    def answer(reply: commands.ReplyBody) -> None:
-        row = AlterConfigsResourceResponse(
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
-        )
-        if isinstance(reply, commands.Refusal):
-            row.error_code, row.error_message = reply.code, reply.message
-        take(row)
-
-    return answer
+def _row(asked: AlterConfigsResource, reply: commands.ReplyBody) -> AlterConfigsResourceResponse:
+    row = AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+    )
+    if isinstance(reply, commands.Refusal):
+        row.error_code, row.error_message = reply.code, reply.message
+    return row
 
 
 def _alter(

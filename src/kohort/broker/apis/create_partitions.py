@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
+from kohort.broker.manyrows import answer_rows, rows_at_once
 from kohort.broker.request import Request
 from kohort.broker.topicwork import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
@@ -21,51 +22,59 @@ from kohort.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+#: A topic that was asked for, and why it did not grow; `None` if it did.
+_Told = tuple[CreatePartitionsTopic, Outcome]
 
-def handle(
-    context: BrokerContext, request: Request, message: CreatePartitionsRequest
-) -> CreatePartitionsResponse | None:
+
+def handle(context: BrokerContext, request: Request, message: CreatePartitionsRequest) -> None:
     """Grow each topic on its own; one that is refused does not hold up the others."""
     counts = Counter(topic.name for topic in message.topics)
-    if not message.topics:
-        return CreatePartitionsResponse(results=[])
 
-    def complete(rows: list[CreatePartitionsTopicResult]) -> None:
-        if request.is_open:
-            request.answer(CreatePartitionsResponse(results=rows))
+    def answer(told: Sequence[_Told]) -> None:
+        answer_rows(context.loop.call_soon, request, told, rows_at_once(_row), _response)
 
-    whole = Gather(len(message.topics), complete)
+    def validated(asked: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+        return _row((asked, _validate(context, asked, is_only=counts[asked.name] == 1)))
+
+    if message.validate_only or not message.topics:
+        answer_rows(context.loop.call_soon, request, message.topics, rows_at_once(validated), _response)
+        return
+    whole = Gather(len(message.topics), answer)
     wanted = []
     for index, asked in enumerate(message.topics):
-        answer = whole.slot(index)
+        tell = whole.slot(index)
         if counts[asked.name] > 1:
-            twice = Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
-            answer(_row(asked, twice))
-        elif message.validate_only:
-            answer(_row(asked, _validate(context, asked)))
+            tell((asked, _named_twice(asked)))
         else:
-            wanted.append(_growth(context, asked, answer))
+            wanted.append(_growth(context, asked, tell))
     context.cluster.work.ask(wanted)
-    return None
 
 
-def _growth(
-    context: BrokerContext, asked: CreatePartitionsTopic, answer: Callable[[CreatePartitionsTopicResult], None]
-) -> Wanted:
+def _response(rows: list[CreatePartitionsTopicResult]) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=rows)
+
+
+def _named_twice(asked: CreatePartitionsTopic) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
+
+
+def _growth(context: BrokerContext, asked: CreatePartitionsTopic, tell: Callable[[_Told], None]) -> Wanted:
     def check(topic: Topic) -> None:
         _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
 
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
             context.outage.refused(f"topic-{asked.name}", why)
-        answer(_row(asked, why))
+        tell((asked, why))
 
     return context.cluster.growth(asked.name, asked.count, check, done)
 
 
-def _validate(context: BrokerContext, asked: CreatePartitionsTopic) -> Outcome:
+def _validate(context: BrokerContext, asked: CreatePartitionsTopic, *, is_only: bool) -> Outcome:
     """Why it could not be done now; `None` if it could."""
     try:
+        if not is_only:
+            raise _named_twice(asked)
         topic = context.cluster.check_growth(asked.name, asked.count)
         _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
     except Refused as why:
@@ -73,7 +82,8 @@ def _validate(context: BrokerContext, asked: CreatePartitionsTopic) -> Outcome:
     return None
 
 
-def _row(asked: CreatePartitionsTopic, why: Outcome) -> CreatePartitionsTopicResult:
+def _row(each: _Told) -> CreatePartitionsTopicResult:
+    asked, why = each
     if why is None:
         return CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE)
     return CreatePartitionsTopicResult(name=asked.name, error_code=code_of(why), error_message=str(why))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
+from kohort.broker.manyrows import answer_rows, rows_at_once
 from kohort.broker.request import Request
 from kohort.broker.topicconfigs import DEFAULT_SOURCE, TOPIC_SOURCE, check_topic_configs, log_idle, topic_defaults
 from kohort.broker.topicwork import Outcome, Wanted, code_of
@@ -25,32 +27,45 @@ from kohort.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+#: What became of a topic that was asked for: it is there (and may be gone again, `None`), or why it is not.
+_Told = tuple[CreatableTopic, Topic | Refused | ConfigError | StorageError | None]
 
-def handle(context: BrokerContext, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse | None:
+
+def handle(context: BrokerContext, request: Request, message: CreateTopicsRequest) -> None:
     """Create each topic on its own; one that is refused does not hold up the others."""
     counts = Counter(topic.name for topic in message.topics)
-    if not message.topics:
-        return CreateTopicsResponse(topics=[])
 
-    def complete(rows: list[CreatableTopicResult]) -> None:
-        if request.is_open:
-            request.answer(CreateTopicsResponse(topics=rows))
+    def answer(told: Sequence[_Told]) -> None:
+        # All configs stand in a row: rows are made a few a turn, once all is known.
+        rows_of = rows_at_once(partial(_row, context))
+        answer_rows(context.loop.call_soon, request, told, rows_of, _response)
 
-    whole = Gather(len(message.topics), complete)
+    def validated(asked: CreatableTopic) -> CreatableTopicResult:
+        return _validate(context, asked, is_only=counts[asked.name] == 1)
+
+    if message.validate_only or not message.topics:
+        answer_rows(context.loop.call_soon, request, message.topics, rows_at_once(validated), _response)
+        return
+    whole = Gather(len(message.topics), answer)
     wanted = []
     for index, asked in enumerate(message.topics):
-        answer = whole.slot(index)
+        tell = whole.slot(index)
         if counts[asked.name] > 1:
-            answer(_refuse(asked, ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request"))
-        elif message.validate_only:
-            answer(_validate(context, asked))
+            tell((asked, _named_twice(asked)))
         else:
-            wanted.append(_creation(context, asked, answer))
+            wanted.append(_creation(context, asked, tell))
     context.cluster.work.ask(wanted)
-    return None
 
 
-def _creation(context: BrokerContext, asked: CreatableTopic, answer: Callable[[CreatableTopicResult], None]) -> Wanted:
+def _response(rows: list[CreatableTopicResult]) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=rows)
+
+
+def _named_twice(asked: CreatableTopic) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
+
+
+def _creation(context: BrokerContext, asked: CreatableTopic, tell: Callable[[_Told], None]) -> Wanted:
     def check() -> tuple[int, dict[str, str]]:
         return _asked_partitions(context, asked), _asked_configs(asked)
 
@@ -58,18 +73,27 @@ def _creation(context: BrokerContext, asked: CreatableTopic, answer: Callable[[C
         if isinstance(why, StorageError):
             context.outage.refused(f"topic-{asked.name}", why)
         if why is not None:
-            answer(_refuse(asked, code_of(why), str(why)))
+            tell((asked, why))
             return
         configs = _asked_configs(asked)
         log_idle(asked.name, configs, configs)
-        answer(_describe(context, asked, context.cluster.topics.get(asked.name), configs))
+        tell((asked, context.cluster.topics.get(asked.name)))
 
     return context.cluster.creation(asked.name, check, done)
 
 
-def _validate(context: BrokerContext, asked: CreatableTopic) -> CreatableTopicResult:
+def _row(context: BrokerContext, each: _Told) -> CreatableTopicResult:
+    asked, told = each
+    if told is None or isinstance(told, Topic):
+        return _describe(context, asked, told, _asked_configs(asked))
+    return _refuse(asked, code_of(told), str(told))
+
+
+def _validate(context: BrokerContext, asked: CreatableTopic, *, is_only: bool) -> CreatableTopicResult:
     """What would become of it now."""
     try:
+        if not is_only:
+            raise _named_twice(asked)
         count = context.cluster.check_new_topic(asked.name, _asked_partitions(context, asked))
         row = _describe(context, asked, None, _asked_configs(asked))
     except (Refused, ConfigError) as why:

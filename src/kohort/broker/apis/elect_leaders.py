@@ -7,6 +7,7 @@ Source: Apache Kafka's answer where the preferred replica leads already: ELECTIO
 from __future__ import annotations
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.limits import MOST_LED, check_rows
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode
 from kohort.wire.messages.elect_leaders import (
@@ -20,8 +21,10 @@ from kohort.wire.messages.elect_leaders import (
 def handle(context: BrokerContext, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse:
     """No election is ever needed; of all partitions, none is named."""
     del request
+    rows = message.topic_partitions or ()
+    check_rows(sum(len(row.partitions) for row in rows), MOST_LED, "partitions")
     asked: dict[str, dict[int, None]] = {}
-    for row in message.topic_partitions or ():
+    for row in rows:
         asked.setdefault(row.topic, {}).update(dict.fromkeys(row.partitions))
     return ElectLeadersResponse(
         error_code=ErrorCode.NONE,

@@ -10,7 +10,8 @@ which earlier versions always allow. Version 10: topic ids. Version 12: topics m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from kohort.broker.context import BrokerContext
 from kohort.broker.gather import Gather
@@ -33,8 +34,11 @@ from kohort.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+#: Topics and partitions of an answer that are described in one turn of the loop, or little more.
+ROWS_AT_ONCE: Final = 1_000
 
-def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> MetadataResponse | None:
+
+def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> None:
     """Describe the cluster; topics that do not exist are created where client and broker allow it.
 
     Then the answer waits until they are there: Apache Kafka says UNKNOWN_TOPIC_OR_PARTITION at once, and its clients
@@ -42,19 +46,22 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
     """
     failures: dict[str, ErrorCode] = {}
     missing = _missing(context, message)
+    # More than may come within a minute need not be tried; a name that is none is told so all the same.
+    most = context.settings.values["auto.create.topics.per.minute"]
+    failures.update(dict.fromkeys(missing[most:], ErrorCode.POLICY_VIOLATION))
+    del missing[most:]
+
+    def answer(_: list[bool]) -> None:
+        context.slices.run(_steps(context, request, message, failures))
+
     if not missing:
-        return _respond(context, request, message, failures)
-
-    def complete(_: list[bool]) -> None:
-        if request.is_open:
-            request.answer(_respond(context, request, message, failures))
-
-    whole = Gather(len(missing), complete)
+        answer([])
+        return
+    whole = Gather(len(missing), answer)
     wanted = []
     for index, name in enumerate(missing):
         wanted.append(_creation(context, name, failures, whole.slot(index)))
     context.cluster.work.ask(wanted)
-    return None
 
 
 def _missing(context: BrokerContext, message: MetadataRequest) -> list[str]:
@@ -86,21 +93,37 @@ def _creation(
     return context.cluster.creation(name, check, done)
 
 
-def _respond(
+def _steps(
     context: BrokerContext, request: Request, message: MetadataRequest, failures: Mapping[str, ErrorCode]
-) -> MetadataResponse:
-    cluster = context.cluster
+) -> Iterator[None]:
+    """Describe all topics, a few in a turn of the loop, and answer."""
     asked = message.topics
-    rows: Iterable[MetadataResponseTopic]
+    answers: Iterable[MetadataResponseTopic]
     if asked is None or (request.version == 0 and not asked):
-        rows = (_describe(context, topic) for topic in list(cluster.topics.values()))
+        answers = (_describe(context, topic) for topic in list(context.cluster.topics.values()))
     else:
         # Named again and again it is answered once, as by Apache Kafka.
         once = {(topic.topic_id, topic.name): topic for topic in asked}
-        answers = [_answer(context, request, topic, failures) for topic in once.values()]
-        # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
-        rows = sorted(answers, key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
-    topics = list(rows)
+        answers = (_answer(context, request, topic, failures) for topic in once.values())
+    rows: list[MetadataResponseTopic] = []
+    done = 0
+    for row in answers:
+        rows.append(row)
+        done += 1 + len(row.partitions)
+        if done >= ROWS_AT_ONCE:
+            done = 0
+            yield
+            if not request.is_open:
+                return
+    # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
+    rows.sort(key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
+    if request.is_open:
+        request.answer(_respond(context, request, message, rows))
+
+
+def _respond(
+    context: BrokerContext, request: Request, message: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
     if message.include_topic_authorized_operations:
         for row in topics:
             if row.error_code == ErrorCode.NONE:
@@ -108,7 +131,7 @@ def _respond(
     nodes = context.leadership.nodes(request.connection)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port) for node in nodes],
-        cluster_id=cluster.cluster_id,
+        cluster_id=context.cluster.cluster_id,
         controller_id=nodes[0].node_id,
         topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
@@ -125,13 +148,11 @@ def _answer(
     topic = context.cluster.topic(asked.name)
     if topic is not None:
         return _describe(context, topic)
-    code = failures.get(asked.name)
-    if code is None:
-        try:
-            check_topic_name(asked.name)
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        except Refused as refused:
-            code = refused.code
+    code = failures.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        check_topic_name(asked.name)
+    except Refused as refused:
+        code = refused.code
     return _refuse(code, name=asked.name)
 
 
