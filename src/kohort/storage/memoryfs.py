@@ -51,7 +51,8 @@ class MemoryFile(VolatileFile):
         # A sync covers what was written before it began; a crash inside it leaves it undone.
         covered = self._size
         self._disk.step()
-        self.durable_size = covered
+        # Another thread's may have covered more meanwhile, and the file may have been cut.
+        self.durable_size = max(self.durable_size, min(covered, self._size))
 
     def copy(self, disk: MemoryFileSystem) -> MemoryFile:
         """The same file on another disk, as durable as here."""
@@ -90,8 +91,10 @@ class MemoryDirectory(VolatileDirectory):
     def sync(self) -> None:
         if self._disk.sync_error:
             raise SyncFailedError(f"cannot make a directory durable: {self._disk.sync_error}")
+        covered = {id(change): change for change in self.unsynced}
         self._disk.step()
-        self.unsynced.clear()
+        # What another thread has changed meanwhile is not covered.
+        self.unsynced = [change for change in self.unsynced if id(change) not in covered]
 
     def copy(self, disk: MemoryFileSystem, known: dict[int, Node]) -> MemoryDirectory:
         """The same directory on another disk; `known`: what is copied already, by the identity of the original."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -202,6 +204,44 @@ def test_a_crash_takes_changes_of_a_directory_from_the_end(kept: int, expected: 
 
     fs.crash(changes_kept=lambda _path, _unsynced: kept)
     assert fs.list_directory("/") == expected
+
+
+class SharedDisk(MemoryFileSystem):
+    """Lets another thread do something inside the next operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def step(self) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+
+
+def test_a_sync_takes_nothing_back_that_another_has_made_durable_meanwhile() -> None:
+    fs = SharedDisk()
+    file = fs.open("/a", create=True)
+    fs.sync_directory("/")
+    file.write(0, b"abc")
+
+    def append_and_sync() -> None:
+        file.write(3, b"def")
+        file.sync()
+
+    fs.meanwhile = append_and_sync
+    file.sync()
+    fs.crash()
+    assert fs.open("/a").read(0, 10) == b"abcdef"
+
+
+def test_a_sync_of_a_directory_covers_nothing_that_was_changed_after_it_began() -> None:
+    fs = SharedDisk()
+    fs.open("/before", create=True)
+    fs.meanwhile = partial(fs.make_directory, "/meanwhile")
+    fs.sync_directory("/")
+    assert fs.list_directory("/") == ["before", "meanwhile"]
+    fs.crash()
+    assert fs.list_directory("/") == ["before"]
 
 
 def test_the_machine_can_stop_at_any_step() -> None:
