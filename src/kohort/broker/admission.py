@@ -49,7 +49,8 @@ class Admission:
         #: Those that have, and how many of an address.
         self._at_work: Final[set[Guest]] = set()
         self._at_work_by_host: Final[Counter[str]] = Counter()
-        #: Refusals that were not logged yet, and when one was logged last.
+        #: All refusals; those that were not logged yet, and when one was logged last.
+        self.refused = 0
         self._unlogged = 0
         self._logged_at_s: float | None = None
 
@@ -99,6 +100,7 @@ class Admission:
         oldest.abort()
 
     def _refuse(self, guest: Guest, why: str) -> bool:
+        self.refused += 1
         self._unlogged += 1
         now_s = self._now_s()
         if self._logged_at_s is None or now_s - self._logged_at_s >= LOG_EVERY_SECONDS:

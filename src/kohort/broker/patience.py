@@ -63,6 +63,8 @@ class Patience:
         #: Connection -> (its progress at the last look, when that was new).
         self._seen: dict[Connection, tuple[int, float]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
+        #: Connections that were closed since the start.
+        self.given_up = 0
 
     def start(self) -> None:
         """Look from now on."""
@@ -105,7 +107,7 @@ class Patience:
             if now - due > _LATE_SECONDS:
                 self._new.append((now + self._silence, known))
             else:
-                connection.give_up("nothing was said by a new connection")
+                self._give_up(connection, "nothing was said by a new connection")
         while self._halves and self._halves[0][0] <= now:
             due, known, received, handled = self._halves.popleft()
             connection = known()
@@ -121,9 +123,13 @@ class Patience:
             ):
                 self._watch(connection)
             else:
-                connection.give_up("half a request came, and the rest too slowly")
+                self._give_up(connection, "half a request came, and the rest too slowly")
         if self._new or self._halves:
             self._arm()
+
+    def _give_up(self, connection: Connection, reason: str) -> None:
+        self.given_up += 1
+        connection.give_up(reason)
 
     def _least_bytes(self, connection: Connection) -> int:
         """What has to have come since the last look."""
@@ -140,5 +146,6 @@ class Patience:
             limit = self._stall if connection.is_stalled else self._max_idle
             if now - since >= limit:
                 log.info("event=connection_closed peer=%s reason='idle for %.0f s'", connection.peer, now - since)
+                self.given_up += 1
                 connection.abort()
         self._sweep_timer = self._loop.call_later(self._stall / 2, self._sweep)

@@ -32,6 +32,7 @@ from kohort.broker.metadata import Cluster
 from kohort.broker.offsetretention import OffsetRetention
 from kohort.broker.outage import Outage
 from kohort.broker.purgatory import Purgatory
+from kohort.broker.relaxed import tell_relaxed
 from kohort.broker.retention import LogRetention
 from kohort.broker.runtime import Runtime
 from kohort.broker.scrubber import Scrubber
@@ -224,6 +225,7 @@ class Server:
         fs = self._fs or DiskFileSystem(most_open=shares.files)
         store = Store.open(settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id, fs=fs)
         _tell_recovery(store.recovery)
+        tell_relaxed(store)
         return store
 
     def _put_together(self, store: Store) -> BrokerContext:

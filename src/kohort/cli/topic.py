@@ -131,6 +131,8 @@ def run_describe(options: argparse.Namespace) -> int:
             for name, value in sorted(topic.configs.items())
         )
         print(f"{topic.name}  id {topic.topic_id}" + (f"  {configs}" if configs else ""))
+        if topic.loss_window is not None:
+            print(topic.loss_window.told(topic.copies))
         rows = [
             (
                 row.partition,

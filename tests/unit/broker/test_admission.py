@@ -79,6 +79,7 @@ def test_one_address_has_a_limit_of_its_own() -> None:
     door = admission(10, limit_per_host=2)
     first, _ = at_work(door, 2)
     assert not door.enter(Guest("a"))
+    assert door.refused == 1
     assert door.enter(Guest("b"))
     door.leave(first)
     assert door.enter(Guest("a"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import kohort
 from kohort.broker.embedded import Broker
 from kohort.ids import TopicId
 from kohort.storage.store import Store
@@ -33,6 +34,22 @@ def test_what_was_cut_is_told_at_the_start(caplog: pytest.LogCaptureFixture, tmp
     assert recovered == f"event=recovered partitions=1 bytes_checked={left} cuts=1"
     assert cut.startswith(f"event=tail_cut {path}: cut {whole - 1 - left} bytes (4 records) from offset 1 on: ")
     assert found(caplog, tmp_path) == [], "that broker stopped cleanly"
+
+
+def test_damaged_offsets_are_told_to_who_asks(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path))
+    log = store.create_topic("orders", 1, topic_id=TopicId(b"1" * 16)).partitions[0]
+    for records in (1, 4, 1):
+        log.append(batch(records), now_ms=5)
+    store.close(clean=False)
+    path = tmp_path / "orders-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+    with Broker(data_dir=tmp_path) as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        facts = admin.describe_broker()
+    assert (facts["damaged.ranges"], facts["damaged.ranges.first"]) == ("1", "orders-0:1-4")
 
 
 def test_new_directory_has_nothing_to_tell(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

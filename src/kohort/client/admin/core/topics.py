@@ -13,6 +13,7 @@ from kohort.client.admin.results.topics import CreatedTopic, PartitionDescriptio
 from kohort.config import as_text
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicPartition, format_topic_id
+from kohort.losswindow import LossWindow, loss_window
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -155,6 +156,7 @@ def describe(
     ends: Mapping[TopicPartition, int],
     configs: Mapping[str, str],
     idle: Mapping[str, str],
+    window: LossWindow | None,
 ) -> TopicDescription:
     """A topic with what is known of its partitions; offsets of a partition without a leader are -1."""
     name = topic.name or ""
@@ -178,6 +180,7 @@ def describe(
         configs=dict(configs),
         idle=dict(idle),
         authorized_operations=authorized_operations(topic.topic_authorized_operations),
+        loss_window=window,
     )
 
 
@@ -210,6 +213,16 @@ def idle_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, str]]
         for result in response.results
     }
     return {topic: {name: words for name, words in said.items() if words is not None} for topic, said in told.items()}
+
+
+def loss_windows(response: DescribeConfigsResponse) -> dict[str, LossWindow | None]:
+    """topic -> what a power cut may take of it; `None` where that is nothing, or not to be seen."""
+    told = {result.resource_name: {row.name: row.value for row in result.configs} for result in response.results}
+    return {topic: _window_of(values.get("flush.messages"), values.get("flush.ms")) for topic, values in told.items()}
+
+
+def _window_of(flush_messages: str | None, flush_ms: str | None) -> LossWindow | None:
+    return loss_window(int(flush_messages), int(flush_ms)) if flush_messages and flush_ms else None
 
 
 def _own_rows(result: DescribeConfigsResult) -> list[DescribeConfigsResourceResult]:

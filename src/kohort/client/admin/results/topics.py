@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kohort.losswindow import LossWindow
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicListing:
@@ -34,6 +36,8 @@ class TopicDescription:
 
     `idle`: which of these the broker takes but does not act on, and its words for it ("not acted on yet").
     `authorized_operations`: what the caller may do with it ("describe", "write", ...), where that was asked for.
+    `loss_window`: what a power cut may take of records that acks=all was answered for; `None`: nothing, or the broker
+    does not say.
     """
 
     name: str
@@ -43,6 +47,12 @@ class TopicDescription:
     configs: dict[str, str]
     idle: dict[str, str]
     authorized_operations: tuple[str, ...] | None = None
+    loss_window: LossWindow | None = None
+
+    @property
+    def copies(self) -> int:
+        """How many brokers have each partition."""
+        return max((len(row.replicas) for row in self.partitions), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

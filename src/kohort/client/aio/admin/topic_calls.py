@@ -64,9 +64,15 @@ class TopicCalls(AdminDoor):
         ends = await self._offsets(partitions, topic_shapes.LATEST, metadata)
         described = await self._describe_topic_configs(names)
         configs, idle = topic_shapes.own_configs(described), topic_shapes.idle_configs(described)
+        windows = topic_shapes.loss_windows(described)
         return [
             topic_shapes.describe(
-                found[name], begins=begins, ends=ends, configs=configs.get(name, {}), idle=idle.get(name, {})
+                found[name],
+                begins=begins,
+                ends=ends,
+                configs=configs.get(name, {}),
+                idle=idle.get(name, {}),
+                window=windows.get(name),
             )
             for name in names
         ]

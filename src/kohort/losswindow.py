@@ -1,0 +1,62 @@
+"""What a power cut may take of records that acks=all was answered for: what a topic leaves unsynced for a while.
+
+Laws: with flush.messages=1 nothing, since nobody is answered before the sync; otherwise whatever came since the last
+one, which the first of the two limits that is reached begins.
+Source: flush.messages and flush.ms of Apache Kafka's topics, which say the same of each copy of a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+#: As records or milliseconds: the system writes when it likes.
+NO_LIMIT: Final = (1 << 63) - 1
+
+
+class LossWindow(NamedTuple):
+    """About the last so many records, or what came within so many milliseconds; `None` is no limit."""
+
+    records: int | None
+    ms: int | None
+
+    def told(self, copies: int = 1) -> str:
+        """For a person; `copies`: of each partition.
+
+        >>> LossWindow(10_000, 1_000).told().partition(": ")[2]
+        'a power cut may take about the last 10,000 records or 1 s of a partition'
+        >>> LossWindow(None, None).told(copies=3).partition(": ")[2]
+        'a power cut of one broker may take whatever its system has not written yet'
+        """
+        limits = [f"{self.records:,} records"] if self.records is not None else []
+        if self.ms is not None:
+            limits.append(f"{self.ms:,} ms" if self.ms % 1_000 else f"{self.ms // 1_000:,} s")
+        where, whose, of = (" of one broker", "its", "its copy of ") if copies > 1 else ("", "the", "")
+        lost = f"about the last {' or '.join(limits)} of {of}a partition" if limits else None
+        lost = lost or f"whatever {whose} system has not written yet"
+        return f"acks=all is answered before records are on disk: a power cut{where} may take {lost}"
+
+
+def loss_window(flush_messages: int, flush_ms: int) -> LossWindow | None:
+    """What these configs leave open; `None` is nothing.
+
+    >>> loss_window(1, NO_LIMIT)
+    >>> loss_window(10_000, NO_LIMIT)
+    LossWindow(records=10000, ms=None)
+    """
+    if flush_messages == 1:
+        return None
+    return LossWindow(*(None if limit == NO_LIMIT else limit for limit in (flush_messages, flush_ms)))
+
+
+def widest(windows: Iterable[LossWindow]) -> LossWindow:
+    """The one by which most may be lost: what has no limit before what has one, records before time.
+
+    >>> widest([LossWindow(7, 100), LossWindow(9, 5), LossWindow(None, 5)])
+    LossWindow(records=None, ms=5)
+    """
+
+    def width(window: LossWindow) -> tuple[bool, int, int]:
+        return window == (None, None), window.records or NO_LIMIT, NO_LIMIT if window.ms is None else window.ms
+
+    return max(windows, key=width)
