@@ -25,9 +25,9 @@ from kohort.broker.compactorprocess import CompactorProcess
 from kohort.clock import Clock
 from kohort.errors import StorageError
 from kohort.storage.checkpoints import CLEANED_NAME, load_offsets, save_offsets
+from kohort.storage.closedbatches import CompactionStopped
 from kohort.storage.compaction import (
     Compacted,
-    CompactionStopped,
     compact,
     discard_cleaned,
     finish_replacement,

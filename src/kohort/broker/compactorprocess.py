@@ -18,7 +18,8 @@ from typing import Final
 from kohort.broker.childprocess import bury, describe_end, kill, start_module
 from kohort.broker.compactorworker import ANSWER, DISK_FAILED, MADE, ORDER
 from kohort.errors import StorageError
-from kohort.storage.compaction import Compacted, CompactionStopped
+from kohort.storage.closedbatches import CompactionStopped
+from kohort.storage.compaction import Compacted
 from kohort.storage.diskerrors import DiskFailedError, DiskHealth
 from kohort.storage.segmentwriter import CompactionPlan
 

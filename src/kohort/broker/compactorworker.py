@@ -16,7 +16,8 @@ import sys
 from struct import Struct
 from typing import Final
 
-from kohort.storage.compaction import CompactionStopped, compact
+from kohort.storage.closedbatches import CompactionStopped
+from kohort.storage.compaction import compact
 from kohort.storage.fs import DiskFileSystem
 from kohort.storage.segmentwriter import CompactionPlan
 

@@ -15,7 +15,6 @@ from kohort.records.build_parts import VARINTS
 from kohort.records.compression import DEFAULT_LIMIT_BYTES, codec_number, compress, decompress
 from kohort.records.header import (
     CONTROL_BIT,
-    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
@@ -97,53 +96,10 @@ def build_batch(
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return _seal(header, payload)
+    return seal_batch(header, payload)
 
 
-def build_sparse_batch(
-    records: Sequence[Record],
-    *,
-    base_offset: int,
-    last_offset: int,
-    leader_epoch: int,
-    delete_horizon_ms: int | None,
-    compression: str = "none",
-) -> bytes:
-    """One batch that covers the offsets [base_offset, last_offset], of which compaction has left these records.
-
-    Args:
-        records: ascending offsets within that range; may be none.
-        delete_horizon_ms: when tombstones among them may go (KIP-534); `None` if there are none.
-    """
-    base_timestamp = records[0].timestamp if records else -1
-    attributes = codec_number(compression)
-    if delete_horizon_ms is not None:
-        # The horizon has no field of its own: it is the time that the records' times count from.
-        base_timestamp = delete_horizon_ms
-        attributes |= DELETE_HORIZON_BIT
-    rows = [record[2:4] + record[1:2] + record[4:] for record in records]
-    payload = _encode_records(rows, base_timestamp, [record.offset - base_offset for record in records])
-    if compression != "none":
-        payload = compress(compression, payload)
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=HEADER_SIZE - LENGTH_OVERHEAD + len(payload),
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last_offset - base_offset,
-        base_timestamp=base_timestamp,
-        max_timestamp=max((record.timestamp for record in records), default=-1),
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=len(records),
-    )
-    return _seal(header, payload)
-
-
-def _seal(header: BatchHeader, payload: Buffer) -> bytes:
+def seal_batch(header: BatchHeader, payload: Buffer) -> bytes:
     """Header and records behind each other, with their checksum."""
     batch = bytearray(pack_header(header))
     batch += payload
@@ -197,17 +153,17 @@ def _batch_records(payload: memoryview, header: BatchHeader, limit_bytes: int) -
 
 
 def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
-    length, position = _read_varint(body, position)
+    length, position = read_varint(body, position)
     end = position + length
     if length < MIN_RECORD_SIZE - 1 or end > len(body):
         raise CorruptRecordError(f"a record of the batch at offset {header.base_offset} claims {length} bytes")
-    timestamp_delta, position = _read_varint(body, position + 1)
-    offset_delta, position = _read_varint(body, position)
+    timestamp_delta, position = read_varint(body, position + 1)
+    offset_delta, position = read_varint(body, position)
     if not 0 <= offset_delta <= header.last_offset_delta:
         raise CorruptRecordError(f"a record of the batch at offset {header.base_offset} lies outside of it")
     key, position = _read_bytes(body, position, end)
     value, position = _read_bytes(body, position, end)
-    header_count, position = _read_varint(body, position)
+    header_count, position = read_varint(body, position)
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if header_count:
         headers, position = _read_headers(body, position, end, header_count)
@@ -238,7 +194,7 @@ def _read_headers(body: bytes, position: int, end: int, count: int) -> tuple[tup
 
 def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     """Bytes behind their length, within `end`; length -1 is `None`."""
-    length, position = _read_varint(body, position)
+    length, position = read_varint(body, position)
     if length == -1:
         return None, position
     if not 0 <= length <= end - position:
@@ -246,7 +202,7 @@ def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int
     return body[position : position + length], position + length
 
 
-def _read_varint(body: bytes, position: int) -> tuple[int, int]:
+def read_varint(body: Buffer, position: int) -> tuple[int, int]:
     """A zigzag number of at most ten bytes and where it ends; `IndexError` at the end of the body."""
     byte = body[position]
     position += 1

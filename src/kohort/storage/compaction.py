@@ -12,44 +12,24 @@ Source: Apache Kafka's log cleaner; requirement G1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
 from typing import Final
 
-from kohort.errors import CorruptRecordError, StorageError
-from kohort.records.batch import Record
-from kohort.records.columns import RecordColumns, decode_columns
-from kohort.records.compression import DEFAULT_LIMIT_BYTES
-from kohort.records.header import (
-    COMPRESSION_MASK,
-    CONTROL_BIT,
-    DELETE_HORIZON_BIT,
-    HEADER_SIZE,
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    parse_header,
-)
-from kohort.storage.fs import FileSystem, LogFile
+from kohort.records.header import CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT, BatchHeader
+from kohort.storage.closedbatches import AS_IT_IS, BatchRows, CompactionStopped, Run, Sheet, runs, sheets
+from kohort.storage.fs import FileSystem
 from kohort.storage.indexfiles import remove_index
 from kohort.storage.partition import PartitionLog
 from kohort.storage.recovery import CLEANED_SUFFIX
 from kohort.storage.segment import segment_name
-from kohort.storage.segmentwriter import CompactedSegment, CompactionPlan, SegmentWriter
+from kohort.storage.segmentwriter import CompactedSegment, CompactionPlan, KeptRecords, SegmentWriter
 
-#: Bytes of the log that are unfolded at a time.
-READ_BYTES: Final = 1 << 20
 #: What a key that is remembered takes beside its own bytes, roughly.
 _KEY_OVERHEAD_BYTES: Final = 160
-#: Batches that are kept as they are.
-_AS_IT_IS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
-#: What batches that are unfolded together have in common.
-_KIND_BITS: Final = COMPRESSION_MASK | _AS_IT_IS
-
-
-class CompactionStopped(Exception):
-    """The broker stops; what was written of new files is removed when the log is opened next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,23 +55,25 @@ class _Keys:
     pinned: set[bytes] = field(default_factory=set)
     end_offset: int = 0
 
-    def learn(self, names: list[bytes | None], offsets: memoryview) -> int:
-        """Take keys in, in the order of their records; returns about how many bytes they take."""
+    def learn(self, sheet: Sheet) -> int:
+        """Take the keys of records in; returns about how many bytes they take."""
         before = len(self.newest)
-        found = dict(zip(names, offsets, strict=True))
-        found.pop(None, None)
-        self.newest.update(found)  # type: ignore[arg-type]
+        self.newest.update(zip(sheet.keys, sheet.offsets, strict=True))  # type: ignore[arg-type]
+        self.newest.pop(None, None)  # type: ignore[call-overload]
         added = len(self.newest) - before
-        return added * _KEY_OVERHEAD_BYTES + sum(len(name or b"") for name in found)
+        return added * (_KEY_OVERHEAD_BYTES + sheet.key_bytes // max(len(sheet.keys), 1))
 
-    def keeps(self, record: Record, horizon_ms: int | None, now_ms: int) -> bool:
-        """Whether a record stays; `horizon_ms` is that of its batch."""
-        key = record.key
-        if key is None:
-            return True
-        if self.newest.get(key, record.offset) > record.offset:
-            return False
-        return record.value is not None or horizon_ms is None or horizon_ms > now_ms or key in self.pinned
+    def kept(self, sheet: Sheet) -> list[int]:
+        """Rows that no later record supersedes; those without a key are never superseded."""
+        offsets = sheet.offsets
+        latest: Iterable[int] = map(self.newest.get, sheet.keys, offsets)  # type: ignore[arg-type]
+        return [row for row, offset in enumerate(latest) if offset <= offsets[row]]
+
+    def without_expired(self, rows: list[int], sheet: Sheet, horizon_ms: int | None, now_ms: int) -> list[int]:
+        """Without the tombstones whose time is over; `horizon_ms` is that of their batch."""
+        if not sheet.lengths or horizon_ms is None or horizon_ms > now_ms:
+            return rows
+        return [row for row in rows if sheet.lengths[row] >= 0 or sheet.keys[row] in self.pinned]
 
 
 def plan_compaction(
@@ -148,22 +130,16 @@ def compact(
         size = file.size()
         before += size
         writer.begin_source(base, size)
-        for view, header in _runs(file, size, is_stopped):
-            horizon_ms = _horizon(header)
-            if header.attributes & _AS_IT_IS:
-                records_before += header.record_count
-                writer.keep_batch(view, header)
+        for run in runs(file, size, is_stopped):
+            records_before += sum(header.record_count for header in run.headers)
+            if run.headers[0].attributes & AS_IT_IS:
+                writer.keep_batch(run.view, run.headers[0])
                 continue
-            writer.begin_run(header, horizon_ms or now_ms + plan.delete_retention_ms)
-            for found in _columns(view):
-                if isinstance(found, _Unreadable):
-                    records_before += found.header.record_count
-                    writer.keep_batch(found.view, found.header)
-                    continue
-                records_before += len(found)
-                for record in found.records():
-                    if keys.keeps(record, horizon_ms, now_ms):
-                        writer.add(record)
+            for found in sheets(run):
+                if isinstance(found, Run):
+                    writer.keep_batch(found.view, found.headers[0])
+                else:
+                    _rewrite(found, keys, writer, now_ms=now_ms, horizon_ms=now_ms + plan.delete_retention_ms)
         writer.end_source(bases[at + 1] if at + 1 < len(bases) else keys.end_offset)
     segments = writer.finish()
     return Compacted(
@@ -176,6 +152,36 @@ def compact(
     )
 
 
+def _rewrite(sheet: Sheet, keys: _Keys, writer: SegmentWriter, *, now_ms: int, horizon_ms: int) -> None:
+    """Hand on what stays; `horizon_ms`: when tombstones that are met for the first time may go."""
+    kept, ends = keys.kept(sheet), sheet.ends()
+    at = 0
+    for batch in sheet.batches():
+        stop = bisect_left(kept, batch.stop, at)
+        rows, at = kept[at:stop], stop
+        known_ms = _horizon(batch.header)
+        rows = keys.without_expired(rows, sheet, known_ms, now_ms)
+        if not rows:
+            continue
+        has_tombstones = bool(sheet.lengths) and min(map(sheet.lengths.__getitem__, rows)) < 0
+        writer.add(
+            KeptRecords(
+                batch=batch,
+                records=_slices(batch, rows, ends),
+                offsets=[sheet.offsets[row] for row in rows],
+                timestamps=[sheet.timestamps[row] for row in rows],
+                horizon_ms=(known_ms or horizon_ms) if has_tombstones else None,
+            )
+        )
+
+
+def _slices(batch: BatchRows, rows: list[int], ends: list[int]) -> list[memoryview]:
+    """The bytes of some of a batch's records."""
+    body, first = batch.body, batch.first
+    bounds = [batch.start, *ends[first : batch.stop]]
+    return [body[bounds[row - first] : bounds[row - first + 1]] for row in rows]
+
+
 def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[], bool]) -> _Keys:
     keys = _Keys(end_offset=plan.end_offset)
     used = 0
@@ -184,18 +190,17 @@ def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[],
     for base, end in zip(plan.bases, ends, strict=True):
         is_dirty = end > plan.first_dirty_offset
         file = fs.open(f"{plan.directory}/{segment_name(base)}")
-        for view, header in _runs(file, file.size(), is_stopped):
-            if header.attributes & CONTROL_BIT or not (is_dirty or header.attributes & TRANSACTIONAL_BIT):
+        for run in runs(file, file.size(), is_stopped):
+            attributes = run.headers[0].attributes
+            if attributes & CONTROL_BIT or not (is_dirty or attributes & TRANSACTIONAL_BIT):
                 continue
-            for found in _columns(view, only_keys=True):
-                if isinstance(found, _Unreadable):
+            for found in sheets(run):
+                if isinstance(found, Run):
                     continue
-                assert found.keys is not None, "they were asked for"
-                names = found.keys.to_list()
-                if header.attributes & TRANSACTIONAL_BIT:
-                    keys.pinned.update(name for name in names if name is not None)
+                if attributes & TRANSACTIONAL_BIT:
+                    keys.pinned.update(name for name in found.keys if name is not None)
                 else:
-                    used += keys.learn(names, found.offsets)
+                    used += keys.learn(found)
         if is_dirty:
             if used > plan.dedupe_buffer_bytes and not is_first_dirty:
                 # This one does not fit any more: it waits for the next time. What is known of it does no harm: the
@@ -206,89 +211,8 @@ def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[],
     return keys
 
 
-def _runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Runs of batches that are alike, and the header of the first; a batch that stays as it is runs alone."""
-    position = next_offset = 0
-    while position < size:
-        if is_stopped():
-            raise CompactionStopped
-        view = _window(file, position, size)
-        start = at = 0
-        first: BatchHeader | None = None
-        while (header := _whole_batch(view, at)) is not None:
-            if header.base_offset < next_offset:
-                # The offset is not under the batch's checksum.
-                raise StorageError(f"offset {header.base_offset} stands where {next_offset} belongs at {position + at}")
-            next_offset = header.next_offset
-            if first is not None and not _is_alike(first, header):
-                yield view[start:at], first
-                start, first = at, None
-            first = first or header
-            at += header.size_bytes
-        assert first is not None, "a window has a batch"
-        yield view[start:at], first
-        position += at
-
-
-def _window(file: LogFile, position: int, size: int) -> memoryview:
-    """What is to be read next: as many batches as fit, or a longer one alone. Read and not mapped: files can be cut."""
-    raw = file.read(position, min(READ_BYTES, size - position))
-    needed = parse_header(raw).size_bytes
-    if len(raw) < needed <= size - position:
-        raw = file.read(position, needed)
-    if len(raw) < needed:
-        raise StorageError("a closed segment ends in the middle of a batch; it is not compacted")
-    return memoryview(raw)
-
-
-def _whole_batch(view: memoryview, at: int) -> BatchHeader | None:
-    """The header of the batch that begins there, if all of it is there."""
-    if len(view) - at < HEADER_SIZE:
-        return None
-    header = parse_header(view, at)
-    return header if header.size_bytes <= len(view) - at else None
-
-
-def _is_alike(first: BatchHeader, header: BatchHeader) -> bool:
-    return (
-        not first.attributes & _AS_IT_IS
-        and first.attributes & _KIND_BITS == header.attributes & _KIND_BITS
-        and first.partition_leader_epoch == header.partition_leader_epoch
-        and _horizon(first) == _horizon(header)
-    )
-
-
 def _horizon(header: BatchHeader) -> int | None:
     return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Unreadable:
-    """A batch that is damaged, or unfolds to more than is sensible."""
-
-    view: memoryview
-    header: BatchHeader
-
-
-def _columns(view: memoryview, *, only_keys: bool = False) -> Iterator[RecordColumns | _Unreadable]:
-    """The records of whole batches, and batches that have none that could be read."""
-    start = 0
-    while start < len(view):
-        try:
-            columns = decode_columns(
-                view[start:],
-                max_batch_bytes=DEFAULT_LIMIT_BYTES,
-                with_values=not only_keys,
-                with_headers=not only_keys,
-            )
-        except CorruptRecordError:
-            header = parse_header(view, start)
-            yield _Unreadable(view[start : start + header.size_bytes], header)
-            start += header.size_bytes
-            continue
-        assert columns.consumed_bytes, "these are whole batches"
-        yield columns
-        start += columns.consumed_bytes
 
 
 def discard_cleaned(fs: FileSystem, directory: str) -> None:

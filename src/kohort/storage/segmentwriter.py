@@ -1,7 +1,9 @@
 """Writes the segments that a compaction makes: the records that stay as batches, and those as files.
 
-Laws: batches cover every offset of the old segments, so that a batch may be sparse, or empty. A file is durable, but
-for its name, when it is given out; none is longer than the topic's segments, unless an old one was.
+Laws: batches cover every offset of the old segments, so that a batch may be sparse, or empty. A batch of a producer
+that numbers its batches, one that is dated by the broker, and one of which much is left stay batches of their own, with
+what their headers say; what is left of others becomes part of longer ones. A file is durable, but for its name, when it
+is given out; none is longer than the topic's segments, unless an old one was.
 Source: Apache Kafka's log cleaner; KIP-534 (when tombstones may go).
 """
 
@@ -10,8 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.records.batch import Record, build_sparse_batch
-from kohort.records.header import CODEC_NAMES, COMPRESSION_MASK, BatchHeader, parse_header
+from kohort.records.header import (
+    COMPRESSION_MASK,
+    DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    parse_header,
+)
+from kohort.records.sparse import LooseRecord, fasten, gather_batch, loosen, thin_batch, with_horizon
+from kohort.storage.closedbatches import BatchRows
 from kohort.storage.fs import FileSystem, LogFile
 from kohort.storage.indexfiles import SegmentFacts
 from kohort.storage.recovery import CLEANED_SUFFIX
@@ -20,8 +29,12 @@ from kohort.storage.segmentindex import INDEX_INTERVAL_BYTES, IndexImage, Segmen
 
 #: Size at which a batch is written; large ones are quick to load, and a reader's fetch still takes several.
 BATCH_BYTES: Final = 128 * 1024
-#: What a record takes in a batch beside key and value, roughly.
-_RECORD_OVERHEAD_BYTES: Final = 20
+#: Bytes of records that are worth a batch of their own.
+OWN_BATCH_BYTES: Final = 4 * 1024
+#: What a record takes in a batch beside its tail, roughly.
+_RECORD_OVERHEAD_BYTES: Final = 10
+#: Times between which any two differ by a number that fits.
+_EARLIEST_MS, _LATEST_MS = -1, 1 << 62
 _LONGEST_BATCH: Final = (1 << 31) - 1
 
 
@@ -60,6 +73,38 @@ class CompactedSegment:
         return segment
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRecords:
+    """What is left of one batch: at least one record."""
+
+    batch: BatchRows
+    #: The bytes of each.
+    records: list[memoryview]
+    offsets: list[int]
+    timestamps: list[int]
+    #: When the tombstones among them may go; `None` if there are none.
+    horizon_ms: int | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing of the batch went."""
+        return len(self.records) == self.batch.header.record_count
+
+    @property
+    def is_datable(self) -> bool:
+        """Whether times of these records can be counted from another one."""
+        times = self.timestamps if self.horizon_ms is None else [*self.timestamps, self.horizon_ms]
+        return min(times) >= _EARLIEST_MS and max(times) < _LATEST_MS
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it stays a batch of its own."""
+        header = self.batch.header
+        if header.producer_id >= 0 or header.attributes & LOG_APPEND_TIME_BIT or not self.is_datable:
+            return True
+        return sum(map(len, self.records)) >= OWN_BATCH_BYTES
+
+
 class SegmentWriter:
     """Turns the records that stay into batches, and batches into files."""
 
@@ -72,13 +117,12 @@ class SegmentWriter:
         self._file: LogFile | None = None
         self._path = ""
         #: Records of the batch that is under way, which begins at `_next_offset`.
-        self._pending: list[Record] = []
+        self._pending: list[LooseRecord] = []
         self._pending_bytes = 0
         self._pending_horizon_ms: int | None = None
-        #: Of the run that is under way, which is that of what is pending: when tombstones of it may go.
+        #: Of the batch that came last, and so of what is pending.
         self._leader_epoch = 0
         self._codec = 0
-        self._horizon_ms = 0
         #: Every offset before it is covered by a batch.
         self._next_offset = 0
         #: Where the old segment ends whose records come.
@@ -103,28 +147,44 @@ class SegmentWriter:
         """The old segment covered the offsets before `end_offset`, and so shall what is written."""
         self._source_end = end_offset
 
-    def begin_run(self, header: BatchHeader, horizon_ms: int) -> None:
-        """The records that come next are of batches like this one; those of them that are tombstones may go then."""
+    def add(self, kept: KeptRecords) -> None:
+        """What stays of a batch."""
+        header = kept.batch.header
+        if kept.stands_alone:
+            self._add_alone(kept)
+            return
         codec = header.attributes & COMPRESSION_MASK
-        if self._pending and (codec != self._codec or header.partition_leader_epoch != self._leader_epoch):
-            self._flush(header.base_offset)
-        self._codec, self._leader_epoch, self._horizon_ms = codec, header.partition_leader_epoch, horizon_ms
-
-    def add(self, record: Record) -> None:
-        """A record that stays."""
-        horizon = self._horizon_ms if record.value is None else None
-        is_other = horizon is not None and self._pending_horizon_ms not in (None, horizon)
+        is_other = codec != self._codec or header.partition_leader_epoch != self._leader_epoch
+        if kept.horizon_ms is not None:
+            is_other |= self._pending_horizon_ms not in {None, kept.horizon_ms}
         if self._pending and (is_other or self._pending_bytes >= BATCH_BYTES):
-            self._flush(record.offset)
-        self._pending.append(record)
-        self._pending_bytes += len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD_BYTES
-        if horizon is not None:
-            self._pending_horizon_ms = horizon
+            self._flush(kept.offsets[0])
+        self._codec, self._leader_epoch = codec, header.partition_leader_epoch
+        loose = list(map(loosen, kept.records, kept.offsets, kept.timestamps))
+        self._pending += loose
+        self._pending_bytes += sum(len(record.tail) + _RECORD_OVERHEAD_BYTES for record in loose)
+        self._pending_horizon_ms = kept.horizon_ms or self._pending_horizon_ms
+
+    def _add_alone(self, kept: KeptRecords) -> None:
+        header, records = kept.batch.header, kept.records
+        is_dated_anew = kept.horizon_ms is not None and not header.attributes & DELETE_HORIZON_BIT and kept.is_datable
+        if kept.is_whole and not is_dated_anew:
+            self.keep_batch(kept.batch.view, header)
+            return
+        pieces: list[memoryview] | list[bytes] = records
+        if is_dated_anew:
+            assert kept.horizon_ms is not None
+            header = with_horizon(header, kept.horizon_ms)
+            pieces = fasten(list(map(loosen, records, kept.offsets, kept.timestamps)), header)
+        latest = header.max_timestamp if header.has_log_append_time else max(kept.timestamps)
+        batch = thin_batch(header, pieces, max_timestamp=latest)
+        self.keep_batch(memoryview(batch), parse_header(batch))
 
     def keep_batch(self, view: memoryview, header: BatchHeader) -> None:
         """A batch that stays as it is."""
         self._flush(header.base_offset)
         self._write(view, header)
+        self._leader_epoch = header.partition_leader_epoch
         self.records += header.record_count
 
     def finish(self) -> tuple[CompactedSegment, ...]:
@@ -138,13 +198,13 @@ class SegmentWriter:
         if self._next_offset >= until:
             assert not self._pending, "a batch covers its records"
             return
-        batch = build_sparse_batch(
+        batch = gather_batch(
             self._pending,
             base_offset=self._next_offset,
             last_offset=until - 1,
             leader_epoch=self._leader_epoch,
+            codec=self._codec,
             delete_horizon_ms=self._pending_horizon_ms,
-            compression=CODEC_NAMES[self._codec] if self._pending else "none",
         )
         self.records += len(self._pending)
         self._pending = []

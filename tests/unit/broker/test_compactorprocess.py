@@ -15,7 +15,8 @@ import pytest
 from kohort.broker.compactorprocess import CompactorProcess
 from kohort.errors import StorageError
 from kohort.records.batch import build_batch
-from kohort.storage.compaction import CompactionStopped, compact, plan_compaction
+from kohort.storage.closedbatches import CompactionStopped
+from kohort.storage.compaction import compact, plan_compaction
 from kohort.storage.diskerrors import DiskHealth
 from kohort.storage.fs import DiskFileSystem
 from kohort.storage.segmentwriter import CompactionPlan

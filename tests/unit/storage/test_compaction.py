@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import StorageError
-from kohort.records.batch import Record, build_batch, iterate_records
-from kohort.records.header import seal, split_batches
+from kohort.records.batch import Record, RecordInput, build_batch, iterate_records
+from kohort.records.header import BatchHeader, seal, split_batches
+from kohort.storage.closedbatches import READ_BYTES, CompactionStopped
 from kohort.storage.compaction import (
     Compacted,
-    CompactionStopped,
     compact,
     finish_replacement,
     plan_compaction,
@@ -33,9 +34,11 @@ PLENTY = 1 << 30
 Entry = tuple[bytes, bytes | None]
 
 
-def write(log: PartitionLog, *batches: Sequence[Entry], timestamp: int = 1_000, sync: bool = True) -> None:
+def write(log: PartitionLog, *batches: Sequence[Entry], timestamp: int = 1_000, sync: bool = True, **kind: Any) -> None:
+    """`kind`: of the batches, as `build_batch` takes it."""
     for entries in batches:
-        log.append(build_batch([(key, value, timestamp, ()) for key, value in entries]), now_ms=1, validate=False)
+        rows = [(key, value, timestamp, ()) for key, value in entries]
+        log.append(build_batch(rows, **kind), now_ms=1, validate=False)
     if sync:
         log.mark_durable(log.sync())
 
@@ -73,17 +76,28 @@ ENTRIES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=20)), min_size
 HISTORIES = st.lists(ENTRIES, min_size=1, max_size=40)
 
 
-@given(history=HISTORIES, cuts=st.lists(st.integers(0, 40), max_size=3), budget=st.sampled_from([0, 500, PLENTY]))
+NUMBERED = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 11}
+#: Batches that become part of others, that stay their own, and that are compressed.
+KINDS = st.lists(st.sampled_from([{}, NUMBERED, {"compression": "zstd"}, {**NUMBERED, "compression": "gzip"}]))
+
+
+@given(
+    history=HISTORIES,
+    kinds=KINDS,
+    cuts=st.lists(st.integers(0, 40), max_size=3),
+    budget=st.sampled_from([0, 500, PLENTY]),
+)
 def test_random_history_folds_to_the_same_whenever_it_was_compacted(
-    history: list[list[Entry]], cuts: list[int], budget: int
+    history: list[list[Entry]], kinds: list[dict[str, Any]], cuts: list[int], budget: int
 ) -> None:
     """Several times, at any moment, with any memory; a time later than the horizon lets tombstones go."""
     fs = MemoryFileSystem()
     log, plain = empty_log(fs, **CONFIG), empty_log(fs, "/plain")
     dirty, now_ms = 0, 5_000
     for at, entries in enumerate(history):
-        write(log, entries)
-        write(plain, entries)
+        kind = kinds[at % len(kinds)] if kinds else {}
+        write(log, entries, **kind)
+        write(plain, entries, **kind)
         if at in cuts:
             made = clean(fs, log, dirty, now_ms=now_ms, buffer_bytes=budget)
             dirty = dirty if made is None else made.end_offset
@@ -448,3 +462,98 @@ def test_compaction_whose_segments_went_meanwhile_changes_nothing() -> None:
         log.replace(made.segments[0].segment(fs, DIRECTORY), made.segments[0].cleaned_path)
     assert records(log) == before
     assert records(open_log(fs, **CONFIG)) == before
+
+
+def stored(log: PartitionLog) -> list[tuple[BatchHeader, bytes]]:
+    """Every batch, with its bytes."""
+    views = log.read(log.log_start_offset, 1 << 30)
+    return [(header, bytes(view[at : at + header.size_bytes])) for view in views for at, header in split_batches(view)]
+
+
+def test_batch_of_a_numbering_producer_keeps_what_its_header_says() -> None:
+    """What is left of it is the same batch: a producer that sends it again is recognised by it."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    write(log, [(b"old", b"1"), (b"stays", b"2"), (b"old", b"3"), (b"gone", None)], **NUMBERED)
+    write(log, [(b"old", b"4")], [(b"end", bytes(300))], [(b"end", bytes(301))])
+    (before, _), *_ = stored(log)
+
+    clean(fs, log)
+
+    (after, batch), *_ = stored(log)
+    assert (after.producer_id, after.producer_epoch, after.base_sequence) == (7, 3, 11)
+    assert (after.base_offset, after.last_offset_delta) == (before.base_offset, before.last_offset_delta)
+    assert after.record_count == 2 and after.base_timestamp == NOW_MS + DAY_MS, "its tombstone may go then"
+    left = list(iterate_records(batch))
+    assert [(record.offset, record.key, record.timestamp) for record in left] == [
+        (1, b"stays", 1_000),
+        (3, b"gone", 1_000),
+    ]
+    clean(fs, log, now_ms=NOW_MS + DAY_MS)
+    (after, batch), *_ = stored(log)
+    assert [record.key for record in iterate_records(batch)] == [b"stays"] and after.base_sequence == 11
+
+
+@pytest.mark.parametrize("value", [b"v", None], ids=["value", "tombstone"])
+def test_records_that_the_broker_dated_stay_so(value: bytes | None) -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG, is_log_append_time=True)
+    rows: list[RecordInput] = [(b"old", b"1", 3, ()), (b"k", value, 4, ())]
+    log.append(build_batch(rows), now_ms=2_222, validate=False)
+    log.append(build_batch([(b"old", b"2", 5, ())]), now_ms=3_333, validate=False)
+    for number in range(2):
+        log.append(build_batch([(b"end", bytes(300 + number), 6, ())]), now_ms=4_444, validate=False)
+    log.mark_durable(log.sync())
+
+    clean(fs, log)
+
+    batches = [(header.has_log_append_time, header.max_timestamp) for header, _ in stored(log)]
+    assert batches == [(True, 2_222), (True, 3_333), (True, 4_444), (True, 4_444)]
+    assert [record.timestamp for record in records(log)] == [2_222, 3_333, 4_444, 4_444]
+    assert next(record.key for record in records(log)) == b"k"
+
+
+def test_records_that_move_to_another_batch_keep_their_bytes() -> None:
+    """A header whose name is no text; empty, missing and long ones beside it."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, is_compacted=True, segment_bytes=5_000)
+    headers = [("name", b"1"), ("empty", b""), ("none", None), ("h" * 200, b"2" * 200)]
+    for number in range(3):
+        rows: list[RecordInput] = [(b"old", b"1", 1_000, headers), (b"key-%d" % number, b"v", 1_000 + number, headers)]
+        batch = bytearray(build_batch(rows))
+        seal(batch := batch.replace(b"name", b"n\xff\xffe"))
+        log.append(batch, now_ms=1, validate=False)
+    write(log, [(b"old", bytes(2_000))], [(b"end", bytes(5_000))])
+    before = records(log)
+
+    clean(fs, log)
+
+    first, content = stored(log)[0]
+    assert (first.record_count, first.last_offset_delta) == (4, 6)
+    assert content.count(b"n\xff\xffe") == 3
+    assert records(log) == [before[1], before[3], *before[5:]]
+
+
+def test_times_that_no_other_can_be_counted_from_stay_in_their_batch() -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    extremes = (-(1 << 63), (1 << 63) - 1)
+    for timestamp in extremes:
+        write(log, [(b"old", b"1"), (b"key %d" % timestamp, None)], timestamp=timestamp)
+    write(log, [(b"old", bytes(300))], [(b"end", bytes(300))])
+    clean(fs, log)
+    assert [record.timestamp for record in records(log)][:2] == list(extremes)
+
+
+def test_batch_that_is_longer_than_a_window_is_compacted() -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    write(log, [(b"old", bytes(READ_BYTES)), (b"long", bytes(READ_BYTES + 1))], [(b"old", b"")])
+    write(log, [(b"end", bytes(300))], [(b"end", bytes(301))])
+    clean(fs, log)
+    assert [record.key for record in records(log)][:2] == [b"long", b"old"]
+    file = fs.open(log.segments[0].path)
+    file.truncate(file.size() - 1)
+    write(log, [(b"next", bytes(300))], [(b"next", bytes(300))])
+    with pytest.raises(StorageError, match="ends in the middle of a batch"):
+        clean(fs, log)

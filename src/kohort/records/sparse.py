@@ -1,0 +1,121 @@
+"""Batches of which compaction has left some records: their bytes are taken over, no record is read and built again.
+
+Laws: what is left of a batch by itself has all that its header said, but for the number of its records, their latest
+time and the checksum: the same offsets, producer, sequences, codec and kind of time. Records that become part of
+another batch get new differences of offset and time and keep every other byte.
+Source: Apache Kafka's record format, magic 2 (KIP-98); its log cleaner; KIP-534 (the delete horizon).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kohort.records.batch import read_varint, seal_batch
+from kohort.records.build_parts import VARINTS
+from kohort.records.compression import compress
+from kohort.records.header import (
+    CODEC_NAMES,
+    COMPRESSION_MASK,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+)
+
+
+class LooseRecord(NamedTuple):
+    """A record without its place, to be put into another batch."""
+
+    offset: int
+    #: Milliseconds since 1970; -1 if it has none.
+    timestamp: int
+    attributes: int
+    #: From the length of the key on.
+    tail: bytes
+
+
+def loosen(record: memoryview, offset: int, timestamp: int) -> LooseRecord:
+    """A record out of its bytes, which were checked before."""
+    _, position = read_varint(record, 0)
+    attributes = record[position]
+    _, position = read_varint(record, position + 1)
+    _, position = read_varint(record, position)
+    return LooseRecord(offset, timestamp, attributes, bytes(record[position:]))
+
+
+def thin_batch(header: BatchHeader, records: Sequence[Buffer], *, max_timestamp: int) -> bytes:
+    """The batch of this header with these of its records alone.
+
+    Args:
+        records: the bytes of each, as they stand in the batch.
+        max_timestamp: the latest time of theirs, or the batch's if that is the time of all its records.
+    """
+    payload = b"".join(records)
+    codec = header.attributes & COMPRESSION_MASK
+    if codec and records:
+        payload = bytes(compress(CODEC_NAMES[codec], payload))
+    return seal_batch(
+        header._replace(
+            batch_length=HEADER_SIZE - LENGTH_OVERHEAD + len(payload),
+            max_timestamp=max_timestamp,
+            record_count=len(records),
+        ),
+        payload,
+    )
+
+
+def with_horizon(header: BatchHeader, horizon_ms: int) -> BatchHeader:
+    """The header of a batch whose tombstones may go then; the times of its records count from there."""
+    return header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
+
+
+def fasten(records: Sequence[LooseRecord], header: BatchHeader) -> list[bytes]:
+    """The bytes of records in the batch of this header."""
+    varints = VARINTS
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    fastened = []
+    for offset, timestamp, attributes, tail in records:
+        time, place = varints[timestamp - base_timestamp], varints[offset - base_offset]
+        size = varints[1 + len(time) + len(place) + len(tail)]
+        fastened.append(b"%b%c%b%b%b" % (size, attributes, time, place, tail))
+    return fastened
+
+
+def gather_batch(
+    records: Sequence[LooseRecord],
+    *,
+    base_offset: int,
+    last_offset: int,
+    leader_epoch: int,
+    codec: int,
+    delete_horizon_ms: int | None,
+) -> bytes:
+    """One batch of no producer that covers the offsets [base_offset, last_offset], with records of several batches.
+
+    Args:
+        records: ascending offsets within that range; may be none.
+        codec: by its number.
+        delete_horizon_ms: when tombstones among them may go; `None` if there are none.
+    """
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec if records else 0,
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp=records[0].timestamp if records else -1,
+        max_timestamp=-1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=0,
+    )
+    if delete_horizon_ms is not None:
+        header = with_horizon(header, delete_horizon_ms)
+    latest = max((record.timestamp for record in records), default=-1)
+    return thin_batch(header, fasten(records, header), max_timestamp=latest)
