@@ -151,7 +151,11 @@ class Fetching:
         self._size = self._tries = 0
         share = (HELD_BYTES - self._context.store.fs.held.used) // ONE_OF
         self._left = min(self._max_bytes, max(share, 0))
-        self._context.slices.run(self._steps(range(count)))
+        done = self._read_slice(range(min(count, ROWS_AT_ONCE)))
+        if done == count and self._size < BYTES_AT_ONCE:
+            self._after_reading()
+        else:
+            self._context.slices.add(self._steps(range(done, count)))
 
     def _steps(self, rows: Sequence[int]) -> Iterator[None]:
         done = size = 0
@@ -319,6 +323,8 @@ class Fetching:
             warm(cold)
 
     def _warm_steps(self, rows: Sequence[int]) -> Iterator[None]:
+        # The disk may have taken long.
+        self._plan.resolve()
         for count, at in enumerate(rows, 1):
             if self._is_over:
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -23,6 +23,8 @@ from kohort.wire.messages.fetch import FetchRequest, FetchTopic
 TopicKey = tuple[str, bytes]
 
 _FIRST: Final = attrgetter("first")
+#: Rows of one topic that are kept as they come: quicker than short.
+_FEW: Final = 16
 
 
 #: What is asked of one partition: the offset to read from, most bytes, the leader epoch that the client believes in and
@@ -71,30 +73,44 @@ class FetchPlan:
         self._cluster = cluster
         self.topics: list[TopicRows] = []
         #: By row: partition, and the numbers of `Asked`.
-        self.numbers = array("i")
-        self.offsets = array("q")
-        self.limits = array("i")
-        self.leader_epochs = array("i")
-        self.last_epochs = array("i")
-        # Asked for without a partition: told as it was asked, before the rows of the others.
-        self.topics += [TopicRows(key, 0, 0) for key, rows in asked.items() if not rows]
-        for key, rows in asked.items():
-            if not rows:
-                continue
-            first = len(self.numbers)
-            self.numbers.extend(rows)
-            offsets, limits, leader_epochs, last_epochs = zip(*rows.values(), strict=True)
-            self.offsets.extend(offsets)
-            self.limits.extend(limits)
-            self.leader_epochs.extend(leader_epochs)
-            self.last_epochs.extend(last_epochs)
-            self.topics.append(TopicRows(key, first, len(self.numbers)))
+        self.numbers: Sequence[int]
+        self.offsets: Sequence[int]
+        self.limits: Sequence[int]
+        self.leader_epochs: Sequence[int]
+        self.last_epochs: Sequence[int]
+        if len(asked) == 1:
+            ((key, rows),) = asked.items()
+            if 0 < len(rows) <= _FEW:
+                self.numbers = (*rows,)
+                self.offsets, self.limits, self.leader_epochs, self.last_epochs = zip(*rows.values(), strict=True)
+                self.topics.append(TopicRows(key, 0, len(rows)))
+        if not self.topics:
+            self._take_many(asked)
         #: By row: its log, `None` if there is no such partition.
         self.logs: list[PartitionLog | None] = [None] * len(self.numbers)
         self.resolve()
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def _take_many(self, asked: AskedOf) -> None:
+        """Keep each number in as few bytes as it needs."""
+        numbers, limits, leader_epochs, last_epochs = array("i"), array("i"), array("i"), array("i")
+        offsets = array("q")
+        # Asked for without a partition: told as it was asked, before the rows of the others.
+        self.topics += [TopicRows(key, 0, 0) for key, rows in asked.items() if not rows]
+        for key, rows in asked.items():
+            if not rows:
+                continue
+            first = len(numbers)
+            numbers.extend(rows)
+            for column, values in zip(
+                (offsets, limits, leader_epochs, last_epochs), zip(*rows.values(), strict=True), strict=True
+            ):
+                column.extend(values)
+            self.topics.append(TopicRows(key, first, len(numbers)))
+        self.numbers, self.offsets, self.limits = numbers, offsets, limits
+        self.leader_epochs, self.last_epochs = leader_epochs, last_epochs
 
     def resolve(self) -> bool:
         """Look the topics up; whether they are still those that they were."""

@@ -89,7 +89,8 @@ class HeldBytes:
             block = self._lent.popleft()
             if not _is_free(block):
                 self._lent.append(block)
-                continue
+                # Those behind it were lent later, or looked at before.
+                break
             self._used -= len(block)
             if self._kept + len(block) <= _MOST_KEPT_BYTES:
                 self._kept += len(block)

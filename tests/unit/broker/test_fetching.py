@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator
@@ -10,15 +11,21 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import fetching
+from kohort.broker.blocking import warm
 from kohort.broker.embedded import Broker
 from kohort.broker.fetchsessions import FetchSessions
+from kohort.broker.server import Server
+from kohort.broker.settings import BrokerSettings
 from kohort.errors import ErrorCode
+from kohort.storage.descriptors import NotResidentError
 from kohort.storage.partition import PartitionLog
 from kohort.storage.segment import segment_name
+from kohort.testing import Fault, FaultyFileSystem
+from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, batch_of
+from support.broker_wire import PATIENCE_SECONDS, RawClient, batch_of
 from support.coldness import make_cold
 
 VERSION = 11
@@ -196,6 +203,108 @@ def test_a_segment_that_somebody_cuts_fails_alone(on_disk: RawClient, tmp_path: 
         codes = {row.partition_index: row.error_code for row in answer.responses[0].partitions}
         assert codes == {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: 0}
     assert on_disk.produce("t", b"a", partition=1).error_code == 0
+
+
+class SlowDisk:
+    """A disk of which the first read is under way for as long as a test wants."""
+
+    def __init__(self) -> None:
+        self._is_asked = threading.Event()
+        self._may_answer = threading.Event()
+
+    def warm(self, cold: NotResidentError) -> None:
+        """What threads do instead."""
+        self._is_asked.set()
+        assert self._may_answer.wait(PATIENCE_SECONDS)
+        warm(cold)
+
+    def wait(self) -> None:
+        """Until somebody waits for the disk."""
+        assert self._is_asked.wait(PATIENCE_SECONDS)
+
+    def answer(self) -> None:
+        """Let all reads go on."""
+        self._may_answer.set()
+
+
+@pytest.fixture
+def slow_disk(on_disk: RawClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    """It has the first partition of t, and has to be asked for it."""
+    slow = SlowDisk()
+    monkeypatch.setattr(fetching, "warm", slow.warm)
+    make_cold(tmp_path / "data" / "t-0" / segment_name(0))
+    return slow
+
+
+@pytest.fixture
+def waiting(on_disk: RawClient, slow_disk: SlowDisk) -> Iterator[RawClient]:
+    """A connection whose fetch waits for the disk."""
+    with RawClient(on_disk.socket.getpeername()[1]) as client:
+        client.send(ApiKey.FETCH, VERSION, build({0: 0}))
+        slow_disk.wait()
+        yield client
+
+
+def test_a_client_that_goes_away_while_the_disk_is_asked_harms_nobody(
+    on_disk: RawClient, slow_disk: SlowDisk, waiting: RawClient
+) -> None:
+    waiting.socket.close()
+    assert sizes_of(on_disk.ask(ApiKey.FETCH, VERSION, build({1: 49}))) == {1: len(batch_of(bytes(1000)))}
+    slow_disk.answer()
+    assert sizes_of(on_disk.ask(ApiKey.FETCH, VERSION, build({0: 0}))) == {0: 50 * len(batch_of(bytes(1000)))}
+
+
+def test_records_that_are_deleted_while_the_disk_is_asked_are_out_of_range(
+    on_disk: RawClient, slow_disk: SlowDisk, waiting: RawClient
+) -> None:
+    rows = [DeleteRecordsPartition(partition_index=0, offset=30)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=rows)], timeout_ms=1000)
+    assert on_disk.ask(ApiKey.DELETE_RECORDS, 2, request).topics[0].partitions[0].error_code == 0
+    slow_disk.answer()
+    _, answer = waiting.receive(ApiKey.FETCH, VERSION)
+    (row,) = answer.responses[0].partitions
+    assert (row.error_code, row.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 30)
+
+
+def test_a_topic_that_is_deleted_while_the_disk_is_asked_is_unknown(
+    on_disk: RawClient, slow_disk: SlowDisk, waiting: RawClient
+) -> None:
+    on_disk.ask(ApiKey.DELETE_TOPICS, 1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000))
+    slow_disk.answer()
+    _, answer = waiting.receive(ApiKey.FETCH, VERSION)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_page_that_cannot_be_read_fails_its_partition_until_it_can() -> None:
+    """Nothing else of the broker, and nothing for good."""
+    disk = FaultyFileSystem()
+
+    def ask(port: int) -> None:
+        with RawClient(port) as client:
+            client.create_topic("t", partitions=2)
+            for number in range(2):
+                client.produce("t", b"a", partition=number)
+            for cause, code in ((Fault.UNREADABLE, ErrorCode.KAFKA_STORAGE_ERROR), (None, ErrorCode.NONE)):
+                if cause is None:
+                    disk.heal()
+                else:
+                    disk.inject(cause, where=lambda operation: "t-0/" in operation.path)
+                answer = client.ask(ApiKey.FETCH, VERSION, build({0: 0, 1: 0}))
+                rows = {row.partition_index: row for row in answer.responses[0].partitions}
+                assert {number: row.error_code for number, row in rows.items()} == {0: code, 1: 0}
+                assert len(rows[1].records) == len(batch_of(b"a"))
+                assert client.produce("t", b"b", partition=0).error_code == 0
+
+    async def serve() -> None:
+        server = Server(BrokerSettings.of({}, port=0, data_dir="/data"), fs=disk)
+        await server.start()
+        try:
+            await asyncio.to_thread(ask, server.port)
+        finally:
+            await server.stop()
+
+    asyncio.run(serve())
+    assert disk.struck
 
 
 class Peer:
