@@ -313,6 +313,11 @@ def _tell_recovery(report: RecoveryReport) -> None:
     if not report.is_clean:
         numbers = report.partitions, report.bytes_checked, len(report.cuts)
         log.warning("event=recovered partitions=%d bytes_checked=%d cuts=%d", *numbers)
+    if report.catalog_cut is not None and report.is_clean:
+        # A clean stop leaves no change half written: it was there, and somebody was told so.
+        log.error("event=catalog_damaged %s; the last change of topics is lost", report.catalog_cut)
+    elif report.catalog_cut is not None:
+        log.warning("event=catalog_cut %s; the broker stopped while that was written", report.catalog_cut)
     for cut in report.cuts:
         log.warning("event=tail_cut %s", cut)
     for folder, hole in report.holes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from kohort.errors import Refused, StorageError
@@ -34,6 +35,20 @@ _RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogCut:
+    """Bytes at the end of a catalog that no change could be read from, from neither of its copies."""
+
+    path: str
+    #: Byte at which the file ends now, behind that change.
+    position: int
+    change: int
+    bytes_cut: int
+
+    def __str__(self) -> str:
+        return f"{self.path}: cut {self.bytes_cut} bytes from byte {self.position} on, behind change {self.change}"
+
+
 class CatalogFile:
     """The catalog in force, and the file that keeps it; used by one thread at a time."""
 
@@ -48,6 +63,8 @@ class CatalogFile:
         #: The number of the last change.
         self._number = 0
         self.catalog = Catalog()
+        #: What opening it has cut.
+        self.cut: CatalogCut | None = None
         if fs.volatile:
             return
         if fs.exists(self._path):
@@ -112,6 +129,7 @@ class CatalogFile:
         self._file = self._fs.open(self._path)
         if end < len(raw):
             self._file.truncate(end)
+            self.cut = CatalogCut(path=self._path, position=end, change=number, bytes_cut=len(raw) - end)
         # What is acted on must be durable, and the broker before may have ended before it was.
         self._file.sync()
         self.catalog, self._number, self._size = catalog, number, end

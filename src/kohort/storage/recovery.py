@@ -16,6 +16,7 @@ from typing import Final
 
 from kohort.errors import StorageError
 from kohort.records.header import HEADER_SIZE, BatchHeader
+from kohort.storage.catalogfile import CatalogCut
 from kohort.storage.datadir import PartitionEnd
 from kohort.storage.epochs import LeaderEpochs
 from kohort.storage.findbatch import NO_LIMIT
@@ -67,6 +68,8 @@ class RecoveryReport:
     partitions: int = 0
     bytes_checked: int = 0
     cuts: tuple[TailCut, ...] = ()
+    #: What was not whole at the end of the catalog.
+    catalog_cut: CatalogCut | None = None
     #: (folder, offsets that are damaged or gone), those that were known before as well.
     holes: tuple[tuple[str, Hole], ...] = ()
 

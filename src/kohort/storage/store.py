@@ -210,6 +210,7 @@ class Store:
             partitions=len(logs),
             bytes_checked=sum(log.bytes_checked for log in logs),
             cuts=tuple(cuts),
+            catalog_cut=self.changes.catalog_cut,
             holes=tuple((f"{log.topic}-{log.partition}", hole) for log in logs for hole in log.holes),
         )
         self._begin_epoch(logs, is_new=ends is None)

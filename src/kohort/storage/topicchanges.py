@@ -26,7 +26,7 @@ from kohort.storage.catalog import (
     collision_key,
     join,
 )
-from kohort.storage.catalogfile import CatalogFile
+from kohort.storage.catalogfile import CatalogCut, CatalogFile
 from kohort.storage.diskerrors import DiskFailedError
 from kohort.storage.fs import FileSystem
 from kohort.storage.partition import PartitionLog
@@ -103,6 +103,11 @@ class TopicChanges:
     def catalog(self) -> Catalog:
         """What is in force."""
         return self._file.catalog
+
+    @property
+    def catalog_cut(self) -> CatalogCut | None:
+        """What was not whole at the end of the catalog, and is gone."""
+        return self._file.cut
 
     def keep(self, topic: Topic) -> None:
         """There is this topic."""

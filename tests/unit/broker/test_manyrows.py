@@ -12,6 +12,7 @@ from kohort.broker import manyrows
 from kohort.broker.context import BrokerContext
 from kohort.broker.manyrows import ROWS_PER_TURN
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
@@ -54,12 +55,18 @@ def coordinators_of(names: list[str]) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key_type=0, coordinator_keys=names)
 
 
+def topics_of(names: list[str]) -> CreateTopicsRequest:
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ["t", *names]]
+    return CreateTopicsRequest(topics=topics, validate_only=True)
+
+
 #: API -> (first version with rows, a request for some names).
 APIS: dict[ApiKey, tuple[int, Callable[[list[str]], Any]]] = {
     ApiKey.DESCRIBE_GROUPS: (0, lambda names: DescribeGroupsRequest(groups=names)),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, lambda names: ConsumerGroupDescribeRequest(group_ids=names)),
     ApiKey.DELETE_GROUPS: (0, lambda names: DeleteGroupsRequest(groups_names=names)),
     ApiKey.OFFSET_FETCH: (8, offsets_of),
+    ApiKey.CREATE_TOPICS: (2, topics_of),
     ApiKey.FIND_COORDINATOR: (4, coordinators_of),
     ApiKey.DESCRIBE_CONFIGS: (1, configs_of),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, changes_of),

@@ -52,5 +52,27 @@ def test_damaged_offsets_are_told_to_who_asks(tmp_path: Path) -> None:
     assert (facts["damaged.ranges"], facts["damaged.ranges.first"]) == ("1", "orders-0:1-4")
 
 
+@pytest.mark.parametrize(("is_clean", "event"), [(True, "event=catalog_damaged"), (False, "event=catalog_cut")])
+def test_what_is_cut_off_the_catalog_is_told(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, is_clean: bool, event: str
+) -> None:
+    store = Store.open(str(tmp_path))
+    store.create_topic("orders", 1, topic_id=TopicId(b"1" * 16))
+    path = tmp_path / "kohort.catalog"
+    before = path.stat().st_size
+    store.create_topic("bills", 1, topic_id=TopicId(b"2" * 16))
+    store.close(clean=is_clean)
+    content = bytearray(path.read_bytes())
+    added = len(content) - before
+    for at in (before + added // 4, before + 3 * added // 4):
+        content[at] ^= 1
+    path.write_bytes(content)
+
+    with Broker(data_dir=tmp_path):
+        told = [line for line in caplog.messages if line.startswith("event=catalog")]
+    (line,) = told
+    assert line.startswith(f"{event} {path}: cut {added} bytes from byte {before} on, behind change ")
+
+
 def test_new_directory_has_nothing_to_tell(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     assert found(caplog, tmp_path) == []
