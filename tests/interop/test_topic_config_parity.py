@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 import kohort
+from kohort.losswindow import LossWindow
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.registry import ApiKey
 from support.apache_broker import ApacheKafka
 from support.broker_wire import RawClient
+from support.cli import run_kohort
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
@@ -58,6 +62,23 @@ def codes(port: int) -> dict[tuple[str, str], int]:
     return answers
 
 
-def test_values_are_taken_and_refused_as_by_apache_kafka() -> None:
-    with ApacheKafka() as apache, kohort.Broker() as ours:
+@pytest.fixture(scope="module")
+def apache() -> Iterator[ApacheKafka]:
+    with ApacheKafka() as broker:
+        yield broker
+
+
+def test_values_are_taken_and_refused_as_by_apache_kafka(apache: ApacheKafka) -> None:
+    with kohort.Broker() as ours:
         assert codes(ours.port) == codes(apache.port)
+
+
+def test_what_a_power_cut_may_take_is_told_of_topics_of_apache_kafka(apache: ApacheKafka) -> None:
+    limits = {"flush.messages": 500, "flush.ms": 1_500}
+    with kohort.Admin(bootstrap_servers=apache.bootstrap_servers) as admin:
+        admin.create_topics(["plain", kohort.NewTopic("synced", configs={"flush.messages": 1})])
+        admin.create_topic("some", configs=limits)
+        windows = [topic.loss_window for topic in admin.describe_topics(["plain", "synced", "some"])]
+    assert windows == [LossWindow(None, None), None, LossWindow(500, 1_500)]
+    told = run_kohort("topic", "describe", "plain", "--bootstrap", apache.bootstrap_servers).out.splitlines()
+    assert told[1].endswith("a power cut may take whatever the system has not written yet")
