@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
+from kohort.records.checksum import crc32c
 from kohort.storage.catalogfile import CATALOG_NAME, has_catalog
 from kohort.storage.fs import FileLock, FileSystem, read_bounded, replace_file
 
@@ -211,8 +212,11 @@ def load_marker(fs: FileSystem, directory: str) -> dict[str, PartitionEnd] | Non
         return None
     try:
         document = json.loads(read_bounded(fs, path, limit_bytes=_MARKER_LIMIT_BYTES))
-        ends = document["partitions"] if document["format_version"] == FORMAT_VERSION else None
-        return ends and {str(name): PartitionEnd(int(end), int(size)) for name, (end, size) in ends.items()}
+        ends = document["partitions"]
+        is_right = document["format_version"] == FORMAT_VERSION and document.get("checksum") in (None, _sum_of(ends))
+        if not is_right:
+            return None
+        return {str(name): PartitionEnd(int(end), int(size)) for name, (end, size) in ends.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         # Without a readable marker everything is checked, which is always right.
         return None
@@ -220,8 +224,12 @@ def load_marker(fs: FileSystem, directory: str) -> dict[str, PartitionEnd] | Non
 
 def save_marker(fs: FileSystem, directory: str, ends: Mapping[str, PartitionEnd]) -> None:
     """Say that the broker stopped cleanly with its partitions at these ends."""
-    document = {"format_version": FORMAT_VERSION, "partitions": ends}
+    document = {"format_version": FORMAT_VERSION, "partitions": ends, "checksum": _sum_of(ends)}
     replace_file(fs, directory, MARKER_NAME, json.dumps(document).encode())
+
+
+def _sum_of(ends: object) -> int:
+    return crc32c(json.dumps(ends).encode())
 
 
 def remove_marker(fs: FileSystem, directory: str) -> None:
@@ -256,7 +264,7 @@ def write_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> 
 
 
 def check_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> None:
-    """Hold a folder against the catalog; the file is written again if a crash took it.
+    """Hold a folder against the catalog; the file is written again if a crash took it, or a character is another one.
 
     Raises:
         StorageError: the folder belongs to another topic of the same name.
@@ -264,13 +272,19 @@ def check_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> 
     named = read_partition_metadata(fs, folder)
     if named == topic_id:
         return
-    if named is not None:
+    if named is not None and not _is_nearly(named, topic_id):
         raise StorageError(
             f"{folder}/{PARTITION_METADATA_NAME} names topic id {format_topic_id(named)}, the catalog "
             f"{format_topic_id(topic_id)}; move the folder away or restore it"
         )
     fs.remove(f"{folder}/{PARTITION_METADATA_NAME}")
     write_partition_metadata(fs, folder, topic_id)
+
+
+def _is_nearly(named: TopicId, topic_id: TopicId) -> bool:
+    """Whether two ids, which are drawn at random, differ in one character: then one of them is damaged."""
+    pairs = zip(format_topic_id(named), format_topic_id(topic_id), strict=True)
+    return sum(one != other for one, other in pairs) == 1
 
 
 def read_partition_metadata(fs: FileSystem, folder: str) -> TopicId | None:

@@ -1,27 +1,48 @@
 """Where a log begins whose oldest records were deleted by request: kept in its folder, for the next start.
 
-Laws: the file is replaced whole and goes with the folder, so that no topic inherits it. One that is missing or damaged
-means that the log begins with its first segment: what was deleted may come back then, nothing else is lost.
-Source: Apache Kafka's log-start-offset-checkpoint, which has the same lines for all partitions of a directory.
+Laws: the file is replaced whole and goes with the folder, so that no topic inherits it. The offset stands in it twice,
+each time with its checksum: a number that is damaged deletes nothing. If both are, or the file is missing, the log
+begins with its first segment: what was deleted may come back then, nothing else is lost.
+Source: Apache Kafka's log-start-offset-checkpoint, which has a line for each partition of a directory.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from kohort.errors import ErrorCode, Refused
-from kohort.storage.checkpoints import LOG_START_NAME, load_offsets, save_offsets
-from kohort.storage.fs import FileSystem
+from kohort.records.checksum import crc32c
+from kohort.storage.checkpoints import LOG_START_NAME
+from kohort.storage.fs import FileSystem, read_bounded, replace_file
 from kohort.storage.partition import PartitionLog
 from kohort.storage.retention import count_below
 
+_LIMIT_BYTES: Final = 1_000
 
-def load_log_start(fs: FileSystem, folder: str, topic: str, partition: int) -> int:
+
+def load_log_start(fs: FileSystem, folder: str) -> int:
     """The offset; 0 if there is none."""
-    return load_offsets(fs, folder, LOG_START_NAME).get((topic, partition), 0)
+    path = f"{folder}/{LOG_START_NAME}"
+    lines = read_bounded(fs, path, limit_bytes=_LIMIT_BYTES).split(b"\n") if fs.exists(path) else []
+    # What is not at once a number and its checksum counts for nothing.
+    return max((int(number) for number in map(_number_in, lines) if number), default=0)
 
 
-def keep_log_start(fs: FileSystem, log: PartitionLog, offset: int) -> None:
+def _number_in(line: bytes) -> bytes:
+    number, _, checksum = line.partition(b" ")
+    return number if number.isdigit() and checksum == _sum_of(number) else b""
+
+
+def _sum_of(number: bytes) -> bytes:
+    return b"%08x" % crc32c(number)
+
+
+def keep_log_start(fs: FileSystem, folder: str, offset: int) -> None:
     """Have what `delete_before` did in force after a restart, too; blocking, for a thread beside the log's owner."""
-    save_offsets(fs, log.directory, LOG_START_NAME, {(log.topic, log.partition): offset})
+    number = b"%d" % offset
+    line = number + b" " + _sum_of(number)
+    # An empty line between the two, so that they do not become one if a line's end is damaged.
+    replace_file(fs, folder, LOG_START_NAME, line + b"\n\n" + line + b"\n")
 
 
 def delete_before(log: PartitionLog, offset: int) -> list[str]:

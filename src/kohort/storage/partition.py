@@ -22,7 +22,7 @@ from kohort.storage.producers import ProducerStates, StoredBatch
 from kohort.storage.quarantine import Hole, readable_end
 from kohort.storage.reading import measure, read_batches
 from kohort.storage.retention import count_below, count_expired
-from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment
+from kohort.storage.segment import DELETED_SUFFIX, BatchPlace, Segment, segment_name
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
 from kohort.storage.validation import NO_LATEST_MS, check_place, find_batches, stamp
 
@@ -227,7 +227,11 @@ class PartitionLog:
         return segment
 
     def refuse(self, holes: Sequence[Hole]) -> None:
-        """Tell readers that these offsets are damaged."""
+        """Tell readers that these offsets, whose bytes are still in their segments, are damaged."""
+        files = {segment_name(segment.base_offset): segment for segment in self.segments}
+        for hole in holes:
+            if hole.file in files:
+                files[hole.file].note_damage(hole.first_offset, hole.next_offset, hole.position, hole.size_bytes)
         known = {hole.first_offset: hole for hole in (*holes, *self.holes)}
         self.holes = tuple(known[offset] for offset in sorted(known))
 

@@ -147,7 +147,7 @@ def open_partition(
     if state is not None and found.known_before and state.offset == log.log_end_offset:
         log.state_offset = state.offset
     log.bytes_checked = 0 if is_clean else found.bytes_checked
-    log.start_offset = min(load_log_start(fs, directory, topic, partition), log.log_end_offset)
+    log.start_offset = min(load_log_start(fs, directory), log.log_end_offset)
     for segment in segments:
         if not is_clean and segment.size:
             # What was found in the page cache after a kill is not yet on the disk.

@@ -58,6 +58,7 @@ class Segment:
     """A file of a partition's log; only the newest of them grows."""
 
     __slots__ = (
+        "_borders",
         "_directory",
         "_file",
         "_fs",
@@ -89,6 +90,9 @@ class Segment:
         self.has_gaps = False
         #: Bytes of whole batches in the file.
         self.size = 0
+        #: (offset, position) where damage begins and ends that was found since the log was opened: no header there is
+        #: believed, and nobody hops across it.
+        self._borders: list[tuple[int, int]] = []
         #: Largest timestamp of the first batch; so late that nothing is later while there is none, or it has no time.
         self.first_timestamp = _NO_TIMESTAMP
         #: Largest timestamp, -1 while empty, and the position of the first batch that has it.
@@ -230,10 +234,20 @@ class Segment:
         if self._places is not None and (known := self._places.get(offset)) is not None:
             return known
         before = self._look_up("position_before_offset", offset, wait)
+        if self._borders:
+            border, at = max((each for each in self._borders if each[0] <= offset), default=(-1, 0))
+            if border == offset:
+                return at
+            before = max(before, at)
         found = self._walk(before, offset, wait=wait)
         if self.has_gaps and (header := self.header_at(found, wait=wait)).last_offset < offset:
             return found + header.size_bytes
         return found
+
+    def note_damage(self, first_offset: int, next_offset: int, position: int, size_bytes: int) -> None:
+        """From now on nothing is read there, and nobody finds the way by what is."""
+        self._borders += [(first_offset, position), (next_offset, position + size_bytes)]
+        self._places = None
 
     def remember(self, offset: int, position: int) -> None:
         """`position_of(offset)` is `position`, and somebody is likely to ask for it soon."""

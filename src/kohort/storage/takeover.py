@@ -21,7 +21,7 @@ from kohort.storage.catalog import (
     split_folder_name,
 )
 from kohort.storage.catalogfile import CatalogFile
-from kohort.storage.checkpoints import LOG_START_NAME, load_offsets, save_offsets
+from kohort.storage.checkpoints import LOG_START_NAME, load_offsets
 from kohort.storage.datadir import (
     FORMAT_KEY,
     META_NAME,
@@ -33,6 +33,7 @@ from kohort.storage.datadir import (
 )
 from kohort.storage.fs import FileSystem
 from kohort.storage.inspection import Damage, walk_segment
+from kohort.storage.logstart import keep_log_start
 from kohort.storage.recovery import mark_sparse
 from kohort.storage.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
@@ -219,5 +220,5 @@ def _copy_partition(
         file.sync()
     mark_sparse(fs, target, topic.ends.get(partition, 0))
     if start := topic.starts.get(partition):
-        save_offsets(fs, target, LOG_START_NAME, {(topic.name, partition): start})
+        keep_log_start(fs, target, start)
     fs.sync_directory(target)

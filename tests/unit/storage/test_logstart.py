@@ -31,7 +31,7 @@ def test_log_begins_where_a_list_would(steps: list[tuple[int, int, bool]], per_s
         log.mark_durable(log.sync())
         if offset <= log.log_end_offset:
             delete_before(log, offset)
-            keep_log_start(fs, log, log.log_start_offset)
+            keep_log_start(fs, DIRECTORY, log.log_start_offset)
             start = max(start, offset)
         if is_killed:
             log = open_log(fs, **config)
@@ -51,7 +51,7 @@ def test_deletion_whose_start_was_not_kept_is_undone_by_a_kill_at_most_to_a_file
     assert (log.log_start_offset, open_log(fs).log_start_offset) == (3, 2)
 
 
-@pytest.mark.parametrize("text", ["", "0\n1\norders 0 x\n", "1\n1\norders 0 1\n", "0\n1\norders 0\n", "\xff\n"])
+@pytest.mark.parametrize("text", ["", "2\n2\n", "2 00000000\n", "x 8cdc1683\n", " \n", "\xff\n", "²\n"])
 def test_damaged_file_counts_as_none(text: str) -> None:
     fs = MemoryFileSystem()
     log = empty_log(fs)
@@ -64,7 +64,7 @@ def test_start_beyond_what_a_crash_left_is_the_end() -> None:
     fs = MemoryFileSystem()
     log = empty_log(fs)
     log.append(batch(3), now_ms=1)
-    keep_log_start(fs, log, 7)
+    keep_log_start(fs, DIRECTORY, 7)
     again = open_log(fs)
     assert (again.log_start_offset, again.log_end_offset) == (3, 3)
 

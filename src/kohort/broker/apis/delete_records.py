@@ -40,7 +40,7 @@ def handle(context: BrokerContext, request: Request, message: DeleteRecordsReque
 
     def keep() -> None:
         for log, row in changed:
-            keep_log_start(context.store.fs, log, row.low_watermark)
+            keep_log_start(context.store.fs, log.directory, row.low_watermark)
 
     context.removals.do(keep, partial(_finish, request, response, changed))
     return None
