@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kohort.broker.compactorprocess import CompactorProcess
 from kohort.clock import Clock
 from kohort.errors import StorageError
 from kohort.storage.checkpoints import CLEANED_NAME, load_offsets, save_offsets
@@ -38,6 +37,9 @@ from kohort.storage.partition import PartitionLog
 from kohort.storage.segment import Segment
 from kohort.storage.segmentwriter import CompactionPlan
 from kohort.storage.store import Store
+
+if TYPE_CHECKING:
+    from kohort.broker.compactorprocess import CompactorProcess
 
 log = logging.getLogger("kohort.broker")
 
@@ -82,7 +84,12 @@ class Compactor:
         self._is_stopped = False
         self._rested_at = 0.0
         #: Compacts what lies on a disk; when it was needed last.
-        self._process: Final = CompactorProcess(store.fs.health) if isinstance(store.fs, DiskFileSystem) else None
+        self._process: CompactorProcess | None = None
+        if isinstance(store.fs, DiskFileSystem):
+            # It needs pickle, which a broker in memory has no use for.
+            from kohort.broker.compactorprocess import CompactorProcess
+
+            self._process = CompactorProcess(store.fs.health)
         self._needed_at = 0.0
 
     def start(self) -> None:
