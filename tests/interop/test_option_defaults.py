@@ -17,7 +17,7 @@ from support.apache_broker import run_kafka_tool
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
 #: Kafka's options that its page leaves out.
-KAFKAS_INTERNAL = {"group.consumer.assignor.offload.enable"}
+KAFKAS_INTERNAL = {"group.consumer.assignor.offload.enable", "producer.id.expiration.check.interval.ms"}
 #: Empty in a configuration, whatever the documents call it.
 NOTHING = ("", "null", '""')
 

@@ -65,7 +65,7 @@ LOG_OPTIONS: Final = [
     count(
         "producer.id.expiration.check.interval.ms",
         600_000,
-        "How often producers are looked for that are silent.",
+        "How often producers are looked for that are silent (Kafka does not document it).",
         low=1,
     ),
     count("log.roll.hours", 168, "Age at which a log file is closed and the next one begun.", low=1),

@@ -59,7 +59,7 @@ def check_count(count: int, most: int, what: str) -> None:
     >>> check_count(5, 5, "topics")
     >>> check_count(6, 5, "topics")
     Traceback (most recent call last):
-    kohort.errorbase.Refused: this broker would have 6 topics; max.topics allows 5
+    kohort.errors.Refused: this broker would have 6 topics; max.topics allows 5
     """
     if count > most:
         text = f"this broker would have {count} {what}; max.{what} allows {most}"
