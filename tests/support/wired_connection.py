@@ -99,6 +99,16 @@ class WiredConnection:
             data = data[end:]
         return answers
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the broker has closed it."""
+        return self._wire.is_closed
+
+    @property
+    def has_written(self) -> bool:
+        """Whether the broker has written something that nobody took."""
+        return bool(self._wire.written)
+
     def counted(self, group_id: str, what: str) -> int:
         """How often the journal has counted something of a group."""
         return self.context.runtime.journal.history(group_id).counts[what]

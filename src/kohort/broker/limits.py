@@ -39,10 +39,14 @@ MOST_ROWS: Final = 25_000
 MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.PRODUCE: 10_000,
     ApiKey.JOIN_GROUP: 2_000,
+    # Its partitions are plain numbers, and too many of them are refused in the protocol's words.
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 50_000,
     ApiKey.LEAVE_GROUP: 10_000,
-    ApiKey.CREATE_TOPICS: 10_000,
+    # Apache Kafka takes as many where each has one partition: 10,000 records at once.
+    ApiKey.CREATE_TOPICS: 5_000,
     ApiKey.DELETE_TOPICS: 10_000,
-    ApiKey.CREATE_PARTITIONS: 10_000,
+    ApiKey.CREATE_PARTITIONS: 5_000,
+    ApiKey.DESCRIBE_CONFIGS: 10_000,
     ApiKey.ALTER_CONFIGS: 10_000,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 10_000,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 10_000,
@@ -53,6 +57,8 @@ _LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})
 MOST_NAMED: Final = 20_000
 #: Partitions that one request about offsets may name; Kafka's coordinator takes half as many in one batch of its log.
 MOST_PARTITIONS: Final = 20_000
+#: Topics that a fetch may name without a partition, which no client does.
+MOST_EMPTY: Final = 5_000
 #: Partitions of which one request may ask who leads them; each is answered with a sentence.
 MOST_LED: Final = 5_000
 

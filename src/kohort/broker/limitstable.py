@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from kohort.broker import admission, bytebudget, limits, patience
 from kohort.broker.receivebuffer import BASE_BYTES
 from kohort.broker.settings import BROKER_OPTIONS
+from kohort.wire.decoder import VALUES_PER_ROW
+from kohort.wire.primitives import TAGS_AT_MOST
 
 _MEBI: Final = 1024 * 1024
 
@@ -138,6 +140,13 @@ LIMITS: Final = (
         None,
         _CLOSED,
         "test_greedy_requests.py::test_group_that_is_asked_for_again_and_again_is_answered_once",
+    ),
+    Limit(
+        "numbers, texts and tagged fields of one request",
+        f"{VALUES_PER_ROW} for each row that it may have; {TAGS_AT_MOST} tagged fields in one place",
+        None,
+        _CLOSED,
+        "test_worst_requests.py::test_one_that_is_longer_closes_its_connection",
     ),
     Limit(
         "partitions of one request about offsets",

@@ -68,8 +68,8 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
 def bounded_decoder(cls: type[Message], version: int, most_rows: int) -> Decoder:
     """As `decoder`, for messages from strangers.
 
-    `most_rows`: structs that the arrays of one message may have together; more are `RemoteProtocolError`, found before
-    the first element of the array that has them is made.
+    `most_rows`: structs that the arrays of one message may have together, of other values there may be eight times as
+    many; more are `RemoteProtocolError`, found before the first element of the array that has them is made.
     """
     key = cls, version, most_rows
     found = _BOUNDED_DECODERS.get(key)

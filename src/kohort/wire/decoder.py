@@ -23,7 +23,7 @@ from kohort.wire.emission import (
     smallest_size,
     tagged_fields,
 )
-from kohort.wire.primitives import EMPTY_ELEMENTS_AT_MOST, PREPARED_COUNT, Buffer, Malformed
+from kohort.wire.primitives import EMPTY_ELEMENTS_AT_MOST, PREPARED_COUNT, TAGS_AT_MOST, Buffer, Malformed
 from kohort.wire.schema import UNSET, UUID, Array, Field, Kind, Message, Scalar, schema_of
 
 #: (buffer, position) → (message, position after it).
@@ -31,12 +31,14 @@ Decoder = Callable[[Buffer, int], tuple[Any, int]]
 
 #: Buffers of at most this size are copied once to bytes, which slice and decode faster than views.
 COPY_AT_MOST: Final = 4096
+#: Numbers, texts and tagged fields that a message from a stranger may have, for each row that it may have.
+VALUES_PER_ROW: Final = 8
 
 
 def compile_decoder(cls: type[Message], version: int, most_rows: int | None = None) -> Decoder:
     """The decoder of one version; takes bytes, and hands other buffers to a twin that is made when first needed.
 
-    `most_rows`: structs that the arrays of one message may have together.
+    `most_rows`: structs that the arrays of one message may have together, and `VALUES_PER_ROW` as many values.
     """
     emitter = _DecoderEmitter(cls, version, most_rows, from_view=False)
     emitter.namespace["decode_buffer"] = _buffer_decoder(cls, version, most_rows)
@@ -70,7 +72,7 @@ class _DecoderEmitter(Emitter):
     """Writes the source of one decoder.
 
     In the source, `b` is the buffer, `n` its length and `p` the position, `rows` the structs that may still come in
-    arrays; inside the handling of a length prefix `p` stands on the prefix's last byte.
+    arrays, `values` what else may; inside the handling of a length prefix `p` stands on the prefix's last byte.
     """
 
     def __init__(self, cls: type[Message], version: int, most_rows: int | None, *, from_view: bool) -> None:
@@ -105,6 +107,7 @@ class _DecoderEmitter(Emitter):
             self.line("n = len(b)")
             if self.most_rows is not None:
                 self.line(f"rows = {self.most_rows}")
+                self.line(f"values = {self.most_rows * VALUES_PER_ROW}")
             with self.block("try:"):
                 self.struct(self.cls, "m")
                 self.flush()
@@ -239,6 +242,8 @@ class _DecoderEmitter(Emitter):
             if self.flexible:
                 self.line("p += 1")
                 self.line("c -= 1")
+            if not isinstance(element, type):
+                self.take_values()
             if isinstance(element, Scalar) and is_number(element):
                 self.numbers(element, target)
                 return
@@ -262,6 +267,13 @@ class _DecoderEmitter(Emitter):
                 self.flush()
                 self.line(f"{elements}.append({item})")
 
+    def take_values(self) -> None:
+        """Count `c` values that are not structs."""
+        if self.most_rows is not None:
+            self.line("values -= c")
+            with self.block("if values < 0:"):
+                self.line(f"raise Malformed('more than {self.most_rows * VALUES_PER_ROW} values')")
+
     def numbers(self, element: Scalar, target: str) -> None:
         """Decode `c` numbers of one size by one call."""
         with self.block(f"if c <= {PREPARED_COUNT}:"):
@@ -278,6 +290,7 @@ class _DecoderEmitter(Emitter):
         self.read("B", "c")
         self.flush(on_prefix=True)
         with self.block("if c:"):
+            self.take_values()
             if known:
                 self.known_tags(known, target)
             else:
@@ -292,6 +305,8 @@ class _DecoderEmitter(Emitter):
         self.line(f"{count}, p = read_uvarint(b, p)")
         with self.block(f"if 2 * {count} > n - p:"):
             self.line(f"raise Malformed(str({count}) + ' tagged fields in ' + str(n - p) + ' bytes')")
+        with self.block(f"if {count} > {TAGS_AT_MOST}:"):
+            self.line(f"raise Malformed(str({count}) + ' tagged fields; {TAGS_AT_MOST} are allowed')")
         self.line(f"{target}.unknown_tags = None")
         self.line(f"{seen} = set()")
         with self.block(f"for _ in range({count}):"):

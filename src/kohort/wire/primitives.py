@@ -21,6 +21,8 @@ RecordsValue = Buffer | Sequence[Buffer]
 
 #: Elements of no size cannot be bounded by the bytes that remain.
 EMPTY_ELEMENTS_AT_MOST: Final = 1024
+#: Tagged fields of one section; the protocol declares no more than a few.
+TAGS_AT_MOST: Final = 100
 STRING_BYTES_AT_MOST: Final = 0x7FFF
 _INT32_MAX: Final = 0x7FFFFFFF
 #: Arrays of up to this many numbers are packed by a prepared Struct.
@@ -107,6 +109,8 @@ def read_tagged_section(buffer: Buffer, position: int) -> tuple[dict[int, bytes]
     count, position = read_uvarint(buffer, position)
     if 2 * count > len(buffer) - position:
         raise Malformed(f"{count} tagged fields in {len(buffer) - position} bytes")
+    if count > TAGS_AT_MOST:
+        raise Malformed(f"{count} tagged fields; {TAGS_AT_MOST} are allowed")
     tags: dict[int, bytes] = {}
     for _ in range(count):
         tag, end, position = read_tag(buffer, position, tags)

@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 
 from kohort.broker import manyrows
+from kohort.broker.apis.metadata import ROWS_AT_ONCE
 from kohort.broker.context import BrokerContext
 from kohort.broker.manyrows import ROWS_PER_TURN
+from kohort.errors import ErrorCode
+from kohort.wire.messages import alter_configs
+from kohort.wire.messages.alter_configs import AlterConfigsRequest
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.wire.registry import SERVED, ApiKey
 from support.broker_wire import encode_request
@@ -47,6 +53,19 @@ def changes_of(names: list[str]) -> IncrementalAlterConfigsRequest:
     return IncrementalAlterConfigsRequest(resources=resources)
 
 
+def all_configs_of(names: list[str]) -> AlterConfigsRequest:
+    resources = [
+        alter_configs.AlterConfigsResource(resource_type=GROUP if number % 3 else TOPIC, resource_name=name, configs=[])
+        for number, name in enumerate([*names, names[0]])
+    ]
+    return AlterConfigsRequest(resources=resources)
+
+
+def growths_of(names: list[str]) -> CreatePartitionsRequest:
+    topics = [CreatePartitionsTopic(name=name, count=3, assignments=None) for name in ["t", *names, names[0]]]
+    return CreatePartitionsRequest(topics=topics)
+
+
 def offsets_of(names: list[str]) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names])
 
@@ -70,6 +89,8 @@ APIS: dict[ApiKey, tuple[int, Callable[[list[str]], Any]]] = {
     ApiKey.FIND_COORDINATOR: (4, coordinators_of),
     ApiKey.DESCRIBE_CONFIGS: (1, configs_of),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, changes_of),
+    ApiKey.ALTER_CONFIGS: (0, all_configs_of),
+    ApiKey.CREATE_PARTITIONS: (0, growths_of),
 }
 VERSIONS = [
     (key, version)
@@ -137,3 +158,37 @@ def test_a_resource_that_is_named_again_is_described_once_with_all_that_is_asked
     assert sorted(both) == ["retention.ms", "segment.bytes"]
     (everything,) = asyncio.run(play(asked(["retention.ms"]), asked(None)))
     assert len(everything) > 20
+
+
+def test_metadata_of_many_partitions_is_put_together_in_several_turns() -> None:
+    async def play() -> tuple[int, list[int]]:
+        with wired_broker({}) as context:
+            for name in "ab":
+                context.cluster.create_topic(name, ROWS_AT_ONCE, {})
+            connection = WiredConnection(context)
+            connection.feed(encode_request(ApiKey.METADATA, 12, MetadataRequest(topics=None)))
+            turns = 0
+            while not connection.has_written:
+                turns += 1
+                await asyncio.sleep(0)
+            ((_, answer),) = connection.take_answers(ApiKey.METADATA, 12)
+            return turns, [len(topic.partitions) for topic in answer.topics if not topic.is_internal]
+
+    turns, partitions = asyncio.run(play())
+    assert turns >= 2
+    assert partitions == [ROWS_AT_ONCE, ROWS_AT_ONCE]
+
+
+def test_more_new_topics_than_a_minute_may_have_are_not_tried() -> None:
+    """Names that are none are told so, wherever they stand."""
+
+    async def play() -> list[tuple[str, int]]:
+        with wired_broker({"auto.create.topics.per.minute": 2}) as context:
+            names = ["a", "b", "c", "no name?"]
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+            answer = await WiredConnection(context).ask(ApiKey.METADATA, 9, request)
+            return [(topic.name, topic.error_code) for topic in answer.topics]
+
+    refused = ErrorCode.POLICY_VIOLATION
+    invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert asyncio.run(play()) == [("a", 0), ("b", 0), ("c", refused), ("no name?", invalid)]

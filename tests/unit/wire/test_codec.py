@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire import codec
 from kohort.wire.codec import decode, encode, encode_into, encode_parts
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -256,6 +257,18 @@ def test_rows_of_all_arrays_of_a_message_are_bounded_together() -> None:
         assert codec.bounded_decoder(OffsetCommitRequest, 9, 6)(buffer, 0)[0].topics == topics
         with pytest.raises(RemoteProtocolError, match="more than 5 rows"):
             codec.bounded_decoder(OffsetCommitRequest, 9, 5)(buffer, 0)
+
+
+def test_names_and_tagged_fields_of_a_message_are_bounded_together() -> None:
+    """16 MB of tagged fields behind a heartbeat took the broker three seconds."""
+    named = encode(DescribeGroupsRequest(groups=["g"] * 17), 5)
+    with_tags = DescribeGroupsRequest(groups=[])
+    with_tags.unknown_tags = dict.fromkeys(range(100, 117), b"")
+    tagged = encode(with_tags, 5)
+    for sent in (named, tagged, memoryview(bytearray(tagged))):
+        assert codec.bounded_decoder(DescribeGroupsRequest, 5, 3)(sent, 0)[1] == len(sent)
+        with pytest.raises(RemoteProtocolError, match="more than 16 values"):
+            codec.bounded_decoder(DescribeGroupsRequest, 5, 2)(sent, 0)
 
 
 def test_nothing_is_compiled_before_it_is_used() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from kohort.broker.context import BrokerContext
 from kohort.broker.fetching import Fetching
 from kohort.broker.fetchplan import FetchPlan, all_asked
+from kohort.broker.limits import MOST_EMPTY, check_rows
 from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import ZERO_TOPIC_ID
@@ -19,6 +20,7 @@ from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 
 def handle(context: BrokerContext, request: Request, message: FetchRequest) -> FetchResponse | None:
     """Find the session, then read or wait."""
+    check_rows(sum(not topic.partitions for topic in message.topics), MOST_EMPTY, "topics without partitions")
     if request.version >= 13 and any(topic.topic_id == ZERO_TOPIC_ID for topic in message.topics):
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:

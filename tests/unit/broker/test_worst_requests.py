@@ -1,0 +1,143 @@
+"""The longest request of each API that the limits let through: nobody waits for it for long, and it takes no memory.
+
+Laws: how long a turn of the loop takes is told by the calls that are made in it, which are the same on every machine:
+eight of them take a microsecond on a slow one.
+Source: architecture rule 18 (20 ms); requirement B4: 50 ms and 20 times the bytes of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from selectors import DefaultSelector, SelectorKey
+from types import FrameType
+
+import pytest
+
+from kohort.wire.registry import SERVED
+from support.broker_wire import encode_request
+from support.wired_connection import WiredConnection, wired_broker
+from support.worst_requests import PARTITIONS, WIDE, WITHOUT_ROWS, WORST, Worst
+
+#: In one turn of the loop: 50 ms.
+MOST_CALLS = 400_000
+#: What a request may take, by its bytes, and what any may: ten thousand answers as objects.
+MOST_TIMES, FLOOR_BYTES = 20, 24 << 20
+#: Measured in every run, since they take most; the others with WORST_REQUESTS=whole.
+LARGE = [
+    "new topics to check",
+    "topics of no name",
+    "commits of topics",
+    "commits of a transaction",
+    "batches that are empty",
+    "topics to grow",
+]
+MEASURED = WORST if os.environ.get("WORST_REQUESTS") == "whole" else {name: WORST[name] for name in LARGE}
+MOST_TURNS = 20_000
+
+
+class Calls:
+    """Counts the calls of each turn of a loop."""
+
+    def __init__(self) -> None:
+        self._now = self.most = 0
+
+    def end_turn(self) -> None:
+        self.most = max(self.most, self._now)
+        self._now = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        sys.setprofile(self._count)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            self.end_turn()
+
+    def _count(self, frame: FrameType, event: str, argument: object) -> None:
+        del frame, argument
+        if event in ("call", "c_call"):
+            self._now += 1
+
+
+class Turns(DefaultSelector):
+    """Tells where turns end."""
+
+    def __init__(self, calls: Calls) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        self._calls.end_turn()
+        return super().select(timeout)
+
+
+async def answered(connection: WiredConnection, frame: bytes) -> None:
+    """Feed a request and wait for its answer."""
+    connection.feed(frame)
+    for _ in range(MOST_TURNS):
+        if connection.take_written():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("no answer")
+
+
+def carry_out(worst: Worst, calls: Calls, *, measures_memory: bool) -> tuple[int, int]:
+    """(bytes of the longest request, most memory that it took)."""
+
+    async def play() -> tuple[int, int]:
+        with wired_broker({}) as context:
+            context.cluster.create_topic(WIDE, PARTITIONS, {})
+            connection = WiredConnection(context)
+            # What is compiled and imported once does not count.
+            await answered(connection, encode_request(worst.key, worst.version, worst.of(1)))
+            frame = encode_request(worst.key, worst.version, worst.of(worst.most))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            gc.collect()
+            if measures_memory:
+                tracemalloc.start()
+                await answered(connection, frame)
+                peak = tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+                return len(frame), peak
+            with calls.counting():
+                await answered(connection, frame)
+            return len(frame), 0
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Turns(calls))) as runner:
+        return runner.run(play())
+
+
+def test_every_api_has_its_worst_request() -> None:
+    assert {worst.key for worst in WORST.values()} | WITHOUT_ROWS == set(SERVED)
+
+
+@pytest.mark.parametrize("worst", WORST.values(), ids=WORST)
+def test_nobody_waits_long_for_the_longest_request(worst: Worst) -> None:
+    calls = Calls()
+    carry_out(worst, calls, measures_memory=False)
+    assert 0 < calls.most <= MOST_CALLS
+
+
+@pytest.mark.parametrize("worst", MEASURED.values(), ids=MEASURED)
+def test_the_longest_request_takes_little_memory(worst: Worst) -> None:
+    size, peak = carry_out(worst, Calls(), measures_memory=True)
+    assert peak <= max(MOST_TIMES * size, FLOOR_BYTES)
+
+
+@pytest.mark.parametrize("worst", WORST.values(), ids=WORST)
+def test_one_that_is_longer_closes_its_connection(worst: Worst) -> None:
+    async def play() -> bool:
+        with wired_broker({}) as context:
+            connection = WiredConnection(context)
+            connection.feed(encode_request(worst.key, worst.version, worst.of(worst.beyond)))
+            return connection.is_closed
+
+    assert asyncio.run(play())
