@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kohort.broker import admission, bytebudget, limits, patience
+from kohort.broker import admission, bytebudget, limits, patience, purgatory
 from kohort.broker.receivebuffer import BASE_BYTES
 from kohort.broker.settings import BROKER_OPTIONS
 from kohort.wire.decoder import VALUES_PER_ROW
@@ -161,6 +161,13 @@ LIMITS: Final = (
         "queued.max.requests",
         "nothing more is read of it until it has answers",
         "test_connection.py::test_reading_pauses_at_the_limit_of_unanswered_requests",
+    ),
+    Limit(
+        "partitions that all waiting fetches of a broker wait for",
+        f"{purgatory.MOST_ROWS:,}",
+        None,
+        "the fetches that have waited longest are answered with what there is",
+        "test_purgatory.py::test_what_all_fetches_wait_for_is_bounded_and_the_oldest_gives_way",
     ),
     Limit(
         "answers that a client does not take",

@@ -2,7 +2,8 @@
 
 Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
 grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
-fetches are woken, a turn of the loop ends after `LOGS_AT_ONCE`.
+fetches are woken, a turn of the loop ends after `LOGS_AT_ONCE`. What all wait for is bounded; who has waited longest
+gives way.
 Source: Kafka's fetch purgatory (min.bytes, max.wait); architecture: the purgatory only keeps tokens.
 """
 
@@ -16,6 +17,8 @@ from kohort.storage.partition import PartitionLog
 
 #: No fetch waits longer, whatever it says: a client that is gone without a word is noticed by then.
 LONGEST_WAIT_MS: Final = 60_000
+#: Rows of all parked fetches together, of a tenth of a KB each: a few tens of MB, whoever sends them.
+MOST_ROWS: Final = 500_000
 #: Places of parked fetches that are given up in one turn of the loop, or little more.
 LOGS_AT_ONCE: Final = 2_000
 
@@ -65,19 +68,28 @@ class Purgatory:
         self._loop: Final = loop
         #: Log -> the fetches that read it, oldest first, and in which row.
         self._by_log: Final[dict[PartitionLog, dict[ParkedFetch, int]]] = {}
+        #: All of them, oldest first, and their rows.
+        self._parked: Final[dict[ParkedFetch, None]] = {}
+        self._rows = 0
         #: Fetches to be asked, and the rows that have more.
         self._woken: Final[dict[ParkedFetch, dict[int, None]]] = {}
 
     def __len__(self) -> int:
-        return len({fetch for fetches in self._by_log.values() for fetch in fetches})
+        return len(self._parked)
 
     def park(self, waiting: Waiting, *, max_wait_ms: int) -> ParkedFetch:
-        """Keep a fetch until it has enough, or for `max_wait_ms`."""
+        """Keep a fetch until it has enough, or for `max_wait_ms`; the oldest may have to give way."""
         fetch = ParkedFetch(self, waiting)
         for row, log in enumerate(waiting.logs):
             if log is not None:
                 self._by_log.setdefault(log, {})[fetch] = row
         fetch.timer = self._loop.call_later(min(max_wait_ms, LONGEST_WAIT_MS) / 1000, fetch.expire)
+        self._parked[fetch] = None
+        self._rows += len(waiting.logs)
+        while self._rows > MOST_ROWS and len(self._parked) > 1:
+            oldest = next(iter(self._parked))
+            self.remove(oldest)
+            self._loop.call_soon(oldest.waiting.answer)
         return fetch
 
     def notify(self, log: PartitionLog) -> None:
@@ -96,6 +108,8 @@ class Purgatory:
             return
         fetch.timer.cancel()
         fetch.timer = None
+        del self._parked[fetch]
+        self._rows -= len(fetch.waiting.logs)
         if fetch in self._woken:
             # Its place stays, so that one turn of the loop is scheduled as long as there are any.
             self._woken[fetch] = {}
@@ -108,7 +122,7 @@ class Purgatory:
 
     def release_all(self) -> None:
         """Answer every parked fetch with what there is; the broker stops."""
-        for fetch in list(dict.fromkeys(fetch for fetches in self._by_log.values() for fetch in fetches)):
+        for fetch in list(self._parked):
             fetch.expire()
 
     def _retry(self) -> None:

@@ -195,3 +195,31 @@ def test_everybody_is_answered_when_the_broker_stops() -> None:
         assert len(purgatory) == 0
 
     run(dialogue)
+
+
+def test_what_all_fetches_wait_for_is_bounded_and_the_oldest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 fetches of one connection, 20,000 rows each, would hold a gigabyte for a minute."""
+    monkeypatch.setattr(purgatory_module, "MOST_ROWS", 5)
+
+    async def dialogue(purgatory: Purgatory) -> None:
+        logs = [new_log() for _ in range(2)]
+        first, second, third = (Waiting(*logs) for _ in range(3))
+        for fetch in (first, second):
+            purgatory.park(fetch, max_wait_ms=FOREVER_MS)
+        await a_turn()
+        assert (first.answers, second.answers) == (0, 0)
+        parked = purgatory.park(third, max_wait_ms=FOREVER_MS)
+        await a_turn()
+        assert (first.answers, second.answers, third.answers) == (1, 0, 0)
+        # Who has gone leaves room.
+        parked.cancel()
+        purgatory.park(Waiting(*logs), max_wait_ms=FOREVER_MS)
+        await a_turn()
+        assert (second.answers, len(purgatory)) == (0, 2)
+        # One that is too long by itself waits alone.
+        long = Waiting(*(new_log() for _ in range(9)))
+        purgatory.park(long, max_wait_ms=FOREVER_MS)
+        await a_turn()
+        assert (long.answers, len(purgatory)) == (0, 1)
+
+    run(dialogue)
