@@ -7,7 +7,9 @@ import re
 import runpy
 from pathlib import Path
 
+from kohort.broker.settings import BROKER_OPTIONS
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
+from kohort.storage.topicconfig import TOPIC_OPTIONS
 
 #: Dotted names that are no options of the client.
 OTHER_NAMES = {"exchange.py", "kohort.aio", "kohort.client", "concurrent.futures", "py.typed", "transaction.timeout.ms"}
@@ -29,7 +31,8 @@ def test_every_policy_of_revocation_is_explained() -> None:
 
 def test_every_option_that_is_named_exists() -> None:
     """Dotted names in code font."""
-    known = {option.name for options in (CONSUMER_OPTIONS, PRODUCER_OPTIONS) for option in options}
+    sets = (CONSUMER_OPTIONS, PRODUCER_OPTIONS, TOPIC_OPTIONS, BROKER_OPTIONS)
+    known = {option.name for options in sets for option in options}
     named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - OTHER_NAMES
     assert named
     assert named <= known
