@@ -194,7 +194,8 @@ def test_mixed_group_lives_through_a_kill(tmp_path: Path) -> None:
             ledger.wait_until(lambda: sum(ledger.counts().values()) > done + 60, "they go on")
             assert group_type(broker.address) == "consumer"
             assert {name: set(owned) for name, owned in ledger.owned.items()} == before
-            assert ledger.callbacks[callbacks:] == []
+            # Who gave up for the last to join may be told of the end of that round, which gave it nothing, only now.
+            assert [each for each in ledger.callbacks[callbacks:] if each[2]] == []
         ledger.wait_for_records(stream.finish())
 
 
