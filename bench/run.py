@@ -35,6 +35,8 @@ BENCHES = (
     "joins",
     "joincpu",
     "restart",
+    "logs",
+    "latency",
     "assign",
     "groups",
 )

@@ -30,7 +30,7 @@ class KohortServer:
 
     def __init__(self, properties: Mapping[str, object] | None = None, *, in_memory: bool = False) -> None:
         self._properties = dict(properties or {})
-        self._directory = None if in_memory else tempfile.mkdtemp(prefix="kohort-bench-")
+        self.directory = None if in_memory else tempfile.mkdtemp(prefix="kohort-bench-")
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
         self.ready_s = 0.0
@@ -41,7 +41,7 @@ class KohortServer:
 
     def start(self) -> Self:
         command = [sys.executable, "-m", "kohort.cli.main", "up", "--port", "0"]
-        command += ["--data-dir", self._directory] if self._directory else ["--in-memory"]
+        command += ["--data-dir", self.directory] if self.directory else ["--in-memory"]
         for name, value in self._properties.items():
             command += ["--config", f"{name}={value}"]
         began = time.monotonic()
@@ -62,8 +62,8 @@ class KohortServer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(10)
-        if self._directory:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        if self.directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self.start()
