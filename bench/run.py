@@ -36,6 +36,7 @@ BENCHES = (
     "joincpu",
     "restart",
     "logs",
+    "cold",
     "latency",
     "assign",
     "groups",
