@@ -3,15 +3,14 @@
 Laws: this is the only module of storage that knows the operating system. A write is whole or it is undone: after a
 short write the file has its old size again. What `sync` and `sync_directory` have not covered may be gone after a
 crash. A directory that cannot be opened to be synced is not synced, but no sync has failed. A view that was
-given out stays valid whatever happens to the file later; what `map` gave out only as long as nobody cuts the file from
-outside, so nothing that serves clients maps.
+given out stays valid whatever happens to the file later: nothing is mapped, since a file that is cut from outside would
+end whoever reads its mapping.
 Source: pwrite(2), fdatasync(2), flock(2); architecture, rooms.
 """
 
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import resource
 from collections.abc import Iterator
@@ -46,10 +45,6 @@ class LogFile(Protocol):
 
     def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
         """As `read`, for what goes to clients: read-only, counted while somebody has it; for the owner's thread."""
-        ...
-
-    def map(self, size: int) -> memoryview:
-        """The first `size` bytes, which must be there, as a read-only view without a copy."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -226,15 +221,6 @@ class DiskFile(ReopenableFile):
             return block[: self.read_into(block, position, wait=wait)].toreadonly()
         except OSError as why:
             raise refusal_of(why, "read", self.path) from why
-
-    def map(self, size: int) -> memoryview:
-        if size == 0:
-            return memoryview(b"")
-        try:
-            held = self.descriptor()
-            return memoryview(mmap.mmap(held.number, size, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as why:
-            raise StorageError(f"cannot map {size} bytes of {self.path}: {why}; was it cut from outside?") from why
 
     def truncate(self, size: int) -> None:
         open_one = self._reopened()

@@ -6,7 +6,7 @@ that such a file explains.
 
 Laws: no byte is lost. A file is made durable before the segment is cut. A file that is itself damaged explains nothing:
 its hole is found and written again. A reader that comes to a hole is told so, unless somebody has settled it.
-Source: Apache Kafka's log recovery, which drops what follows; the error is the one with which Java's consumer stops.
+Source: Apache Kafka's log recovery, which drops what follows; the error is one of which stock clients tell their users.
 """
 
 from __future__ import annotations

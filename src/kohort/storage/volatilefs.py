@@ -69,9 +69,6 @@ class VolatileFile:
     def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
         return memoryview(self._buffer)[position : min(position + size, self._size)].toreadonly()
 
-    def map(self, size: int) -> memoryview:
-        return memoryview(self._buffer)[:size].toreadonly()
-
     def truncate(self, size: int) -> None:
         # A fresh buffer: views of what is cut keep the old one.
         self._buffer = bytearray(memoryview(self._buffer)[:size])

@@ -20,7 +20,7 @@ from kohort.storage.memoryfs import Crashed, MemoryFileSystem
 
 #: Names of operations: of a file system and of its files.
 SYNCS: Final = frozenset({"sync", "sync_directory"})
-READS: Final = frozenset({"read", "map"})
+READS: Final = frozenset({"read"})
 CHANGES: Final = frozenset({"make_directory", "create", "write", "truncate", "rename", "remove"})
 OPENINGS: Final = frozenset({"open", "create", "open_directory", "list_directory", "lock"})
 _GROWTH: Final = frozenset({"make_directory", "create", "write", "rename", "lock"})
@@ -276,10 +276,6 @@ class FaultyFile:
     def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
         self._disk.begin("read", self.path)
         return self._behind.view(position, size, wait=wait)
-
-    def map(self, size: int) -> memoryview:
-        self._disk.begin("map", self.path)
-        return self._behind.map(size)
 
     def truncate(self, size: int) -> None:
         self._disk.begin("truncate", self.path)

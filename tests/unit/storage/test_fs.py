@@ -36,8 +36,8 @@ def test_what_is_written_is_read(place: tuple[FileSystem, str]) -> None:
     assert file.size() == 6
     assert file.read(1, 3) == b"bcd"
     assert file.read(4, 100) == b"ef"
-    assert bytes(file.map(5)) == b"abcde"
-    assert bytes(fs.open(f"{directory}/a").map(6)) == b"abcdef"
+    assert bytes(file.view(0, 5)) == b"abcde"
+    assert bytes(fs.open(f"{directory}/a").view(0, 6)) == b"abcdef"
 
 
 def test_a_view_outlives_growth_and_removal(place: tuple[FileSystem, str]) -> None:
@@ -45,7 +45,7 @@ def test_a_view_outlives_growth_and_removal(place: tuple[FileSystem, str]) -> No
     fs, directory = place
     file = fs.open(f"{directory}/a", create=True)
     file.write(0, b"first")
-    view = file.map(5)
+    view = file.view(0, 5)
     for step in range(200):
         file.write(5 + step * 10_000, bytes(10_000))
     fs.remove(f"{directory}/a")
