@@ -144,6 +144,44 @@ class TargetComputed(Command):
     error: str = ""
 
 
+class ClientAssignor(NamedTuple):
+    """An assignor that a member can run itself: KIP-848 as drafted.
+
+    `version` is that of `metadata`, between the two others; `reason` other than 0 asks for a computation.
+    """
+
+    name: str
+    minimum_version: int
+    maximum_version: int
+    reason: int
+    version: int
+    metadata: bytes
+
+
+class ClientAssignment(NamedTuple):
+    """What the member that computed an assignment says to one of the others; `error` other than 0: it could not."""
+
+    error: int
+    version: int
+    metadata: bytes
+
+
+class Published(NamedTuple):
+    """What one member publishes; `None`: nothing any more."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes | None
+
+
+class MetadataNews(NamedTuple):
+    """What members publish, up to `version`; `is_whole`: who is not named publishes nothing."""
+
+    version: int
+    is_whole: bool
+    members: tuple[Published, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeat(GroupCommand):
     """KIP-848 heartbeat. `None` in an optional field means "unchanged since I last said it".
@@ -155,6 +193,11 @@ class ConsumerGroupHeartbeat(GroupCommand):
     `hold_ms`: how long the answer may wait for news; 0: not at all, -1: this client never waits.
     `since_cut_ms`: how long ago a request of its own client ended one of its holds, -1: none did.
     `tells_all`: the answer names what the member has, whether it knows it or not.
+    `registration_timeout_ms`, `expansion_timeout_ms`: with one of them the first member of a group makes it a static
+    one; -1: it says nothing.
+    `client_assignors`: those that the member can run, in the order of its preference; `None` is unchanged.
+    `metadata`: what it publishes, `b""` nothing any more, `None` unchanged; `watched_version`: up to which version it
+    knows what others publish, -1: it does not want to.
     """
 
     member_id: str
@@ -173,6 +216,11 @@ class ConsumerGroupHeartbeat(GroupCommand):
     hold_ms: int = -1
     since_cut_ms: int = -1
     tells_all: bool = False
+    registration_timeout_ms: int = -1
+    expansion_timeout_ms: int = -1
+    client_assignors: tuple[ClientAssignor, ...] | None = None
+    metadata: bytes | None = None
+    watched_version: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +228,8 @@ class ConsumerGroupHeartbeatReply:
     """`assignment` is the whole set that the member may use now, `None` if nothing changed for it.
 
     `is_complete`: it has all that it shall have, by a target that is as new as its group; no client is told that.
+    `should_compute`: this member is asked to compute the next assignment; `client_assignment`, `metadata_news`: `None`
+    if there is nothing new.
     """
 
     member_id: str
@@ -187,6 +237,9 @@ class ConsumerGroupHeartbeatReply:
     heartbeat_interval_ms: int
     assignment: Partitions | None
     is_complete: bool = True
+    should_compute: bool = False
+    client_assignment: ClientAssignment | None = None
+    metadata_news: MetadataNews | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +248,7 @@ class JoinGroup(GroupCommand):
 
     `requires_known_member_id`: the member understands MEMBER_ID_REQUIRED (KIP-394, version 4 on).
     `supports_skip_assignment`: KIP-814, version 9 on.
+    `registration_timeout_ms`, `expansion_timeout_ms`: as in `ConsumerGroupHeartbeat`.
     """
 
     member_id: str
@@ -209,6 +263,8 @@ class JoinGroup(GroupCommand):
     reason: str | None = None
     requires_known_member_id: bool = False
     supports_skip_assignment: bool = False
+    registration_timeout_ms: int = -1
+    expansion_timeout_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,8 +41,18 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
 TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("ApiVersionsResponse", 10_000): "broker_version",
     ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",
+    ("ConsumerGroupHeartbeatRequest", 10_001): "registration_timeout_ms",
+    ("ConsumerGroupHeartbeatRequest", 10_002): "expansion_timeout_ms",
+    ("ConsumerGroupHeartbeatRequest", 10_003): "client_assignors",
+    ("ConsumerGroupHeartbeatRequest", 10_004): "metadata",
+    ("ConsumerGroupHeartbeatRequest", 10_005): "watched_version",
     ("ConsumerGroupHeartbeatResponse", 10_000): "rebalance_reason",
+    ("ConsumerGroupHeartbeatResponse", 10_001): "should_compute_assignment",
+    ("ConsumerGroupHeartbeatResponse", 10_002): "client_assignment",
+    ("ConsumerGroupHeartbeatResponse", 10_003): "metadata_news",
     ("HeartbeatResponse", 10_000): "rebalance_reason",
+    ("JoinGroupRequest", 10_000): "registration_timeout_ms",
+    ("JoinGroupRequest", 10_001): "expansion_timeout_ms",
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs", 20_002: "SubmittedMove"}

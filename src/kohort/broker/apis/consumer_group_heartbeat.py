@@ -19,8 +19,12 @@ from kohort.ids import CauseId, TopicId
 from kohort.wire.codec import encode
 from kohort.wire.messages.consumer_group_heartbeat import (
     Assignment,
+    ClientAssignment,
+    ClientAssignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    MetadataNews,
+    PublishedMetadata,
     TopicPartitions,
 )
 
@@ -55,6 +59,11 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         proposed_heartbeat_interval_ms=message.proposed_heartbeat_interval_ms,
         hold_ms=terms.hold_ms,
         since_cut_ms=terms.since_cut_ms,
+        registration_timeout_ms=message.registration_timeout_ms,
+        expansion_timeout_ms=message.expansion_timeout_ms,
+        client_assignors=_assignors(message.client_assignors),
+        metadata=None if message.metadata is None else bytes(message.metadata),
+        watched_version=message.watched_version,
     )
     if owned is None and message.member_epoch > 0:
         request.standing = standing = _Standing(context, request, command)
@@ -123,6 +132,9 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
             isinstance(body, commands.Refusal)
             or body.assignment is not None
             or body.member_epoch != command.member_epoch
+            or body.should_compute
+            or body.client_assignment is not None
+            or body.metadata_news is not None
         ):
             self._is_over = True
             return _translate(self._context, command.group_id, request, body)
@@ -149,6 +161,39 @@ def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
     for row in rows:
         found.setdefault(TopicId(row.topic_id), set()).update(row.partitions)
     return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in found.items()}
+
+
+def _assignors(rows: list[ClientAssignor] | None) -> tuple[commands.ClientAssignor, ...] | None:
+    """In the order of the member's preference."""
+    if rows is None:
+        return None
+    return tuple(
+        commands.ClientAssignor(
+            name=row.name,
+            minimum_version=row.minimum_version,
+            maximum_version=row.maximum_version,
+            reason=row.reason,
+            version=row.metadata_version,
+            metadata=bytes(row.metadata_bytes),
+        )
+        for row in rows
+    )
+
+
+def _client_assignment(said: commands.ClientAssignment | None) -> ClientAssignment | None:
+    if said is None:
+        return None
+    return ClientAssignment(error=said.error, metadata_version=said.version, metadata_bytes=said.metadata)
+
+
+def _metadata_news(news: commands.MetadataNews | None) -> MetadataNews | None:
+    if news is None:
+        return None
+    members = [
+        PublishedMetadata(member_id=each.member_id, instance_id=each.instance_id, metadata=each.metadata)
+        for each in news.members
+    ]
+    return MetadataNews(version=news.version, is_whole=news.is_whole, members=members)
 
 
 def _translate(
@@ -179,4 +224,7 @@ def _translate(
             ]
         ),
         rebalance_reason=None if assignment is None else context.runtime.journal.reason(group_id),
+        should_compute_assignment=body.should_compute,
+        client_assignment=_client_assignment(body.client_assignment),
+        metadata_news=_metadata_news(body.metadata_news),
     )

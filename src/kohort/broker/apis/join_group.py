@@ -39,6 +39,8 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
         reason=message.reason,
         requires_known_member_id=version >= 4,
         supports_skip_assignment=version >= 9,
+        registration_timeout_ms=message.registration_timeout_ms,
+        expansion_timeout_ms=message.expansion_timeout_ms,
     )
 
     def translate(request: Request, body: commands.JoinGroupReply | commands.Refusal) -> JoinGroupResponse:

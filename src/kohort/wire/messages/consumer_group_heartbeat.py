@@ -9,7 +9,21 @@ A null field of the request means "as before"; the full state is sent when joini
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    Message,
+    array,
+    field,
+    message,
+    struct,
+)
 
 
 @struct
@@ -18,6 +32,21 @@ class TopicPartitions(Message):
 
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
+
+
+@struct
+class ClientAssignor(Message):
+    """Ours: an assignor that the member can run itself, in which versions, and what it tells whoever computes.
+
+    `reason` other than 0 asks for a computation; `metadata_version` lies within the two others.
+    """
+
+    name: str = field(STRING)
+    minimum_version: int = field(INT16)
+    maximum_version: int = field(INT16)
+    reason: int = field(INT8)
+    metadata_version: int = field(INT16)
+    metadata_bytes: bytes = field(BYTES)
 
 
 @message(key=68, kind="request", versions="0-1", flexible="0+")
@@ -36,6 +65,15 @@ class ConsumerGroupHeartbeatRequest(Message):
     topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable=0, default=None)
     #: Ours (wire.private): how often the member would like to heartbeat; -1 leaves it to the coordinator.
     proposed_heartbeat_interval_ms: int = field(INT32, tag=10_000, default=-1)
+    #: Ours: with one of them the first member of a group makes it a static one; -1: it says nothing.
+    registration_timeout_ms: int = field(INT32, tag=10_001, default=-1)
+    expansion_timeout_ms: int = field(INT32, tag=10_002, default=-1)
+    #: Ours: the assignors that the member can run, in the order of its preference; null is unchanged.
+    client_assignors: list[ClientAssignor] | None = field(array(ClientAssignor), nullable=0, tag=10_003, default=None)
+    #: Ours: what the member publishes to others; null is unchanged.
+    metadata: bytes | None = field(BYTES, nullable=0, tag=10_004, default=None)
+    #: Ours: up to which version the member knows what others publish, 0 knows nothing; -1 does not want to.
+    watched_version: int = field(INT64, tag=10_005, default=-1)
 
 
 @struct
@@ -43,6 +81,33 @@ class Assignment(Message):
     """All partitions that the member shall own, not only the changes."""
 
     topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
+
+
+@struct
+class ClientAssignment(Message):
+    """Ours: what the member that computed says beside an assignment; `error` other than 0: it could not."""
+
+    error: int = field(INT8)
+    metadata_version: int = field(INT16)
+    metadata_bytes: bytes = field(BYTES)
+
+
+@struct
+class PublishedMetadata(Message):
+    """Ours: what one member publishes; null says that it is gone or publishes nothing any more."""
+
+    member_id: str = field(STRING)
+    instance_id: str | None = field(STRING, nullable=0, default=None)
+    metadata: bytes | None = field(BYTES, nullable=0, default=None)
+
+
+@struct
+class MetadataNews(Message):
+    """Ours: what members publish, up to `version`; `is_whole`: of all of them, else of those where it changed."""
+
+    version: int = field(INT64)
+    is_whole: bool = field(BOOL)
+    members: list[PublishedMetadata] = field(array(PublishedMetadata))
 
 
 @message(key=68, kind="response", versions="0-1", flexible="0+")
@@ -58,3 +123,9 @@ class ConsumerGroupHeartbeatResponse(Message):
     assignment: Assignment | None = field(Assignment, nullable=0, default=None)
     #: Ours (wire.private): why there is a new assignment, for people.
     rebalance_reason: str | None = field(STRING, nullable=0, tag=10_000, default=None)
+    #: Ours: whether this member is the one that shall compute the group's next assignment.
+    should_compute_assignment: bool = field(BOOL, tag=10_001, default=False)
+    #: Ours: what came with the assignment from the member that computed it; null is nothing new.
+    client_assignment: ClientAssignment | None = field(ClientAssignment, nullable=0, tag=10_002, default=None)
+    #: Ours: what other members publish, for one that watches; null is nothing new.
+    metadata_news: MetadataNews | None = field(MetadataNews, nullable=0, tag=10_003, default=None)

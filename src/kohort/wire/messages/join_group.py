@@ -33,6 +33,9 @@ class JoinGroupRequest(Message):
     protocol_type: str = field(STRING)
     protocols: list[JoinGroupRequestProtocol] = field(array(JoinGroupRequestProtocol))
     reason: str | None = field(STRING, since=8, nullable=8, default=None)
+    #: Ours (wire.private): by what a group without members becomes a static one when this member is the first to join.
+    registration_timeout_ms: int = field(INT32, since=6, tag=10_000, default=-1)
+    expansion_timeout_ms: int = field(INT32, since=6, tag=10_001, default=-1)
 
 
 @struct
