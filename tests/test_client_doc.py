@@ -7,7 +7,7 @@ import re
 import runpy
 from pathlib import Path
 
-from kohort.broker.settings import BROKER_OPTIONS
+from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.settings import BROKER_OPTIONS
+from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.coordinator.classic.checks import (
     ASSIGNMENTS_LIMIT_BYTES,
@@ -47,7 +47,7 @@ def test_events_of_the_history_are_those_that_are_told() -> None:
     rows = TEXT.partition(heading)[2].split("\n\n", 1)[0].splitlines()[2:]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     kohort = ROOT / "src" / "kohort"
-    tellers = [*(kohort / "coordinator" / "events").glob("*.py"), kohort / "broker" / "journallog.py"]
+    tellers = [*(kohort / "coordinator" / "events").glob("*.py"), kohort / "broker" / "groups" / "journallog.py"]
     told = "".join(path.read_text() for path in tellers)
     assert named
     assert [name for name in named if f'"{name}"' not in told] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.limitstable import LIMITS, Limit
-from kohort.broker.settings import BROKER_OPTIONS
+from kohort.broker.options.settings import BROKER_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 

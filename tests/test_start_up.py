@@ -58,9 +58,9 @@ def test_importing_a_door_for_loops_loads_no_other_door_and_no_driver(door: str)
 def test_broker_loads_what_finds_assignors_of_the_users_own_only_for_them() -> None:
     """To look through the installed packages takes longer than the rest of the start."""
     loaded = modules_after("import kohort.broker.server")
-    assert "kohort.broker.runtime" in loaded
+    assert "kohort.broker.groups.runtime" in loaded
     # importlib.metadata loads email.
-    assert not {"kohort.broker.assignorloading", "email", "pickle"} & loaded
+    assert not {"kohort.broker.processes.assignorloading", "email", "pickle"} & loaded
 
 
 def test_columns_are_read_and_sent_without_pandas() -> None:

@@ -18,9 +18,9 @@ there is an option, it is one of [options.md](options.md). Tests are those below
 
 FOOT = """\
 Answers of many rows are made fifty rows a turn of the loop where coordinators, topics to be made or configs are asked
-(`broker/manyrows.py`), those of Metadata a thousand topics and partitions a turn; they are encoded at once. What is
-carried out at once, such as a commit of 20,000 partitions, ends by its limit of rows: the longest request of each API
-is held to 400,000 calls in a turn, about 50 ms, and to 24 MiB (`test_worst_requests.py`; `make worst-requests`
+(`broker/turns/manyrows.py`), those of Metadata a thousand topics and partitions a turn; they are encoded at once. What
+is carried out at once, such as a commit of 20,000 partitions, ends by its limit of rows: the longest request of each
+API is held to 400,000 calls in a turn, about 50 ms, and to 24 MiB (`test_worst_requests.py`; `make worst-requests`
 measures the memory of all).
 `kohort up` raises the soft limit of descriptors to the hard one as it starts; a broker in a thread of another program
 leaves it as it is.

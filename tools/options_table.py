@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from kohort.broker.settings import BROKER_OPTIONS
+from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.config import Option, OptionSet, as_text, parse_bool, parse_float, parse_int, parse_list
 from kohort.spark.option_table import OPTIONS as SPARK_OPTIONS

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 import pytest
 
-from kohort.broker.settings import BROKER_OPTIONS
+from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.config import Option, OptionSet
 from kohort.wire import private

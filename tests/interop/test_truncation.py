@@ -10,7 +10,7 @@ import pytest
 
 import kohort
 from kohort.broker.embedded import Broker
-from kohort.storage.logstate import STATE_NAME
+from kohort.storage.recovery.logstate import STATE_NAME
 from kohort.storage.store import Store
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.offset_for_leader_epoch import (

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kohort.broker import push
-from kohort.broker.holds import Holds
-from kohort.broker.memberconnections import MemberKey
-from kohort.broker.push import Pushing, Terms
-from kohort.broker.replies import Buffer, ReplyQueue, SlotState
+from kohort.broker.connections.holds import Holds
+from kohort.broker.connections.memberconnections import MemberKey
+from kohort.broker.connections.replies import Buffer, ReplyQueue, SlotState
+from kohort.broker.groups import push
+from kohort.broker.groups.push import Pushing, Terms
 from kohort.coordinator import parking, shard
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import build_settled_reply

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.storage.descriptors import NotResidentError
-from kohort.storage.fs import DiskFileSystem
+from kohort.storage.files.descriptors import NotResidentError
+from kohort.storage.files.fs import DiskFileSystem
 
 
 def make_cold(path: str | Path) -> None:

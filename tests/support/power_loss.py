@@ -24,14 +24,14 @@ from random import Random
 from typing import Any, Final
 
 from kohort.broker.context import BrokerContext
+from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.broker.settings import BrokerSettings
 from kohort.coordinator.recorddecode import decode as decode_group_record
 from kohort.coordinator.records import OffsetCommitted
 from kohort.errors import StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.records.batch import build_batch, iterate_records
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
 from kohort.wire.codec import decode
 from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kohort.broker.durability import Durability
-from kohort.broker.outage import Outage
-from kohort.broker.runtime import Runtime
+from kohort.broker.groups.runtime import Runtime
+from kohort.broker.writes.durability import Durability
+from kohort.broker.writes.outage import Outage
 from kohort.clock import SystemClock
 from kohort.coordinator import commands
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.ids import CauseId, TopicId
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 
 
 class RunningCoordinator:

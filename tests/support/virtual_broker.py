@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
 
+from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.broker.settings import BrokerSettings
-from kohort.storage.fs import FileSystem
+from kohort.storage.files.fs import FileSystem
 from kohort.testing.clients.program_world import CONFIG
 from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
 from kohort.testing.clusternodes import Brokers

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kohort.broker.connection import Connection
+from kohort.broker.connections.connection import Connection
 from kohort.broker.context import BrokerContext
+from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.broker.settings import BrokerSettings
 from kohort.wire.codec import decode
 from kohort.wire.messages.header import ResponseHeader
 from kohort.wire.registry import ApiKey, response_class, response_header_version

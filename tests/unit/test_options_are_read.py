@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings
+from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS, ClientSettings, ConsumerSettings
 from kohort.client.producer.core.sender import SenderSettings
 from kohort.config import Option

@@ -5,32 +5,32 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kohort.broker.admission import Admission
-from kohort.broker.blocking import COLD_READERS, BlockingWork
-from kohort.broker.bytebudget import ByteBudget
-from kohort.broker.fetchsessions import FetchSessions
-from kohort.broker.fileremovals import FileRemovals
-from kohort.broker.loopwatch import LoopWatch
-from kohort.broker.memberconnections import MemberConnections
-from kohort.broker.patience import Patience
-from kohort.broker.preparation import Preparation
-from kohort.broker.producerexpiry import MOST_PRODUCERS, ProducerExpiry
-from kohort.broker.producerids import ProducerIds
-from kohort.broker.push import Pushing
-from kohort.broker.slices import Slices
-from kohort.broker.topiclimits import TopicRate
+from kohort.broker.connections.memberconnections import MemberConnections
+from kohort.broker.fetch.fetchsessions import FetchSessions
+from kohort.broker.groups.push import Pushing
+from kohort.broker.housekeeping.fileremovals import FileRemovals
+from kohort.broker.housekeeping.producerexpiry import MOST_PRODUCERS, ProducerExpiry
+from kohort.broker.limits.admission import Admission
+from kohort.broker.limits.bytebudget import ByteBudget
+from kohort.broker.limits.patience import Patience
+from kohort.broker.options.topiclimits import TopicRate
+from kohort.broker.turns.blocking import COLD_READERS, BlockingWork
+from kohort.broker.turns.loopwatch import LoopWatch
+from kohort.broker.turns.slices import Slices
+from kohort.broker.writes.preparation import Preparation
+from kohort.broker.writes.producerids import ProducerIds
 
 if TYPE_CHECKING:
-    from kohort.broker.brokerconfigs import BrokerConfigs
-    from kohort.broker.connection import Connection
-    from kohort.broker.coordination import Coordination
+    from kohort.broker.configs.brokerconfigs import BrokerConfigs
+    from kohort.broker.connections.connection import Connection
     from kohort.broker.dispatch import Routes
-    from kohort.broker.durability import Durability
-    from kohort.broker.leadership import Leadership
-    from kohort.broker.metadata import Cluster
-    from kohort.broker.outage import Outage
-    from kohort.broker.purgatory import Purgatory
-    from kohort.broker.settings import BrokerSettings
+    from kohort.broker.fetch.purgatory import Purgatory
+    from kohort.broker.groups.coordination import Coordination
+    from kohort.broker.options.settings import BrokerSettings
+    from kohort.broker.topics.leadership import Leadership
+    from kohort.broker.topics.metadata import Cluster
+    from kohort.broker.writes.durability import Durability
+    from kohort.broker.writes.outage import Outage
     from kohort.clock import Clock
     from kohort.storage.store import Store
 

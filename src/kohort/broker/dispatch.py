@@ -15,8 +15,8 @@ from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.broker.limits import Decoder, bounded_decode
-from kohort.broker.replies import Buffer
+from kohort.broker.connections.replies import Buffer
+from kohort.broker.limits.limits import Decoder, bounded_decode
 from kohort.errors import RemoteProtocolError
 from kohort.wire.codec import decode, encode_parts, encoder
 from kohort.wire.messages.header import RequestHeader
@@ -32,8 +32,8 @@ from kohort.wire.registry import (
 )
 
 if TYPE_CHECKING:
+    from kohort.broker.connections.request import Request
     from kohort.broker.context import BrokerContext
-    from kohort.broker.request import Request
     from kohort.wire.schema import Message
 
 #: Carries one request out.

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
-from kohort.broker.descriptors import raise_limit
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.limits.descriptors import raise_limit
+from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
 #: Where a broker from Python listens unless it is told.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kohort.broker import admission, bytebudget, limits, patience, purgatory
-from kohort.broker.receivebuffer import BASE_BYTES
-from kohort.broker.settings import BROKER_OPTIONS
+from kohort.broker.connections.receivebuffer import BASE_BYTES
+from kohort.broker.fetch import purgatory
+from kohort.broker.limits import admission, bytebudget, limits, patience
+from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.wire.decoder import VALUES_PER_ROW
 from kohort.wire.primitives import TAGS_AT_MOST
 

@@ -8,11 +8,11 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kohort.broker.loopwatch import LoopWatch, WatchedSelector
 from kohort.broker.server import Server, run_broker
+from kohort.broker.turns.loopwatch import LoopWatch, WatchedSelector
 
 if TYPE_CHECKING:
-    from kohort.broker.settings import BrokerSettings
+    from kohort.broker.options.settings import BrokerSettings
 
 
 def new_event_loop(watch: LoopWatch) -> asyncio.AbstractEventLoop:

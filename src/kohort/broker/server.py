@@ -16,34 +16,34 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from kohort.broker import descriptors
-from kohort.broker.brokerconfigs import BrokerConfigs
-from kohort.broker.checkpointer import Checkpointer
-from kohort.broker.compactor import Compactor
+from kohort.broker.configs.brokerconfigs import BrokerConfigs
+from kohort.broker.connections.listener import Listener
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
-from kohort.broker.durability import Durability
-from kohort.broker.journallog import JournalLog
-from kohort.broker.leadership import Leadership
-from kohort.broker.listener import Listener
-from kohort.broker.loopwatch import LoopWatch
-from kohort.broker.memorylimit import memory_limit_bytes
-from kohort.broker.metadata import Cluster
-from kohort.broker.offsetretention import OffsetRetention
-from kohort.broker.outage import Outage
-from kohort.broker.purgatory import Purgatory
-from kohort.broker.relaxed import tell_relaxed
-from kohort.broker.retention import LogRetention
-from kohort.broker.runtime import Runtime
-from kohort.broker.scrubber import Scrubber
-from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings
+from kohort.broker.fetch.purgatory import Purgatory
+from kohort.broker.groups.journallog import JournalLog
+from kohort.broker.groups.runtime import Runtime
+from kohort.broker.housekeeping.checkpointer import Checkpointer
+from kohort.broker.housekeeping.compactor import Compactor
+from kohort.broker.housekeeping.offsetretention import OffsetRetention
+from kohort.broker.housekeeping.retention import LogRetention
+from kohort.broker.housekeeping.scrubber import Scrubber
+from kohort.broker.limits import descriptors
+from kohort.broker.limits.memorylimit import memory_limit_bytes
+from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
+from kohort.broker.topics.leadership import Leadership
+from kohort.broker.topics.metadata import Cluster
+from kohort.broker.turns.loopwatch import LoopWatch
+from kohort.broker.writes.durability import Durability
+from kohort.broker.writes.outage import Outage
+from kohort.broker.writes.relaxed import tell_relaxed
 from kohort.clock import Clock, SystemClock
 from kohort.errors import KohortError, StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
-from kohort.storage.datadir import broker_on
-from kohort.storage.fs import DiskFileSystem, FileSystem
-from kohort.storage.recovery import RecoveryReport
+from kohort.storage.directory.datadir import broker_on
+from kohort.storage.files.fs import DiskFileSystem, FileSystem
+from kohort.storage.recovery.recovery import RecoveryReport
 from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")

@@ -19,8 +19,8 @@ from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json, print_table
 
 if TYPE_CHECKING:
-    from kohort.storage.fs import FileSystem
-    from kohort.storage.inspection import PartitionContent
+    from kohort.storage.files.fs import FileSystem
+    from kohort.storage.offline.inspection import PartitionContent
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run_check(options: argparse.Namespace) -> int:
     """A row for each partition, then a line for each damage."""
-    from kohort.storage.fs import DiskFileSystem
+    from kohort.storage.files.fs import DiskFileSystem
 
     _, found = read_directory(DiskFileSystem(), options.directory)
     damages = [damage for each in found for damage in each.damages]
@@ -66,7 +66,7 @@ def run_check(options: argparse.Namespace) -> int:
 
 def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionContent]]:
     """A data directory that is held against brokers while it is read: its path, and what each partition holds."""
-    from kohort.storage.inspection import hold_offline, inspect_directory
+    from kohort.storage.offline.inspection import hold_offline, inspect_directory
 
     directory = name.rstrip("/") or "/"
     lock = hold_offline(fs, directory)

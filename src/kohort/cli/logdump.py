@@ -19,8 +19,8 @@ from kohort.ids import OFFSETS_TOPIC, format_topic_id
 
 if TYPE_CHECKING:
     from kohort.records.batch import Record
-    from kohort.storage.fs import FileSystem
-    from kohort.storage.inspection import Damage, FoundBatch
+    from kohort.storage.files.fs import FileSystem
+    from kohort.storage.offline.inspection import Damage, FoundBatch
 
 _ID_BYTES: Final = 16
 
@@ -45,8 +45,8 @@ def add_dump(actions: Any) -> Any:
 
 def run_dump(options: argparse.Namespace) -> int:
     """A line or a JSON document for each batch, in order."""
-    from kohort.storage.fs import DiskFileSystem
-    from kohort.storage.inspection import Damage
+    from kohort.storage.files.fs import DiskFileSystem
+    from kohort.storage.offline.inspection import Damage
 
     fs = DiskFileSystem()
     path = options.path.rstrip("/") or "/"
@@ -68,7 +68,7 @@ def run_dump(options: argparse.Namespace) -> int:
 
 
 def _refuse_while_held(fs: FileSystem, folder: str) -> None:
-    from kohort.storage.datadir import broker_on
+    from kohort.storage.directory.datadir import broker_on
 
     directory = folder.rpartition("/")[0] or "."
     holder = broker_on(fs, directory)
@@ -77,8 +77,8 @@ def _refuse_while_held(fs: FileSystem, folder: str) -> None:
 
 
 def _batches(fs: FileSystem, path: str) -> Iterator[FoundBatch | Damage]:
-    from kohort.storage.inspection import walk_segment
-    from kohort.storage.segment import segment_base
+    from kohort.storage.offline.inspection import walk_segment
+    from kohort.storage.segments.segment import segment_base
 
     folder, _, name = path.rpartition("/")
     if segment_base(name) is not None:

@@ -13,8 +13,8 @@ from kohort.cli.output import complain, print_json, print_table
 from kohort.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from kohort.storage.fs import FileSystem
-    from kohort.storage.takeover import Survey
+    from kohort.storage.files.fs import FileSystem
+    from kohort.storage.offline.takeover import Survey
 
 _NO_CONFIGS: Final = (
     "configs of topics are not in a log directory: give them with --config TOPIC:NAME=VALUE, "
@@ -42,8 +42,8 @@ def add_import(actions: Any) -> Any:
 
 def run_import(options: argparse.Namespace) -> int:
     """A row for each topic that was taken."""
-    from kohort.storage.fs import DiskFileSystem, is_locked_by_record
-    from kohort.storage.takeover import read_topic, survey_directories, take_over
+    from kohort.storage.files.fs import DiskFileSystem, is_locked_by_record
+    from kohort.storage.offline.takeover import read_topic, survey_directories, take_over
 
     fs = DiskFileSystem()
     sources = [source.rstrip("/") or "/" for source in options.sources]

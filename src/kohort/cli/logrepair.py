@@ -32,8 +32,8 @@ def add_repair(actions: Any) -> Any:
 def run_repair(options: argparse.Namespace) -> int:
     """A row for each damage; 1 where only a backup helps."""
     from kohort.cli.log import read_directory
-    from kohort.storage.fs import DiskFileSystem
-    from kohort.storage.repair import Remedy, plan_repair, repair
+    from kohort.storage.files.fs import DiskFileSystem
+    from kohort.storage.offline.repair import Remedy, plan_repair, repair
 
     fs = DiskFileSystem()
     directory, contents = read_directory(fs, options.directory)

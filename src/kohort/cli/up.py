@@ -31,8 +31,8 @@ def add_parser(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     from kohort.broker.embedded import serve_in_foreground
-    from kohort.broker.memorylimit import memory_limit_bytes
-    from kohort.broker.settings import BrokerSettings
+    from kohort.broker.limits.memorylimit import memory_limit_bytes
+    from kohort.broker.options.settings import BrokerSettings
 
     if options.port is not None and not 0 <= options.port <= 65535:
         raise ConfigError(f"--port {options.port} is not a port: 0 to 65535 is expected")
@@ -59,8 +59,8 @@ def gather_config(options: argparse.Namespace) -> dict[str, object]:
     """
     config: dict[str, object] = {}
     if options.config_file:
-        from kohort.broker.configfile import load_config_file
-        from kohort.broker.fileoptions import take_file
+        from kohort.broker.options.configfile import load_config_file
+        from kohort.broker.options.fileoptions import take_file
 
         taken = take_file(load_config_file(options.config_file))
         config.update(taken.config)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId
-from kohort.storage.catalog import TopicEntry
-from kohort.storage.checkpoints import RECOVERY_POINT_NAME, save_offsets
-from kohort.storage.datadir import (
+from kohort.storage.directory.catalog import TopicEntry
+from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, save_offsets
+from kohort.storage.directory.datadir import (
     Identity,
     PartitionEnd,
     check_partition_metadata,
@@ -26,13 +26,13 @@ from kohort.storage.datadir import (
     save_marker,
     take_directory,
 )
-from kohort.storage.fs import DiskFileSystem, FileLock, FileSystem
-from kohort.storage.logstate import capture, is_outdated, settle, write
-from kohort.storage.partition import PartitionLog
-from kohort.storage.recovery import RecoveryReport, TailCut, open_partition
-from kohort.storage.topicchanges import Topic, TopicChanges, TopicPlan
+from kohort.storage.files.fs import DiskFileSystem, FileLock, FileSystem
+from kohort.storage.files.volatilefs import VolatileFileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.logstate import capture, is_outdated, settle, write
+from kohort.storage.recovery.recovery import RecoveryReport, TailCut, open_partition
 from kohort.storage.topicconfig import LogConfig
-from kohort.storage.volatilefs import VolatileFileSystem
+from kohort.storage.topics.topicchanges import Topic, TopicChanges, TopicPlan
 
 
 class Store:

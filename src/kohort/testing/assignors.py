@@ -1,7 +1,7 @@
 """Assignors of the user's own, as they work beside a simulated broker: slowly, wrongly, too late, or not at all.
 
 Laws: every order is answered once, unless the broker dies before. Once they are healed they are right and quick.
-Source: requirement G5; `kohort.broker.ownassignors`.
+Source: requirement G5; `kohort.broker.processes.ownassignors`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from kohort.broker.push import PatientBeat, Pushing
-from kohort.broker.request import Request
+from kohort.broker.connections.request import Request
+from kohort.broker.groups.push import PatientBeat, Pushing
 from kohort.coordinator.commands import (
     AnyHeartbeat,
     Command,

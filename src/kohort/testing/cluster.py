@@ -14,13 +14,13 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kohort.broker.leadership import NO_NODE
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ConfigError, StateError, UnknownTopicError
 
 if TYPE_CHECKING:
     from kohort.broker.server import Server
-    from kohort.storage.partition import PartitionLog
+    from kohort.storage.partitions.partition import PartitionLog
     from kohort.testing.clusternodes import Brokers
 
 #: Most brokers of a cluster; each is a listening socket on one thread.
@@ -262,7 +262,7 @@ class Cluster:
 
     def _run(self, ready: Future[None]) -> None:
         from kohort.broker.loops import new_event_loop
-        from kohort.broker.loopwatch import LoopWatch
+        from kohort.broker.turns.loopwatch import LoopWatch
 
         loop = self._loop = new_event_loop(LoopWatch())
         try:

@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from kohort.broker.connections.listener import Listener
+from kohort.broker.connections.request import Peer, Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
-from kohort.broker.leadership import NO_NODE, Leadership, Node
-from kohort.broker.listener import Listener
-from kohort.broker.push import Pushing
-from kohort.broker.request import Peer, Request
-from kohort.broker.runtime import Runtime, Translate
+from kohort.broker.groups.push import Pushing
+from kohort.broker.groups.runtime import Runtime, Translate
+from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
 from kohort.journal.ring import Journal
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 
 #: What any broker does for a group: its configs belong to the cluster.
 _ANYWHERE: Final = (commands.DescribeGroupConfigs, commands.AlterGroupConfigs)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kohort.storage.diskerrors import DiskHealth, refusal_of
-from kohort.storage.fs import Buffer, Directory, FileLock, FileSystem, LogFile
-from kohort.storage.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.files.diskerrors import DiskHealth, refusal_of
+from kohort.storage.files.fs import Buffer, Directory, FileLock, FileSystem, LogFile
+from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
 
 #: Names of operations: of a file system and of its files.
 SYNCS: Final = frozenset({"sync", "sync_directory"})
@@ -89,7 +89,7 @@ class FaultyFileSystem:
     kohort.errors.StorageError: cannot open /orders.log: No such file or directory
     >>> disk.open("/orders.log", create=True)
     Traceback (most recent call last):
-    kohort.storage.diskerrors.DiskFullError: no space left in /
+    kohort.storage.files.diskerrors.DiskFullError: no space left in /
     >>> disk.heal()
     >>> disk.open("/orders.log", create=True).write(0, b"three flights")
     >>> [operation.name for operation in disk.struck]
@@ -101,7 +101,7 @@ class FaultyFileSystem:
     >>> file = disk.open("/orders.log")
     >>> file.sync()
     Traceback (most recent call last):
-    kohort.storage.diskerrors.SyncFailedError: cannot make /orders.log durable: Input/output error
+    kohort.storage.files.diskerrors.SyncFailedError: cannot make /orders.log durable: Input/output error
     """
 
     def __init__(self, behind: FileSystem | None = None) -> None:

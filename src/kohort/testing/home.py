@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from kohort.broker.home import Home as BrokersHome
+from kohort.broker.groups.home import Home as BrokersHome
 from kohort.coordinator import recordcodec
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 
 #: Key and value of a record, as they are stored.
 Entry = tuple[bytes, bytes | None]

@@ -1,6 +1,6 @@
 """The broker's own runtime as a world runs it: its logs and its disk are simulated, and everything is looked at.
 
-Source: `kohort.broker.runtime`.
+Source: `kohort.broker.groups.runtime`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import partial
 from random import Random
 from typing import Final, cast
 
-from kohort.broker.durability import Durability
-from kohort.broker.home import Home as BrokersHome
-from kohort.broker.ownassignors import OwnAssignors
-from kohort.broker.runtime import Runtime
+from kohort.broker.groups.home import Home as BrokersHome
+from kohort.broker.groups.runtime import Runtime
+from kohort.broker.processes.ownassignors import OwnAssignors
+from kohort.broker.writes.durability import Durability
 from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LogExtent, ReplyBody
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
@@ -28,7 +28,7 @@ from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
 from kohort.ids import RequestToken, coordinator_partition
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.assignors import SimulatedAssignors
 from kohort.testing.clock import VirtualClock
 from kohort.testing.home import Home, SimulatedLog, fold

@@ -5,7 +5,7 @@ The queue of answers and the holds are the broker's own; what stands in for byte
 Laws: answers leave in the order of their requests, but for those to heartbeats of who takes them in any
 (AnswersInOrder). An answer that is ready waits behind no heartbeat that is held, and at most half of what a connection
 may have open is held (HeldInNobodysWay).
-Source: `kohort.broker.connection`; requirement H1.
+Source: `kohort.broker.connections.connection`; requirement H1.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from kohort.broker.holds import Holds
-from kohort.broker.output import WRITE_AT_BYTES
-from kohort.broker.replies import Buffer, ReplyQueue, SlotState
-from kohort.broker.request import Request
+from kohort.broker.connections.holds import Holds
+from kohort.broker.connections.output import WRITE_AT_BYTES
+from kohort.broker.connections.replies import Buffer, ReplyQueue, SlotState
+from kohort.broker.connections.request import Request
 from kohort.coordinator.commands import Command, ReplyBody
 from kohort.testing.loop import SimulatedLoop
 from kohort.testing.network import Connection
@@ -45,7 +45,7 @@ class SimulatedRoute:
 
 
 class Socket:
-    """One connection, as `kohort.broker.request.Peer` has it.
+    """One connection, as `kohort.broker.connections.request.Peer` has it.
 
     Args:
         open_limit: `queued.max.requests`.

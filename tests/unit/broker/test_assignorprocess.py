@@ -10,9 +10,9 @@ from queue import Queue
 import pytest
 
 from kohort.assign.registry import BUILT_IN
-from kohort.broker.assignorloading import installed_names, load_assignor
-from kohort.broker.assignorprocess import AssignorProcess
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.processes.assignorloading import installed_names, load_assignor
+from kohort.broker.processes.assignorprocess import AssignorProcess
 from kohort.coordinator.decision import ComputeTarget
 from kohort.errors import ConfigError
 from support.assignables import group_of
@@ -149,7 +149,7 @@ def test_stop_ends_a_process_in_the_middle_of_its_work(package: AssignorPackage)
 
 
 def test_more_groups_than_may_wait_are_told_so(package: AssignorPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kohort.broker.assignorprocess.MOST_WAITING", 2)
+    monkeypatch.setattr("kohort.broker.processes.assignorprocess.MOST_WAITING", 2)
     process = AssignorProcess("moody")
     assert [process.put(order(), nobody_listens) for _ in range(3)] == [True, True, False]
     process.start()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.checkpointer import Checkpointer
-from kohort.storage.checkpoints import RECOVERY_POINT_NAME, load_offsets
-from kohort.storage.logstate import is_outdated
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.broker.housekeeping.checkpointer import Checkpointer
+from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, load_offsets
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.recovery.logstate import is_outdated
 from kohort.storage.store import Store
 from support.storage_logs import TOPIC_ID, batch
 

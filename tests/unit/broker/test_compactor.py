@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort.broker.compactor import Compactor
 from kohort.broker.embedded import Broker
+from kohort.broker.housekeeping.compactor import Compactor
 from kohort.clock import SystemClock
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_batch, iterate_records
-from kohort.storage.checkpoints import CLEANED_NAME, load_offsets
-from kohort.storage.fs import DiskFileSystem
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets
+from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -121,7 +121,7 @@ def test_what_is_compacted_is_remembered_over_a_restart(tmp_path: Path, caplog: 
 def test_process_that_compacted_ends_when_nothing_is_left_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kohort.broker.compactor.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("kohort.broker.housekeeping.compactor.IDLE_SECONDS", 0.0)
     store = store_with_log(Store.open(str(tmp_path)), 300)
     seen: list[int | None] = [None]
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.compactorprocess import CompactorProcess
+from kohort.broker.processes.compactorprocess import CompactorProcess
 from kohort.errors import StorageError
 from kohort.records.batch import build_batch
-from kohort.storage.closedbatches import CompactionStopped
-from kohort.storage.compaction import compact, plan_compaction
-from kohort.storage.diskerrors import DiskHealth
-from kohort.storage.fs import DiskFileSystem
-from kohort.storage.segmentwriter import CompactionPlan
+from kohort.storage.files.diskerrors import DiskHealth
+from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.upkeep.closedbatches import CompactionStopped
+from kohort.storage.upkeep.compaction import compact, plan_compaction
+from kohort.storage.upkeep.segmentwriter import CompactionPlan
 from support.assignor_package import wait_until_gone
 from support.storage_logs import empty_log
 
@@ -102,8 +102,8 @@ def test_file_that_was_cut_from_outside_is_told_and_ends_no_process(
 
 BROKER = """
 import os, pickle, signal, sys
-from kohort.broker.compactorprocess import CompactorProcess
-from kohort.storage.diskerrors import DiskHealth
+from kohort.broker.processes.compactorprocess import CompactorProcess
+from kohort.storage.files.diskerrors import DiskHealth
 process = CompactorProcess(DiskHealth())
 process.compact(pickle.load(sys.stdin.buffer), now_ms=5000)
 print(process.process_id, flush=True)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from kohort.broker.deadlines import GAP_MS, Deadlines
+from kohort.broker.groups.deadlines import GAP_MS, Deadlines
 from kohort.clock import SystemClock
 
 PATIENCE_SECONDS = 10.0

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker import durability
-from kohort.broker.durability import Durability, is_durable
-from kohort.broker.outage import Outage
+from kohort.broker.writes import durability
+from kohort.broker.writes.durability import Durability, is_durable
+from kohort.broker.writes.outage import Outage
 from kohort.clock import SystemClock
-from kohort.storage.diskerrors import NoRoomError, SyncFailedError
-from kohort.storage.fs import DiskDirectory, DiskFile, DiskFileSystem
-from kohort.storage.partition import PartitionLog
+from kohort.storage.files.diskerrors import NoRoomError, SyncFailedError
+from kohort.storage.files.fs import DiskDirectory, DiskFile, DiskFileSystem
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
 from support.storage_logs import batch, empty_log
 

@@ -12,7 +12,7 @@ import pytest
 
 from kohort.broker.apis import produce
 from kohort.errors import Refused, StorageError
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.testing import Fault, FaultyFileSystem, Operation
 from kohort.testing.faultydisk import FaultyFile
 from kohort.wire.messages.produce import PartitionProduceResponse

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker import fetchsessions
 from kohort.broker.embedded import Broker
+from kohort.broker.fetch import fetchsessions
 from kohort.errors import ErrorCode
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from kohort.wire.registry import ApiKey

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker import fetching
-from kohort.broker.blocking import warm
 from kohort.broker.embedded import Broker
-from kohort.broker.fetchsessions import FetchSessions
+from kohort.broker.fetch import fetching
+from kohort.broker.fetch.fetchsessions import FetchSessions
+from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.turns.blocking import warm
 from kohort.errors import ErrorCode
-from kohort.storage.descriptors import NotResidentError
-from kohort.storage.partition import PartitionLog
-from kohort.storage.segment import segment_name
+from kohort.storage.files.descriptors import NotResidentError
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.segments.segment import segment_name
 from kohort.testing import Fault, FaultyFileSystem
 from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.configfile import load_config_file
-from kohort.broker.fileoptions import TakenFile, take_file
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.options.configfile import load_config_file
+from kohort.broker.options.fileoptions import TakenFile, take_file
+from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError
 
 #: What Apache Kafka 4.3 has in its config/server.properties.

@@ -15,7 +15,7 @@ import pytest
 from kohort.aio import Consumer
 from kohort.errors import KohortError
 from kohort.ids import OFFSETS_TOPIC, TopicPartition
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.testing import Fault, FaultyFileSystem
 from kohort.testing.clients.wires import PROGRAM
 from support.virtual_broker import beside_a_broker

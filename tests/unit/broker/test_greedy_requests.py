@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.embedded import Broker
-from kohort.broker.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS, MOST_ROWS, MOST_ROWS_OF
+from kohort.broker.limits.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS, MOST_ROWS, MOST_ROWS_OF
 from kohort.wire.codec import encode
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest

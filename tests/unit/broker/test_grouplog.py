@@ -6,15 +6,15 @@ import gc
 
 import pytest
 
-from kohort.broker.grouplog import GroupLogLoader, Loaded, without_collections
+from kohort.broker.groups.grouplog import GroupLogLoader, Loaded, without_collections
 from kohort.coordinator import recordcodec
 from kohort.coordinator.records import OffsetCommitted, OffsetForgotten, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.batch import build_batch
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
 from support.storage_logs import empty_log
 
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"

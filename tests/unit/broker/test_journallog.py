@@ -9,17 +9,17 @@ from typing import cast
 
 import pytest
 
-from kohort.broker import journallog
-from kohort.broker.durability import Durability
-from kohort.broker.journallog import CRASH_GAP, JournalLog, OlderRows, read_older
-from kohort.broker.metadata import JOURNAL_SEGMENT_BYTES, Cluster
-from kohort.broker.outage import Outage
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.groups import journallog
+from kohort.broker.groups.journallog import CRASH_GAP, JournalLog, OlderRows, read_older
+from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.topics.metadata import JOURNAL_SEGMENT_BYTES, Cluster
+from kohort.broker.writes.durability import Durability
+from kohort.broker.writes.outage import Outage
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry, Row, RowKind
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.testing.clock import VirtualClock
 from kohort.testing.loop import SimulatedLoop

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kohort.broker import manyrows
 from kohort.broker.apis.metadata import ROWS_AT_ONCE
 from kohort.broker.context import BrokerContext
-from kohort.broker.manyrows import ROWS_PER_TURN
+from kohort.broker.turns import manyrows
+from kohort.broker.turns.manyrows import ROWS_PER_TURN
 from kohort.errors import ErrorCode
 from kohort.wire.messages import alter_configs
 from kohort.wire.messages.alter_configs import AlterConfigsRequest

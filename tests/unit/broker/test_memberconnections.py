@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import kohort
-from kohort.broker import memberconnections
-from kohort.broker.memberconnections import MemberConnections
+from kohort.broker.connections import memberconnections
+from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

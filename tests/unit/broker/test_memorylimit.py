@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort.broker import memorylimit
-from kohort.broker.memorylimit import machine_bytes, memory_limit_bytes
+from kohort.broker.limits import memorylimit
+from kohort.broker.limits.memorylimit import machine_bytes, memory_limit_bytes
 from kohort.errors import KohortTimeoutError
 
 

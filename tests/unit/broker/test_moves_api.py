@@ -10,7 +10,7 @@ import pytest
 
 from kohort import Admin, TopicPartition
 from kohort.broker.embedded import Broker
-from kohort.broker.limits import MOST_BYTES_OF
+from kohort.broker.limits.limits import MOST_BYTES_OF
 from kohort.client.admin.core.moves import MOST_MOVES
 from kohort.client.admin.results.moves import GroupMove
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError, KohortTimeoutError

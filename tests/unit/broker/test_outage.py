@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.outage import Outage
+from kohort.broker.writes.outage import Outage
 from kohort.errors import StorageError
 
 FULL = StorageError("no space left in /data")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker import producerexpiry
 from kohort.broker.embedded import Broker
-from kohort.broker.producerexpiry import ProducerExpiry
+from kohort.broker.housekeeping import producerexpiry
+from kohort.broker.housekeeping.producerexpiry import ProducerExpiry
 from kohort.clock import SystemClock
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
-from kohort.broker import purgatory as purgatory_module
-from kohort.broker.purgatory import LONGEST_WAIT_MS, ParkedFetch, Purgatory
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
+from kohort.broker.fetch import purgatory as purgatory_module
+from kohort.broker.fetch.purgatory import LONGEST_WAIT_MS, ParkedFetch, Purgatory
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
 from support.storage_logs import empty_log
 
 FOREVER_MS = 3_600_000

@@ -12,17 +12,17 @@ from typing import Any, cast
 import pytest
 
 import kohort
+from kohort.broker.connections.receivebuffer import BASE_BYTES, KEPT_BYTES
+from kohort.broker.connections.repeat import LONGEST_REPEAT_BYTES, Repeat
+from kohort.broker.connections.replies import ReplyQueue
+from kohort.broker.connections.request import Peer, Request
 from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
-from kohort.broker.receivebuffer import BASE_BYTES, KEPT_BYTES
-from kohort.broker.repeat import LONGEST_REPEAT_BYTES, Repeat
-from kohort.broker.replies import ReplyQueue
-from kohort.broker.request import Peer, Request
 from kohort.coordinator import commands
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.registry import ApiKey

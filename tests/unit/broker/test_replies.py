@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.replies import TRANSITIONS, ReplyQueue, ReplySlot, SlotState
+from kohort.broker.connections.replies import TRANSITIONS, ReplyQueue, ReplySlot, SlotState
 
 NO_LIMIT = 1 << 30
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.scrubber import Scrubber
+from kohort.broker.housekeeping.scrubber import Scrubber
 from kohort.errors import Refused
 from kohort.storage.store import Store
 from support.storage_logs import TOPIC_ID, batch

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.configfile import load_config_file
-from kohort.broker.settings import BROKER_OPTIONS, BrokerSettings
+from kohort.broker.options.configfile import load_config_file
+from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ConfigError, UnknownOptionError
 

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kohort.broker.metadata import Cluster
-from kohort.broker.settings import BrokerSettings
-from kohort.broker.topicwork import CHANGES_PER_TURN, Outcome, Wanted
+from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.topics.metadata import Cluster
+from kohort.broker.topics.topicwork import CHANGES_PER_TURN, Outcome, Wanted
 from kohort.errors import ErrorCode, Refused
-from kohort.storage.diskerrors import DiskFailedError
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.files.diskerrors import DiskFailedError
+from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kohort.broker.embedded import Broker
 from kohort.records.batch import iterate_records
-from kohort.storage import fs
+from kohort.storage.files import fs
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey

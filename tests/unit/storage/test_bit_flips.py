@@ -13,14 +13,14 @@ import pytest
 
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.batch import iterate_records
-from kohort.storage.datadir import META_NAME
-from kohort.storage.logstart import delete_before, keep_log_start
-from kohort.storage.logstate import capture, settle, write
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
-from kohort.storage.scrubbing import scrub
-from kohort.storage.segment import SUFFIX, segment_name
+from kohort.storage.directory.datadir import META_NAME
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.logstart import delete_before, keep_log_start
+from kohort.storage.recovery.logstate import capture, settle, write
+from kohort.storage.segments.segment import SUFFIX, segment_name
 from kohort.storage.store import Store
+from kohort.storage.upkeep.scrubbing import scrub
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, sequenced
 
 BATCHES = 24

@@ -10,10 +10,16 @@ import pytest
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId, format_topic_id
-from kohort.storage import catalogfile
-from kohort.storage.catalog import Catalog, CatalogChange, TopicEntry, join
-from kohort.storage.catalogfile import CATALOG_NAME, FORMER_CATALOG_NAME, CatalogFile, load_catalog, read_records
-from kohort.storage.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.directory import catalogfile
+from kohort.storage.directory.catalog import Catalog, CatalogChange, TopicEntry, join
+from kohort.storage.directory.catalogfile import (
+    CATALOG_NAME,
+    FORMER_CATALOG_NAME,
+    CatalogFile,
+    load_catalog,
+    read_records,
+)
+from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
 
 PATH = f"/data/{CATALOG_NAME}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.storage.checkpoints import (
+from kohort.storage.directory.checkpoints import (
     CLEANED_NAME,
     EPOCHS_NAME,
     RECOVERY_POINT_NAME,
@@ -13,7 +13,7 @@ from kohort.storage.checkpoints import (
     save_epochs,
     save_offsets,
 )
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.files.memoryfs import MemoryFileSystem
 
 
 @pytest.fixture

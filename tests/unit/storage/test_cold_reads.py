@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.blocking import warm
-from kohort.storage.descriptors import NotResidentError
-from kohort.storage.fs import DiskFile, DiskFileSystem
+from kohort.broker.turns.blocking import warm
+from kohort.storage.files.descriptors import NotResidentError
+from kohort.storage.files.fs import DiskFile, DiskFileSystem
 from support.coldness import make_cold
 from support.storage_logs import batch, empty_log, offsets
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from kohort.errors import StorageError
 from kohort.records.batch import Record, RecordInput, build_batch, iterate_records
 from kohort.records.header import BatchHeader, seal, split_batches
-from kohort.storage.closedbatches import READ_BYTES, CompactionStopped
-from kohort.storage.compaction import (
+from kohort.storage.files.fs import FileSystem
+from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.recovery import CLEANED_SUFFIX, mark_sparse
+from kohort.storage.upkeep.closedbatches import READ_BYTES, CompactionStopped
+from kohort.storage.upkeep.compaction import (
     Compacted,
     compact,
     finish_replacement,
     plan_compaction,
 )
-from kohort.storage.fs import FileSystem
-from kohort.storage.memoryfs import Crashed, MemoryFileSystem
-from kohort.storage.partition import PartitionLog
-from kohort.storage.recovery import CLEANED_SUFFIX, mark_sparse
 from support.storage_logs import empty_log, open_log
 
 DAY_MS = 86_400_000

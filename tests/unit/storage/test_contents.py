@@ -10,7 +10,7 @@ from kohort.errors import CorruptRecordError, ErrorCode, Refused
 from kohort.records import recordslices
 from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import CODEC_NAMES, parse_header, seal, split_batches
-from kohort.storage.contents import MOST_NAMED, RecordsRefused, prepare, prepare_for_good
+from kohort.storage.partitions.contents import MOST_NAMED, RecordsRefused, prepare, prepare_for_good
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 
 NOW_MS = 10_000_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kohort.records.header import parse_header
-from kohort.storage.datadir import EPOCH_NAME
-from kohort.storage.epochs import UNKNOWN, LeaderEpochs
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
+from kohort.storage.directory.datadir import EPOCH_NAME
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.epochs import UNKNOWN, LeaderEpochs
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from support.storage_logs import TOPIC_ID, batch
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.diskerrors import (
+from kohort.storage.files.diskerrors import (
     DiskFailedError,
     DiskFullError,
     DiskHealth,
@@ -20,8 +20,8 @@ from kohort.storage.diskerrors import (
     SyncFailedError,
     refusal_of,
 )
-from kohort.storage.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
-from kohort.storage.memoryfs import Crashed
+from kohort.storage.files.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
+from kohort.storage.files.memoryfs import Crashed
 from kohort.testing import Fault, FaultyFileSystem
 
 

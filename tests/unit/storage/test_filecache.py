@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.diskerrors import DiskFailedError
-from kohort.storage.fs import DiskFile, DiskFileSystem
-from kohort.storage.partition import PartitionLog
+from kohort.storage.files.diskerrors import DiskFailedError
+from kohort.storage.files.fs import DiskFile, DiskFileSystem
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
 from support.storage_logs import batch, empty_log, offsets
 
@@ -139,7 +139,7 @@ def test_lengths_that_are_not_those_of_batches_are_an_error(log: PartitionLog) -
 _MANY_PARTITIONS = """
 import sys, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-from kohort.storage.fs import DiskFileSystem
+from kohort.storage.files.fs import DiskFileSystem
 from support.storage_logs import batch, empty_log, offsets
 disk = DiskFileSystem()
 logs = [empty_log(disk, f"{sys.argv[1]}/orders-{number}", flush_messages=1) for number in range(100)]

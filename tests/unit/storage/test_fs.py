@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.diskerrors import SyncFailedError
-from kohort.storage.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
-from kohort.storage.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.files.diskerrors import SyncFailedError
+from kohort.storage.files.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
+from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -128,7 +128,7 @@ def test_random_bytes_differ(place: tuple[FileSystem, str]) -> None:
 _SHORT_WRITES = """
 import resource, sys
 from kohort.errors import StorageError
-from kohort.storage.fs import DiskFileSystem
+from kohort.storage.files.fs import DiskFileSystem
 
 file = DiskFileSystem().open(sys.argv[1], create=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))

@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.datadir import META_NAME
-from kohort.storage.inspection import Damage, PartitionContent, hold_offline, inspect_directory, inspect_partition
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.quarantine import settle
-from kohort.storage.recovery import mark_sparse
+from kohort.storage.directory.datadir import META_NAME
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.offline.inspection import (
+    Damage,
+    PartitionContent,
+    hold_offline,
+    inspect_directory,
+    inspect_partition,
+)
+from kohort.storage.partitions.quarantine import settle
+from kohort.storage.recovery.recovery import mark_sparse
 from kohort.storage.store import Store
 from support.storage_logs import TOPIC_ID, batch, empty_log, open_log
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import ErrorCode, Refused
-from kohort.storage.checkpoints import LOG_START_NAME
-from kohort.storage.logstart import delete_before, keep_log_start
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.directory.checkpoints import LOG_START_NAME
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.recovery.logstart import delete_before, keep_log_start
 from support.storage_logs import batch, empty_log, offsets, open_log
 
 DIRECTORY = "/orders-0"

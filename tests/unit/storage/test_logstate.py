@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.storage.datadir import PartitionEnd
-from kohort.storage.fs import FileSystem
-from kohort.storage.indexfiles import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, index_path
-from kohort.storage.logstate import STATE_NAME, capture, is_outdated, settle, write
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
-from kohort.storage.recovery import open_partition
-from kohort.storage.segment import segment_name
+from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.files.fs import FileSystem
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.logstate import STATE_NAME, capture, is_outdated, settle, write
+from kohort.storage.recovery.recovery import open_partition
+from kohort.storage.segments.indexfiles import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, index_path
+from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from support.storage_logs import batch, find_latest, find_time, offsets, sequenced
 

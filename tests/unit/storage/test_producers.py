@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.header import BatchHeader
-from kohort.storage.producers import REMEMBERED_BATCHES, ProducerStates, StoredBatch
+from kohort.storage.partitions.producers import REMEMBERED_BATCHES, ProducerStates, StoredBatch
 
 INT32_MAX = (1 << 31) - 1
 

@@ -8,12 +8,12 @@ import pytest
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import iterate_records
-from kohort.storage.datadir import PartitionEnd
-from kohort.storage.memoryfs import Crashed, MemoryFileSystem
-from kohort.storage.partition import PartitionLog
-from kohort.storage.quarantine import Hole, settle
-from kohort.storage.recovery import TailCut, mark_sparse, open_partition
-from kohort.storage.segment import segment_name
+from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.quarantine import Hole, settle
+from kohort.storage.recovery.recovery import TailCut, mark_sparse, open_partition
+from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from support.storage_logs import batch, empty_log, open_log
 

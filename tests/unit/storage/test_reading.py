@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.storage.logstate import capture, settle, write
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.logstate import capture, settle, write
 from kohort.testing.faultydisk import FaultyFileSystem
 from support.storage_logs import batch, empty_log, offsets
 

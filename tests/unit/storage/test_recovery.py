@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.storage.datadir import PartitionEnd
-from kohort.storage.fs import DiskFileSystem, FileSystem
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
-from kohort.storage.recovery import TailCut, open_partition
+from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.files.fs import DiskFileSystem, FileSystem
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.recovery import TailCut, open_partition
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
 

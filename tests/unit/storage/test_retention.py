@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.storage.memoryfs import MemoryFileSystem
-from kohort.storage.partition import PartitionLog
-from kohort.storage.segment import DELETED_SUFFIX
+from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.topicconfig import LONG_MAX
 from support.storage_logs import batch, empty_log, offsets, open_log
 

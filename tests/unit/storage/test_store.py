@@ -12,9 +12,9 @@ import pytest
 
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError, UnknownOptionError
 from kohort.ids import OFFSETS_TOPIC, TopicId, format_topic_id
-from kohort.storage.diskerrors import SyncFailedError
-from kohort.storage.fs import DiskFileSystem
-from kohort.storage.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.files.diskerrors import SyncFailedError
+from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
 from kohort.storage.store import Store
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, values
 

@@ -8,9 +8,9 @@ import pytest
 
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicId
-from kohort.storage.catalog import CatalogChange
-from kohort.storage.catalogfile import CatalogFile
-from kohort.storage.memoryfs import MemoryFileSystem
+from kohort.storage.directory.catalog import CatalogChange
+from kohort.storage.directory.catalogfile import CatalogFile
+from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
 from kohort.storage.topicconfig import TOPIC_OPTIONS, LogConfig
 from kohort.wire.private import NO_EFFECT

@@ -9,9 +9,9 @@ import pytest
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId
-from kohort.storage.diskerrors import NoRoomError
+from kohort.storage.files.diskerrors import NoRoomError
+from kohort.storage.files.volatilefs import MemoryFullError, VolatileFile, VolatileFileSystem
 from kohort.storage.store import Store
-from kohort.storage.volatilefs import MemoryFullError, VolatileFile, VolatileFileSystem
 from support.storage_logs import batch
 
 LIMIT = 1_000

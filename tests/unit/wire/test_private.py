@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.settings import BROKER_OPTIONS
+from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.wire import private

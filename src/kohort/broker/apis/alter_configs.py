@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from kohort.broker.altering import alter_broker, alter_group, alter_topic
+from kohort.broker.configs.altering import alter_broker, alter_group, alter_topic
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.manyrows import answer_rows, rows_asked_for
-from kohort.broker.request import Request
-from kohort.broker.topicconfigs import Resource
+from kohort.broker.topics.topicconfigs import Resource
+from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
 from kohort.coordinator import commands
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.errors import ErrorCode, Refused

@@ -7,8 +7,8 @@ Source: Apache Kafka's codes, INVALID_REPLICA_ASSIGNMENT and NO_REASSIGNMENT_IN_
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused
 from kohort.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

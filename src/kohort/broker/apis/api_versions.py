@@ -14,8 +14,8 @@ from functools import cache
 from typing import Final
 
 import kohort
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.request import Request
 from kohort.errors import ErrorCode
 from kohort.wire.codec import encode
 from kohort.wire.messages.api_versions import (

@@ -5,11 +5,11 @@ Version 1: whether a member speaks the classic protocol or the new one (KIP-1099
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits import MOST_NAMED, check_rows
-from kohort.broker.manyrows import answer_rows, rows_of_coordinators
+from kohort.broker.limits.limits import MOST_NAMED, check_rows
 from kohort.broker.operations import GROUP_OPERATIONS
-from kohort.broker.request import Request
+from kohort.broker.turns.manyrows import answer_rows, rows_of_coordinators
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
-from kohort.broker.manyrows import answer_rows, rows_at_once
-from kohort.broker.request import Request
-from kohort.broker.topicwork import Outcome, Wanted, code_of
+from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
+from kohort.broker.turns.gather import Gather
+from kohort.broker.turns.manyrows import answer_rows, rows_at_once
 from kohort.errors import ErrorCode, Refused, StorageError
-from kohort.storage.topicchanges import Topic
+from kohort.storage.topics.topicchanges import Topic
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -10,15 +10,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
-from kohort.broker.manyrows import answer_rows, rows_at_once
-from kohort.broker.request import Request
-from kohort.broker.topicconfigs import DEFAULT_SOURCE, TOPIC_SOURCE, check_topic_configs, log_idle, topic_defaults
-from kohort.broker.topicwork import Outcome, Wanted, code_of
+from kohort.broker.topics.topicconfigs import (
+    DEFAULT_SOURCE,
+    TOPIC_SOURCE,
+    check_topic_configs,
+    log_idle,
+    topic_defaults,
+)
+from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
+from kohort.broker.turns.gather import Gather
+from kohort.broker.turns.manyrows import answer_rows, rows_at_once
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.topicchanges import Topic
+from kohort.storage.topics.topicchanges import Topic
 from kohort.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

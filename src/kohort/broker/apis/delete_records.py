@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.request import Request
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.logstart import delete_before, keep_log_start
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.logstart import delete_before, keep_log_start
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

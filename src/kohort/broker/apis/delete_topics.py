@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
-from kohort.broker.request import Request
-from kohort.broker.topicwork import Outcome, Wanted, code_of
+from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
+from kohort.broker.turns.gather import Gather
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.topicchanges import Topic
+from kohort.storage.topics.topicchanges import Topic
 from kohort.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 

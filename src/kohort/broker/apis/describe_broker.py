@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 import kohort
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.relaxed import relaxed_topics
-from kohort.broker.request import Request
+from kohort.broker.writes.relaxed import relaxed_topics
 from kohort.errors import ErrorCode
 from kohort.losswindow import widest
 from kohort.wire.messages.describe_broker import BrokerFact, DescribeBrokerRequest, DescribeBrokerResponse

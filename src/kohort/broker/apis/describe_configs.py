@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kohort.broker.brokerconfigs import DYNAMIC
+from kohort.broker.configs.brokerconfigs import DYNAMIC
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.manyrows import answer_rows, rows_asked_for
-from kohort.broker.request import Request
-from kohort.broker.settings import BROKER_OPTIONS
-from kohort.broker.topicconfigs import (
+from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.broker.topics.topicconfigs import (
     BROKER_SOURCE,
     DEFAULT_SOURCE,
     DYNAMIC_ALL_SOURCE,
@@ -25,6 +24,7 @@ from kohort.broker.topicconfigs import (
     documentation_of,
     topic_defaults,
 )
+from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
 from kohort.config import Option, as_text
 from kohort.coordinator import commands
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS

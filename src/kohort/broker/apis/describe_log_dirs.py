@@ -6,8 +6,8 @@ broker that keeps everything in memory does not tell. A partition that there is 
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.request import Request
 from kohort.errors import ErrorCode
 from kohort.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

@@ -6,8 +6,8 @@ changes of topics since the start. Other partitions have no quorum.
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.request import Request
 from kohort.errors import ErrorCode
 from kohort.wire.messages.describe_quorum import (
     DescribeQuorumRequest,

@@ -6,9 +6,9 @@ Source: Apache Kafka's answer where the preferred replica leads already: ELECTIO
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits import MOST_LED, check_rows
-from kohort.broker.request import Request
+from kohort.broker.limits.limits import MOST_LED, check_rows
 from kohort.errors import ErrorCode
 from kohort.wire.messages.elect_leaders import (
     ElectLeadersRequest,

@@ -8,11 +8,11 @@ Both isolation levels read the same, since nothing transactional can be in a log
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.fetching import Fetching
-from kohort.broker.fetchplan import FetchPlan, all_asked
-from kohort.broker.limits import MOST_EMPTY, check_rows
-from kohort.broker.request import Request
+from kohort.broker.fetch.fetching import Fetching
+from kohort.broker.fetch.fetchplan import FetchPlan, all_asked
+from kohort.broker.limits.limits import MOST_EMPTY, check_rows
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse

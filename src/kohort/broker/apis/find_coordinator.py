@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits import MOST_NAMED, check_rows
-from kohort.broker.manyrows import answer_rows, rows_at_once
-from kohort.broker.request import Request
+from kohort.broker.limits.limits import MOST_NAMED, check_rows
+from kohort.broker.turns.manyrows import answer_rows, rows_at_once
 from kohort.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.journallog import read_older
-from kohort.broker.request import Request
+from kohort.broker.groups.journallog import read_older
 from kohort.errors import ErrorCode
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.rows import Row
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.wire.messages.group_history import (
     GroupHistoryRequest,
     GroupHistoryResponse,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.push import PatientBeat
-from kohort.broker.request import Request
+from kohort.broker.groups.push import PatientBeat
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

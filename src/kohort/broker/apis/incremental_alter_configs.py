@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kohort.broker.altering import alter_broker, alter_group, alter_topic
+from kohort.broker.configs.altering import alter_broker, alter_group, alter_topic
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.manyrows import answer_rows, rows_asked_for
-from kohort.broker.request import Request
-from kohort.broker.settings import BROKER_OPTIONS
-from kohort.broker.topicconfigs import Resource, is_list, topic_defaults
+from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.broker.topics.topicconfigs import Resource, is_list, topic_defaults
+from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
 from kohort.config import Option, OptionSet, parse_list
 from kohort.coordinator import commands
 from kohort.coordinator.groupconfigs import LONGEST_TEXT

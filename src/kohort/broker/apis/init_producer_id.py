@@ -7,9 +7,9 @@ A transactional id is refused with a code that every client reports as fatal: tr
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.request import Request
-from kohort.broker.topicwork import Outcome
+from kohort.broker.topics.topicwork import Outcome
 from kohort.errors import ErrorCode, StorageError
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.memberids import new_member_id
-from kohort.broker.request import Request
+from kohort.broker.groups.memberids import new_member_id
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

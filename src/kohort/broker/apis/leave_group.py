@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from kohort.broker.connections.memberconnections import MemberConnections
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits import MOST_NAMED, check_rows
-from kohort.broker.memberconnections import MemberConnections
-from kohort.broker.request import Request
+from kohort.broker.limits.limits import MOST_NAMED, check_rows
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

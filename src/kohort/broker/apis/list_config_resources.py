@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
-from kohort.broker.request import Request
-from kohort.broker.topicconfigs import Resource
+from kohort.broker.topics.topicconfigs import Resource
+from kohort.broker.turns.gather import Gather
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

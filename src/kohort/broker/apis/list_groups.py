@@ -5,10 +5,10 @@ Version 4: filtered by state (KIP-518). Version 5: filtered by type (KIP-848).
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
-from kohort.broker.limits import MOST_NAMED, check_rows
-from kohort.broker.request import Request
+from kohort.broker.limits.limits import MOST_NAMED, check_rows
+from kohort.broker.turns.gather import Gather
 from kohort.coordinator import commands
 from kohort.ids import CauseId
 from kohort.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

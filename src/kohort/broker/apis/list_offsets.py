@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, TypeVar
 
-from kohort.broker.blocking import warm
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.request import Request
+from kohort.broker.turns.blocking import warm
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.descriptors import NotResidentError
-from kohort.storage.partition import PartitionLog
-from kohort.storage.reading import TimePlace, place_of_latest, place_of_time
+from kohort.storage.files.descriptors import NotResidentError
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.segments.reading import TimePlace, place_of_latest, place_of_time
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

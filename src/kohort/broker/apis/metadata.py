@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.gather import Gather
-from kohort.broker.leadership import NO_NODE, Leadership
 from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from kohort.broker.request import Request
-from kohort.broker.topicwork import Outcome, Wanted, code_of
+from kohort.broker.topics.leadership import NO_NODE, Leadership
+from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
+from kohort.broker.turns.gather import Gather
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.catalog import check_topic_name
-from kohort.storage.partition import PartitionLog
-from kohort.storage.topicchanges import Topic
+from kohort.storage.directory.catalog import check_topic_name
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.topics.topicchanges import Topic
 from kohort.wire.messages.metadata import (
     OPERATIONS_NOT_REQUESTED,
     MetadataRequest,

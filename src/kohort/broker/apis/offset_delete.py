@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits import MOST_PARTITIONS, check_rows
-from kohort.broker.request import Request
+from kohort.broker.limits.limits import MOST_PARTITIONS, check_rows
 from kohort.coordinator import commands
 from kohort.ids import CauseId
 from kohort.wire.messages.offset_delete import (

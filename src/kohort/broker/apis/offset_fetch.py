@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits import MOST_NAMED, MOST_PARTITIONS, check_rows
-from kohort.broker.manyrows import answer_rows, rows_of_coordinators
-from kohort.broker.request import Request
+from kohort.broker.limits.limits import MOST_NAMED, MOST_PARTITIONS, check_rows
+from kohort.broker.turns.manyrows import answer_rows, rows_of_coordinators
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId

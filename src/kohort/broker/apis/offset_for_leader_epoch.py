@@ -1,16 +1,17 @@
 """OffsetForLeaderEpoch (key 23): where the records of a leader's epoch end, so that a reader finds a truncation.
 
-Versions 2 to 4 are served. Epochs rise when a broker starts after a stop that was not clean (`storage/epochs.py`).
+Versions 2 to 4 are served. Epochs rise when a broker starts after a stop that was not clean
+(`storage/partitions/epochs.py`).
 """
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.leadership import Leadership
-from kohort.broker.request import Request
+from kohort.broker.topics.leadership import Leadership
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,

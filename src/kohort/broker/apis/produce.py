@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.durability import is_durable
-from kohort.broker.request import Request
+from kohort.broker.writes.durability import is_durable
 from kohort.errors import ErrorCode, Refused, StorageError
-from kohort.storage.contents import RecordsRefused
-from kohort.storage.fs import Buffer
-from kohort.storage.partition import PartitionLog
+from kohort.storage.files.fs import Buffer
+from kohort.storage.partitions.contents import RecordsRefused
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,

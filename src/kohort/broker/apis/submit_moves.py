@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.request import Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

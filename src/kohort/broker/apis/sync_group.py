@@ -5,9 +5,9 @@ Version 3: static members. Version 5: the protocol's type and name, which both s
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits import MOST_NAMED, check_rows
-from kohort.broker.request import Request
+from kohort.broker.limits.limits import MOST_NAMED, check_rows
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId

@@ -6,9 +6,9 @@ Version 5: implies AddOffsetsToTxn (KIP-890), which is the transaction coordinat
 
 from __future__ import annotations
 
+from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits import MOST_PARTITIONS, check_rows
-from kohort.broker.request import Request
+from kohort.broker.limits.limits import MOST_PARTITIONS, check_rows
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId

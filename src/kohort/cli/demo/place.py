@@ -16,15 +16,15 @@ from typing import Final
 
 from kohort.errors import KohortError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
-from kohort.storage.catalogfile import CATALOG_NAME, FORMER_CATALOG_NAME
-from kohort.storage.checkpoints import EPOCHS_NAME, RECOVERY_POINT_NAME
-from kohort.storage.datadir import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
-from kohort.storage.fs import DiskFileSystem
-from kohort.storage.indexfiles import SUFFIXES
-from kohort.storage.logstate import SNAPSHOT_SUFFIX, STATE_NAME
-from kohort.storage.quarantine import QUARANTINE_SUFFIX
-from kohort.storage.recovery import CLEANED_SUFFIX
-from kohort.storage.segment import DELETED_SUFFIX
+from kohort.storage.directory.catalogfile import CATALOG_NAME, FORMER_CATALOG_NAME
+from kohort.storage.directory.checkpoints import EPOCHS_NAME, RECOVERY_POINT_NAME
+from kohort.storage.directory.datadir import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
+from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX
+from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME
+from kohort.storage.recovery.recovery import CLEANED_SUFFIX
+from kohort.storage.segments.indexfiles import SUFFIXES
+from kohort.storage.segments.segment import DELETED_SUFFIX
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 12

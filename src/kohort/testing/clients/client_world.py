@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kohort.ids import TopicPartition
 from kohort.records.columns import decode_columns
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clients.aftermath import Aftermath
 from kohort.testing.clients.holding import Members
 from kohort.testing.clients.ledger import GroupLedger, LawBroken

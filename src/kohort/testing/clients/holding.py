@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.broker.memberconnections import MemberKey
-from kohort.broker.push import Pushing
-from kohort.broker.request import Peer, Request
+from kohort.broker.connections.memberconnections import MemberKey
+from kohort.broker.connections.request import Peer, Request
+from kohort.broker.groups.push import Pushing
 from kohort.clock import Clock
 from kohort.coordinator.model import ConsumerGroup
 from kohort.ids import TopicPartition

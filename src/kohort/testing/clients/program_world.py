@@ -12,11 +12,11 @@ from collections import Counter
 from random import Random
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.broker.settings import BrokerSettings
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
-from kohort.storage.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clients.aftermath import LOOK_EVERY_S
 from kohort.testing.clients.holding import HoldsFor
 from kohort.testing.clients.ledger import LawBroken

@@ -1,0 +1,1 @@
+"""Configs that are changed while the broker runs."""

@@ -1,0 +1,96 @@
+"""Configs that are changed while the broker runs: of topics, groups and this broker, for both APIs that change them.
+
+Laws: a resource is changed as a whole or not at all, and answered when the change is in force; what one request only
+wants to have checked changes nothing.
+Source: Apache Kafka's AlterConfigs and IncrementalAlterConfigs (KIP-339).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kohort.broker.topics.topicconfigs import check_topic_configs, log_idle
+from kohort.broker.topics.topicwork import Outcome, code_of
+from kohort.coordinator import commands
+from kohort.errors import ConfigError, ErrorCode, Refused
+from kohort.ids import CauseId
+from kohort.storage.topics.topicchanges import Topic
+
+if TYPE_CHECKING:
+    from kohort.broker.context import BrokerContext
+
+#: Told what became of a resource.
+Answer = Callable[[commands.ReplyBody], None]
+
+
+def outcome_reply(why: Outcome) -> commands.ReplyBody:
+    """The answer to a change that is in force, or never will be."""
+    return commands.Done() if why is None else commands.Refusal(code=code_of(why), message=str(why))
+
+
+def alter_group(
+    context: BrokerContext, group_id: str, changes: Mapping[str, str | None], answer: Answer, *, validate_only: bool
+) -> None:
+    """Ask the group's coordinator; `None` takes a config back."""
+    token = context.runtime.next_token()
+    command = commands.AlterGroupConfigs(
+        cause=CauseId(token), request=token, group_id=group_id, changes=dict(changes), validate_only=validate_only
+    )
+    context.runtime.ask(command, answer)
+
+
+def alter_topic(
+    context: BrokerContext,
+    name: str,
+    changed: Callable[[Mapping[str, str]], Mapping[str, str | None]],
+    names: Sequence[str],
+    answer: Answer,
+    *,
+    validate_only: bool,
+) -> None:
+    """Give a topic other configs.
+
+    Args:
+        changed: makes the configs of those that the topic has when it is its turn.
+        names: those that were named, of which is said which change nothing.
+    """
+
+    def checked(topic: Topic) -> dict[str, str]:
+        return check_topic_configs(changed(topic.configs))
+
+    if validate_only:
+        try:
+            checked(context.cluster.known(name))
+        except (Refused, ConfigError) as why:
+            answer(outcome_reply(why))
+        else:
+            answer(commands.Done())
+        return
+
+    def done(why: Outcome) -> None:
+        if why is None:
+            log_idle(name, context.cluster.topics[name].configs, names)
+        answer(outcome_reply(why))
+
+    context.cluster.work.ask([context.cluster.config_change(name, checked, done)])
+
+
+def alter_broker(
+    context: BrokerContext,
+    name: str,
+    changed: Callable[[Mapping[str, str]], Mapping[str, str | None]],
+    answer: Answer,
+    *,
+    validate_only: bool,
+) -> None:
+    """Give this broker other configs; an empty name stands for every broker."""
+    if name not in ("", str(context.leadership.node_id)):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}, not {name}")
+    configs = context.broker_configs
+    if validate_only:
+        configs.checked(changed(configs.given))
+        answer(commands.Done())
+        return
+    wanted = configs.change(changed, lambda why: answer(outcome_reply(why)))
+    context.cluster.work.ask([wanted])

@@ -1,0 +1,1 @@
+"""Clients' connections: frames in, requests, answers out in their order."""

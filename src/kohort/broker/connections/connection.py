@@ -1,0 +1,392 @@
+"""One client's connection: frames in, answers out in the order of the requests.
+
+Bytes arrive in one receive buffer that grows up to a whole frame; every whole request of a read is handled before
+one write. Requests are read ahead while earlier ones are unanswered, up to `queued.max.requests`.
+
+Laws: answers leave in the order of their requests; nothing is handled while the client does not read its answers;
+memory beyond the first small buffer is asked for in `ByteBudget`; a request that cannot be understood closes this
+connection and no other; an unexpected exception in an API is logged with its traceback and closes this connection,
+while one in the coordinator or the log stops the broker (runtime).
+Source: Kafka's network protocol; architecture, journey of an OffsetCommit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from struct import Struct
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Final, cast
+
+from kohort.broker.connections.holds import Holds
+from kohort.broker.connections.memberconnections import MemberKey
+from kohort.broker.connections.output import WRITE_AT_BYTES, Output
+from kohort.broker.connections.receivebuffer import ReceiveBuffer
+from kohort.broker.connections.repeat import LONGEST_REPEAT_BYTES, Repeat
+from kohort.broker.connections.replies import ReplyQueue
+from kohort.broker.connections.request import Request
+from kohort.broker.limits.limits import MOST_ORDINARY_BYTES, check_length
+from kohort.errors import ForeignProtocolError, RemoteProtocolError
+from kohort.wire.foreign import HTTP_ANSWER, impossible_length
+
+if TYPE_CHECKING:
+    from kohort.broker.context import BrokerContext
+
+log = logging.getLogger("kohort.broker")
+
+#: Requests handled for one connection before the others have their turn.
+REQUESTS_PER_TURN: Final = 500
+#: Unsent bytes at which handling pauses and at which it goes on.
+WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
+WRITE_LOW_BYTES: Final = 512 * 1024
+#: Shortest request header: API key, version, correlation id, length of the client id.
+MIN_FRAME_BYTES: Final = 10
+
+_SIZE: Final = Struct(">i")
+_SIZE_AND_KEY: Final = Struct(">ih")
+_HEADER: Final = Struct(">hhih")
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The broker's end of one connection."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context: Final = context
+        #: Rises with each connection that is accepted.
+        self.number = context.next_connection_number()
+        #: Set while connected.
+        self._transport: asyncio.Transport | None = None
+        #: Rises with whatever the client does.
+        self.progress = 0
+        #: How many bytes have come from it.
+        self.received_bytes = 0
+        #: Whether `Patience` looks whether half a request goes on.
+        self.is_watched = False
+        #: Whether no request of it was carried out yet.
+        self._is_new = True
+        #: The address of this host that the client connected to.
+        self.local_host = ""
+        self.peer_host, self.peer_port = "", 0
+        self._input: Final = ReceiveBuffer(context.byte_budget)
+        self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"])
+        self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
+        self._output: Final = Output()
+        self._is_handling, self._is_reading = False, True
+        #: Set while the client reads too slowly.
+        self._is_write_paused = False
+        #: Set while the budget has refused a longer buffer.
+        self._waits_for_memory = False
+        #: A further turn is scheduled on the loop.
+        self._has_turn = False
+        #: The broker stops: what was read before is still answered.
+        self._is_finishing = False
+        #: What the client's software calls itself, what its members were told and what they did (see `Peer`).
+        self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
+        self._holds: Final = Holds(self._replies)
+        #: The last request that may come again.
+        self._repeat: Repeat | None = None
+
+    # ---- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: the connection is there; one too many is closed at once."""
+        # uvloop's transports have the methods of asyncio's without being of the class.
+        transport = cast(asyncio.Transport, transport)
+        peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(peer, tuple):
+            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+        if isinstance(here, tuple):
+            self.local_host = str(here[0])
+        context = self._context
+        if not context.admission.enter(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        self._transport = transport
+        context.connections.add(self)
+        context.patience.expect_first_byte(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: the connection is gone; its open requests are forgotten."""
+        del exc
+        self._transport = None
+        self._context.forget(self)
+        self._context.member_connections.closed(self)
+        self._context.admission.leave(self)
+        self._replies.abandon()
+        self._repeat = None
+        self._input.close()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """asyncio: where the next bytes go."""
+        del sizehint
+        return self._input.free()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """asyncio: `nbytes` more have come."""
+        self._input.have += nbytes
+        self.received_bytes += nbytes
+        self.progress += 1
+        self._pump()
+
+    def pause_writing(self) -> None:
+        """asyncio: the client does not keep up with its answers."""
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        """asyncio: the client has caught up."""
+        self._is_write_paused = False
+        self.progress += 1
+        self._schedule_turn()
+
+    # ---- the broker's side
+
+    @property
+    def peer(self) -> str:
+        """The client's address for logs."""
+        return f"{self.peer_host}:{self.peer_port}"
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the client waits for this broker, which has yet to answer."""
+        return len(self._replies) > 0 and not self._is_write_paused
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client does not take its answers."""
+        return self._is_write_paused
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is there."""
+        return self._transport is not None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what the client sends is read; what is not may be half a request for a reason of ours."""
+        return self._is_reading
+
+    @property
+    def has_half_request(self) -> bool:
+        """Whether a part of a request is here."""
+        return self._input.have > 0
+
+    @property
+    def handled_bytes(self) -> int:
+        """How many bytes were requests that are carried out."""
+        return self.received_bytes - self._input.have
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that its requests take."""
+        return self._input.granted
+
+    def on_reply(self) -> None:
+        """A slot of this connection has become ready."""
+        if not self._is_handling:
+            self._schedule_turn()
+            self._holds.release_overtaken()
+
+    def finish(self) -> None:
+        """Handle no further request; what was handled before is still answered."""
+        self._is_finishing = True
+        self._set_reading(False)
+
+    def close(self) -> None:
+        """Write what is ready, then close; nothing further is read, and what is unanswered stays so."""
+        self.finish()
+        self._write_ready()
+        self._replies.abandon()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close without waiting for a client that does not read."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def give_up(self, reason: str) -> None:
+        """Close because of what the client does not do."""
+        log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
+        self.abort()
+
+    # ---- handling
+
+    def _schedule_turn(self) -> None:
+        if not self._has_turn and self._transport is not None:
+            self._has_turn = True
+            self._context.schedule_turn(self)
+
+    def take_turn(self) -> None:
+        """Go on with what is ready to be written or was read and not handled; called once per scheduled turn."""
+        self._has_turn = False
+        if self._input.have or not self._is_reading:
+            self._pump()
+        else:
+            self._write_ready()
+
+    def _pump(self) -> None:
+        """Handle buffered requests as far as the limits allow, then write what is ready."""
+        if self._is_handling:
+            return
+        self._is_handling = True
+        self._context.watch.enter()
+        try:
+            if self._repeat is not None and self._is_reading and self._take_repeat(self._repeat):
+                return
+            is_blocked = self._handle_buffered()
+        except (RemoteProtocolError, UnicodeDecodeError, struct_error) as why:
+            self._refuse(str(why))
+            return
+        except Exception:
+            log.exception("event=request_failed peer=%s action=close", self.peer)
+            self._refuse("the request could not be carried out")
+            return
+        finally:
+            self._is_handling = False
+            self._context.watch.leave()
+        self._holds.release_overtaken()
+        self._write_ready()
+        self._set_reading(not is_blocked)
+        if is_blocked and self._may_handle():
+            self._schedule_turn()
+
+    def _may_handle(self) -> bool:
+        return not (self._is_write_paused or self._waits_for_memory or self._replies.is_full or self._is_finishing)
+
+    def _handle_buffered(self) -> bool:
+        """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
+        received = self._input
+        position, have, view = 0, received.have, received.view
+        is_blocked, needed, turns_left = False, 0, REQUESTS_PER_TURN
+        while have - position >= 4:
+            size = _SIZE.unpack_from(view, position)[0]
+            if not MIN_FRAME_BYTES <= size <= self._limit:
+                error = impossible_length(view[position : position + 4], least=MIN_FRAME_BYTES, most=self._limit)
+                if (
+                    isinstance(error, ForeignProtocolError)
+                    and error.protocol == "HTTP"
+                    and self.progress == 1
+                    and not position
+                ):
+                    self._output.small += HTTP_ANSWER
+                raise error
+            end = position + 4 + size
+            if end > have:
+                if size > MOST_ORDINARY_BYTES and have - position >= _SIZE_AND_KEY.size:
+                    check_length(_SIZE_AND_KEY.unpack_from(view, position)[1], size)
+                needed = 4 + size
+                break
+            if not turns_left or self._is_write_paused or self._replies.is_full or self._is_finishing:
+                is_blocked = True
+                break
+            turns_left -= 1
+            self._handle(view[position + 4 : end])
+            position = end
+            if self._output.size_bytes >= WRITE_AT_BYTES:
+                self._write_ready()
+            if self._transport is None:
+                return True
+        received.discard(position)
+        if position and self._is_new:
+            self._is_new = False
+            self._context.admission.prove(self)
+        if received.have and not self.is_watched:
+            self._context.patience.expect_rest(self)
+        if needed <= len(view):
+            received.settle()
+            return is_blocked
+        return not self._make_room(needed)
+
+    def _take_repeat(self, repeat: Repeat) -> bool:
+        """Carry out what has come if that is `repeat` and nothing else; `False` if it has to be read."""
+        received = self._input
+        if received.have != repeat.size or self._is_write_paused or self._is_finishing:
+            return False
+        done = repeat.carry_out(self, received.view, self._replies)
+        if done is None:
+            return False
+        received.have = 0
+        received.settle()
+        if isinstance(done, Request):
+            self._replies.add(done)
+            self._holds.add(done)
+        else:
+            self._output.small += done
+            self._write_ready()
+        return True
+
+    def _handle(self, frame: memoryview) -> None:
+        """Handle one request: header, body, API; keep the answer, or the place of one that comes later."""
+        api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+        body = MIN_FRAME_BYTES
+        client_id = ""
+        if client_id_size > 0:
+            body += client_id_size
+            if body > len(frame):
+                raise RemoteProtocolError("a request header that ends inside its client id")
+            client_id = str(frame[MIN_FRAME_BYTES:body], "utf-8")
+        context = self._context
+        route = context.routes.get((api_key << 16) | (version & 0xFFFF))
+        if route is None:
+            route = context.routes.resolve(api_key, version)
+        if route.has_flexible_header:
+            body = context.routes.skip_header_tags(frame, body)
+        message = route.decode(frame, body)[0]
+        request = Request(self, route, correlation_id, client_id)
+        context.watch.during = route.name
+        answer = route.handle(context, request, message)
+        if request.standing is not None and len(frame) <= LONGEST_REPEAT_BYTES:
+            self._repeat = Repeat(frame, request, request.standing)
+        if answer is None:
+            self._replies.add(request)
+            if request.beat is not None and request.is_open:
+                self._holds.add(request)
+        elif len(self._replies) or route.has_parts:
+            request.fill(route.frame(correlation_id, answer))
+            self._replies.add(request)
+            if route.has_parts:
+                self._output.extend(self._replies.take(WRITE_AT_BYTES))
+        else:
+            route.append_frame(self._output.small, correlation_id, answer)
+
+    def _write_ready(self) -> None:
+        """Write everything that may leave now; a slow reader keeps the rest in the queue."""
+        output = self._output
+        while (transport := self._transport) is not None and not self._is_write_paused:
+            if len(self._replies):
+                output.extend(self._replies.take(WRITE_AT_BYTES))
+            if not output.write_some(transport):
+                return
+
+    def _set_reading(self, wanted: bool) -> None:
+        if self._transport is None or wanted == self._is_reading or self._transport.is_closing():
+            return
+        if wanted and self._is_finishing:
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _refuse(self, reason: str) -> None:
+        """Close this connection because of what its client sent; answers that are ready still leave."""
+        log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
+        self._input.have = 0
+        self.close()
+
+    def _make_room(self, needed: int) -> bool:
+        """Room for a request of `needed` bytes, or a call once there may be some."""
+        if self._input.make_room(needed):
+            self._waits_for_memory = False
+            return True
+        if not self._waits_for_memory:
+            self._waits_for_memory = True
+            self._context.byte_budget.wait(self._retry_growth)
+        return False
+
+    def _retry_growth(self) -> None:
+        if self._waits_for_memory:
+            self._waits_for_memory = False
+            self._schedule_turn()

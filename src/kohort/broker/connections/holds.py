@@ -1,0 +1,77 @@
+"""Requests of one connection whose answers wait for news: none of them is in the way of an answer that is there.
+
+Laws: answers leave in the order of their requests, so what is held is answered as soon as something behind it is
+ready, unless its client takes answers in any order. What is behind it cuts the hold, unless it is a heartbeat, too. A
+heartbeat that is itself held is in nobody's way. At most half of the requests that a connection may have open are held.
+Source: requirement H1; Java's consumers commit and leave by the connection of their heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from kohort.broker.connections.replies import ReplyQueue, ReplySlot, SlotState
+from kohort.broker.connections.request import Request
+
+
+class Holds:
+    """What waits and has a place in the order, oldest first; some of it is answered by now, but for the oldest."""
+
+    __slots__ = ("_held", "_is_releasing", "_replies")
+
+    def __init__(self, replies: ReplyQueue) -> None:
+        self._replies: Final = replies
+        self._held: Final[deque[Request]] = deque()
+        self._is_releasing = False
+
+    def add(self, request: Request) -> None:
+        """A request waits for news; of too many the oldest is answered."""
+        held: Sequence[ReplySlot] = self._held
+        if request.is_unordered:
+            held = self._replies.held_unordered
+        else:
+            self._held.append(request)
+            self._forget_answered()
+        if len(held) > self._replies.limit // 2:
+            self._release(held[0], is_cut=False)
+
+    def release_overtaken(self) -> None:
+        """Have answered what stands before an answer that is ready."""
+        # Each that is answered comes here again, and there is nothing left for it to do.
+        if self._is_releasing:
+            return
+        self._forget_answered()
+        if not self._held:
+            return
+        self._is_releasing = True
+        try:
+            for request, is_cut in self._find_overtaken(self._held[0]):
+                self._release(request, is_cut=is_cut)
+        finally:
+            self._is_releasing = False
+
+    def _find_overtaken(self, oldest: Request) -> list[tuple[Request, bool]]:
+        """What is held before an answer that is ready, oldest first, and whether that is a cut."""
+        found: list[tuple[Request, bool]] = []
+        is_overtaken = is_cut = False
+        for slot in self._replies.latest_first():
+            assert isinstance(slot, Request), "whatever was read may be held"
+            if slot.state is SlotState.READY:
+                is_overtaken = True
+                is_cut = is_cut or slot.beat is None
+            elif is_overtaken and slot.is_open and slot.beat is not None:
+                found.append((slot, is_cut))
+            if slot is oldest:
+                break
+        return found[::-1]
+
+    def _forget_answered(self) -> None:
+        while self._held and not self._held[0].is_open:
+            self._held.popleft()
+
+    def _release(self, request: ReplySlot, *, is_cut: bool) -> None:
+        assert isinstance(request, Request), "whatever was read may be held"
+        assert request.beat is not None, "only heartbeats are held"
+        request.beat.release(is_cut)

@@ -1,0 +1,86 @@
+"""The bytes of one connection that have come and are not handled yet, in one buffer that grows to a whole request.
+
+Laws: beyond the small base nothing is allocated that `ByteBudget` has not granted, and what was granted is given back
+exactly once; a buffer grows to at most twice what has really come, whatever a length prefix promises.
+Source: architecture: bounded frames and buffered bytes; requirement B4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.broker.limits.bytebudget import ByteBudget
+
+#: Every connection has this much; not counted in the budget, so bounded by max.connections.
+BASE_BYTES: Final = 32 * 1024
+#: A grown buffer up to this size is kept for the next request; a longer one is given back after its request.
+KEPT_BYTES: Final = 4 * 1024 * 1024
+#: Growth goes in steps of this size.
+STEP_BYTES: Final = 64 * 1024
+
+
+class ReceiveBuffer:
+    """Filled at the end by the socket, emptied at the front by the connection."""
+
+    __slots__ = ("_budget", "buffer", "granted", "have", "view")
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget: Final = budget
+        #: Bytes that the budget has granted.
+        self.granted = 0
+        self.buffer = bytearray(BASE_BYTES)
+        #: All of the buffer.
+        self.view = memoryview(self.buffer)
+        #: Bytes at the front that have come and are not handled.
+        self.have = 0
+
+    def free(self) -> memoryview:
+        """Where the next bytes go; empty only while nothing more may be read."""
+        return self.view[self.have :]
+
+    def discard(self, size: int) -> None:
+        """The first `size` bytes are handled."""
+        rest = self.have - size
+        if rest and size:
+            self.buffer[:rest] = self.buffer[size : self.have]
+        self.have = rest
+
+    def make_room(self, needed: int) -> bool:
+        """Make room for more of a request of `needed` bytes; `False` if the budget does not allow it now."""
+        size = len(self.buffer)
+        if self.have < size:
+            return True
+        target = min(needed, 2 * size)
+        target = -(-target // STEP_BYTES) * STEP_BYTES
+        if not self._budget.grow(self, target - BASE_BYTES - self.granted):
+            return False
+        self.granted = target - BASE_BYTES
+        buffer = bytearray(target)
+        buffer[: self.have] = self.view
+        self.buffer, self.view = buffer, memoryview(buffer)
+        return True
+
+    def settle(self) -> None:
+        """Requests are handled: an empty buffer is kept for the next ones, unless it is very long."""
+        if self.granted and not self.have:
+            if len(self.buffer) > KEPT_BYTES:
+                self._replace(BASE_BYTES)
+            else:
+                self._budget.keep(self)
+
+    def shrink(self) -> None:
+        """Go back to the base size, if nothing is in the buffer."""
+        if self.granted and not self.have:
+            self._replace(BASE_BYTES)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.have = 0
+        self._replace(0)
+
+    def _replace(self, size: int) -> None:
+        granted, self.granted = self.granted, 0
+        self.buffer = bytearray(size)
+        self.view = memoryview(self.buffer)
+        if granted:
+            self._budget.give_back(self, granted)

@@ -1,0 +1,74 @@
+"""A request that its client sends again and again, word for word: a settled member's heartbeat.
+
+What was read of it once need not be read again, and its answer is there. A connection keeps its last heartbeat that
+names no partitions, whatever came of it; a read that brings this one, but for its correlation id, and nothing else is
+carried out by `Standing`: answered, or held if its client bears that.
+
+Laws: a repeat is carried out and answered exactly as if it were read anew, or not at all, and then it is read anew.
+Whether the answer still holds is asked each time: nothing has to be told that a repeat is kept. One is kept of a
+connection, of at most `LONGEST_REPEAT_BYTES`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from kohort.broker.connections.replies import ReplyQueue
+from kohort.broker.connections.request import Peer, Request, Standing
+
+#: Longer ones are not kept: an ordinary heartbeat has about 120 bytes.
+LONGEST_REPEAT_BYTES: Final = 1024
+#: Where the correlation id stands in a request with its length in front, behind the API; and where in an answer.
+_ID_AT: Final = 8
+_ID_END: Final = 12
+_ANSWER_ID_AT: Final = 4
+_ANSWER_ID_END: Final = 8
+_ID: Final = Struct(">i")
+
+
+class Repeat:
+    """One request of a connection, without its correlation id, and what answers it."""
+
+    __slots__ = ("_answer_head", "_answer_tail", "_body", "_client_id", "_head", "_route", "_standing", "_tail", "size")
+
+    def __init__(self, frame: memoryview, request: Request, standing: Standing) -> None:
+        """`frame`: the request without its length."""
+        #: Of the request with its length, bytes.
+        self.size: Final = len(frame) + 4
+        self._head: Final = len(frame).to_bytes(4) + frame[: _ID_AT - 4]
+        self._tail: Final = bytes(frame[_ID_END - 4 :])
+        self._route: Final = request.route
+        self._client_id: Final = request.client_id
+        self._standing: Final = standing
+        #: The body of the last answer, and what stands around its correlation id.
+        self._body: bytes | None = None
+        self._answer_head = b""
+        self._answer_tail = b""
+
+    def carry_out(self, connection: Peer, received: memoryview, open_before: ReplyQueue) -> bytes | Request | None:
+        """What comes of the first `size` bytes that were received if they are this request, and need not be read.
+
+        Returns:
+            The whole answer, or the request, whose answer waits; `None`: nothing was done.
+        """
+        if received[_ID_END : self.size] != self._tail or received[:_ID_AT] != self._head:
+            return None
+        hold_ms = self._standing.hold_ms()
+        if hold_ms < 0:
+            return None if len(open_before) else self._answer(received[_ID_AT:_ID_END])
+        if open_before.is_full:
+            return None
+        request = Request(connection, self._route, _ID.unpack_from(received, _ID_AT)[0], self._client_id)
+        return request if self._standing.hold(request, hold_ms) else None
+
+    def _answer(self, correlation_id: memoryview) -> bytes | None:
+        body = self._standing.renew()
+        if body is None:
+            return None
+        if body is not self._body:
+            self._body = body
+            whole = bytearray()
+            self._route.append_frame(whole, 0, body)
+            self._answer_head, self._answer_tail = bytes(whole[:_ANSWER_ID_AT]), bytes(whole[_ANSWER_ID_END:])
+        return b"".join((self._answer_head, correlation_id, self._answer_tail))

@@ -1,0 +1,350 @@
+"""One fetch, from its first look at the logs to its answer: read now, wait for more, or wait for the disk.
+
+Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading it,
+until there is enough; then all rows are read once more for the answer.
+
+Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
+row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What all
+answers together hold in memory is bounded, but each may have one batch.
+Source: Apache Kafka's DelayedFetch and ReplicaManager.readFromLog; KIP-74 (one batch however large); KIP-227.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kohort.broker.connections.request import Request
+from kohort.broker.fetch.fetchplan import FetchPlan
+from kohort.broker.fetch.fetchsessions import FetchSession
+from kohort.broker.fetch.purgatory import ParkedFetch
+from kohort.broker.turns.blocking import warm
+from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.storage.files.descriptors import NotResidentError
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from kohort.broker.context import BrokerContext
+
+READ_COMMITTED: Final = 1
+#: Rows and bytes that are read in one turn of the loop.
+ROWS_AT_ONCE: Final = 250
+BYTES_AT_ONCE: Final = 4 << 20
+#: What answers that are not sent yet may hold together, and the share of what is left that one of them may have.
+HELD_BYTES: Final = 256 << 20
+ONE_OF: Final = 16
+#: A thread that fetches from the disk reads on for so many bytes: whoever wants one batch wants those behind it.
+READ_AHEAD_BYTES: Final = 1 << 20
+#: How often the disk is asked for one row; should what it gave be gone again, the loop waits for it.
+MOST_TRIES: Final = 5
+
+
+class Fetching:
+    """A fetch that is not answered yet."""
+
+    __slots__ = (
+        "_aborted",
+        "_cold",
+        "_context",
+        "_found",
+        "_is_over",
+        "_left",
+        "_max_bytes",
+        "_max_wait_ms",
+        "_min_bytes",
+        "_parked",
+        "_plan",
+        "_request",
+        "_rows",
+        "_seen",
+        "_session",
+        "_size",
+        "_tries",
+        "_wants_answer",
+    )
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        request: Request,
+        message: FetchRequest,
+        plan: FetchPlan,
+        session: FetchSession | None,
+    ) -> None:
+        self._context: Final = context
+        self._request: Final = request
+        self._session: Final = session
+        self._plan: Final = plan
+        self._max_bytes: Final = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
+        self._min_bytes: Final = message.min_bytes
+        self._max_wait_ms: Final = message.max_wait_ms
+        self._aborted: Final[list[AbortedTransaction] | None] = (
+            [] if message.isolation_level == READ_COMMITTED else None
+        )
+        #: The answer so far, by row; `None` for what is not read yet, or no news.
+        self._rows: list[PartitionData | None] = []
+        #: High watermarks when the rows were read.
+        self._seen = array("q")
+        #: Bytes in the answer, and bytes that may still be added.
+        self._size = self._left = 0
+        #: Rows that wait for the disk.
+        self._cold: list[tuple[int, NotResidentError]] = []
+        self._tries = 0
+        #: Row -> bytes that there are, of the rows that have any.
+        self._found: Final[dict[int, int]] = {}
+        self._parked: ParkedFetch | None = None
+        #: Nothing is waited for any more: an error, a log that was cut, or its time is over.
+        self._wants_answer = message.max_wait_ms <= 0
+        self._is_over = False
+
+    @property
+    def logs(self) -> Sequence[PartitionLog | None]:
+        """By row."""
+        return self._plan.logs
+
+    def start(self) -> None:
+        """Answer at once if there is enough, something is wrong or the client does not want to wait."""
+        self._request.on_abandon = self._abandon
+        self._read()
+
+    def look(self, rows: Iterable[int]) -> bool:
+        """Whether there is enough, now that these rows have more."""
+        if not self._plan.resolve():
+            return True
+        for at in rows:
+            size = self._measure(at)
+            if size is None:
+                return True
+            self._found[at] = size
+        return sum(self._found.values()) >= self._min_bytes
+
+    def answer(self) -> None:
+        """Tell the client what there is."""
+        self._parked = None
+        if not self._is_over:
+            self._wants_answer = True
+            self._plan.resolve()
+            self._read()
+
+    def _abandon(self) -> None:
+        self._is_over = True
+        if self._parked is not None:
+            self._parked.cancel()
+            self._parked = None
+
+    # ---- reading
+
+    def _read(self) -> None:
+        """Read all rows, the first of them now."""
+        count = len(self._plan)
+        self._rows = [None] * count
+        self._seen = array("q", bytes(8 * count))
+        self._found.clear()
+        self._size = self._tries = 0
+        share = (HELD_BYTES - self._context.store.fs.held.used) // ONE_OF
+        self._left = min(self._max_bytes, max(share, 0))
+        done = self._read_slice(range(min(count, ROWS_AT_ONCE)))
+        if done == count and self._size < BYTES_AT_ONCE:
+            self._after_reading()
+        else:
+            self._context.slices.add(self._steps(range(done, count)))
+
+    def _steps(self, rows: Sequence[int]) -> Iterator[None]:
+        done = size = 0
+        while done < len(rows):
+            if self._is_over:
+                return
+            done += self._read_slice(rows[done : done + ROWS_AT_ONCE])
+            if done < len(rows) or self._size - size >= BYTES_AT_ONCE:
+                size = self._size
+                yield
+        if not self._is_over:
+            self._after_reading()
+
+    def _read_slice(self, rows: Sequence[int]) -> int:
+        """Read rows until enough bytes for one turn of the loop have come; how many there were."""
+        before = self._size
+        for count, at in enumerate(rows, 1):
+            self._rows[at] = self._read_row(at)
+            if self._size - before >= BYTES_AT_ONCE:
+                return count
+        return len(rows)
+
+    def _after_reading(self) -> None:
+        if self._cold:
+            self._fetch_cold()
+            return
+        if self._wants_answer or self._size >= self._min_bytes:
+            self._is_over = True
+            self._request.on_abandon = None
+            self._request.answer(self._response())
+            return
+        # What came while rows were read, slice by slice, woke nobody.
+        seen, self._rows, self._seen = self._seen, [], array("q")
+        if self.look([at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != seen[at]]):
+            self.answer()
+        else:
+            self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms)
+
+    def _read_row(self, at: int, *, wait: bool = False) -> PartitionData | None:
+        """The answer for one row; `None` if it has to wait for the disk, or is no news."""
+        plan = self._plan
+        log = plan.logs[at]
+        if log is None:
+            return self._refuse(at, plan.missing_code(at))
+        leadership = self._context.leadership
+        refusal = leadership.refusal(log, plan.leader_epochs[at])
+        if refusal is not ErrorCode.NONE:
+            return self._refuse(at, refusal)
+        offset = plan.offsets[at]
+        self._seen[at] = high_watermark = log.high_watermark
+        views: list[memoryview] = []
+        try:
+            diverging = leadership.divergence(log, plan.last_epochs[at], offset)
+            if diverging is not None:
+                return self._tell_divergence(at, log, diverging)
+            if offset != high_watermark:
+                limit = max(min(plan.limits[at], self._left), 0)
+                views = log.read(offset, limit, at_least_one=self._size == 0, up_to=high_watermark, wait=wait)
+        except Refused as refused:
+            return self._refuse(at, refused.code, log)
+        except StorageError:
+            return self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, log)
+        except NotResidentError as cold:
+            self._cold.append((at, cold))
+            return None
+        if views:
+            size = sum(map(len, views))
+            self._found[at] = size
+            self._size += size
+            self._left -= size
+        elif self._session is not None:
+            ends = log.log_start_offset, high_watermark, high_watermark
+            if self._session.knows(plan.topic_of(at).key, plan.numbers[at], ends):
+                return None
+        return self._tell(at, log, views)
+
+    def _measure(self, at: int) -> int | None:
+        """Bytes that there are for a row; `None` if the client has to hear of it whatever there is."""
+        plan = self._plan
+        log = plan.logs[at]
+        if log is None:
+            return None
+        leadership, offset = self._context.leadership, plan.offsets[at]
+        if leadership.refusal(log, plan.leader_epochs[at]) is not ErrorCode.NONE:
+            return None
+        if offset == log.high_watermark:
+            return 0
+        try:
+            if leadership.divergence(log, plan.last_epochs[at], offset) is not None:
+                return None
+            # Whatever the limit, one batch is read.
+            return log.measure(offset, max(plan.limits[at], 1), up_to=log.high_watermark, wait=False)
+        except (Refused, StorageError):
+            return None
+        except NotResidentError:
+            return self._min_bytes
+
+    def _tell(self, at: int, log: PartitionLog, views: list[memoryview]) -> PartitionData:
+        high_watermark = log.high_watermark
+        return PartitionData(
+            partition_index=self._plan.numbers[at],
+            error_code=0,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=self._aborted,
+            records=views or b"",
+        )
+
+    def _tell_divergence(self, at: int, log: PartitionLog, diverging: tuple[int, int]) -> PartitionData:
+        """The client has read records that are gone."""
+        self._wants_answer = True
+        row = self._tell(at, log, [])
+        row.diverging_epoch = EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
+        row.aborted_transactions = None
+        return row
+
+    def _refuse(self, at: int, code: ErrorCode, log: PartitionLog | None = None) -> PartitionData:
+        self._wants_answer = True
+        return PartitionData(
+            partition_index=self._plan.numbers[at],
+            error_code=code,
+            high_watermark=-1 if log is None else log.high_watermark,
+            log_start_offset=-1 if log is None else log.log_start_offset,
+            aborted_transactions=None,
+            records=b"",
+        )
+
+    # ---- the disk
+
+    def _fetch_cold(self) -> None:
+        """Have threads read what is not in memory, as much of it as the answer may have; then those rows are read."""
+        self._tries += 1
+        cold, self._cold = self._cold, []
+        left = self._left
+        chosen: list[tuple[int, NotResidentError]] = []
+        for at, each in cold:
+            if left <= 0 and (chosen or self._size):
+                # It has its turn with the client's next fetch.
+                log = self._plan.logs[at]
+                assert log is not None, "what is cold is there"
+                self._rows[at] = self._tell(at, log, [])
+                continue
+            each.size = max(each.size, min(self._plan.limits[at], left, READ_AHEAD_BYTES))
+            left -= each.size
+            chosen.append((at, each))
+        if not chosen:
+            self._after_reading()
+            return
+        waiting = [len(chosen)]
+
+        def is_warm(at: int, result: Exception | None) -> None:
+            if result is not None:
+                # The disk cannot read it: to try again would have the loop wait for the same.
+                self._rows[at] = self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, self._plan.logs[at])
+            waiting[0] -= 1
+            if not waiting[0] and not self._is_over:
+                self._context.slices.run(self._warm_steps([at for at, _ in chosen]))
+
+        for at, each in chosen:
+            self._context.cold_reads.submit(partial(self._warm, each), partial(is_warm, at))
+
+    def _warm(self, cold: NotResidentError) -> None:
+        if not self._is_over:
+            warm(cold)
+
+    def _warm_steps(self, rows: Sequence[int]) -> Iterator[None]:
+        # The disk may have taken long.
+        self._plan.resolve()
+        for count, at in enumerate(rows, 1):
+            if self._is_over:
+                return
+            if self._rows[at] is None:
+                self._rows[at] = self._read_row(at, wait=self._tries >= MOST_TRIES)
+            if not count % ROWS_AT_ONCE:
+                yield
+        if not self._is_over:
+            self._after_reading()
+
+    # ---- the answer
+
+    def _response(self) -> FetchResponse:
+        topics = []
+        for rows in self._plan.topics:
+            found = [row for row in self._rows[rows.first : rows.stop] if row is not None]
+            if found or self._session is None:
+                name, topic_id = rows.key
+                topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=found))
+        response = FetchResponse(responses=topics)
+        return response if self._session is None else self._session.reduce(response)

@@ -1,0 +1,137 @@
+"""What a fetch asks for, as short as it can be kept while the fetch waits: numbers in arrays instead of its message.
+
+Laws: a partition that is named twice counts once, as it was named last. Topics are looked up again before each reading:
+one that was deleted meanwhile is answered as one that there is not.
+Source: Apache Kafka's fetch purgatory, which keeps offsets and sizes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+from kohort.broker.topics.metadata import Cluster
+from kohort.errors import ErrorCode
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.topics.topicchanges import Topic
+from kohort.wire.messages.fetch import FetchRequest, FetchTopic
+
+#: A topic by name and id, one of which is empty.
+TopicKey = tuple[str, bytes]
+
+_FIRST: Final = attrgetter("first")
+#: Rows of one topic that are kept as they come: quicker than short.
+_FEW: Final = 16
+
+
+#: What is asked of one partition: the offset to read from, most bytes, the leader epoch that the client believes in and
+#: that of its last record; -1: it does not say. A plain tuple, of which the garbage collector soon sees nothing.
+Asked = tuple[int, int, int, int]
+#: Topic -> partition -> what is asked of it, in the order in which they are read.
+AskedOf = Mapping[TopicKey, Mapping[int, Asked]]
+
+
+def asked_of(topic: FetchTopic) -> dict[int, Asked]:
+    """What a request says of the partitions of a topic."""
+    return {
+        row.partition: (row.fetch_offset, row.partition_max_bytes, row.current_leader_epoch, row.last_fetched_epoch)
+        for row in topic.partitions
+    }
+
+
+def all_asked(message: FetchRequest) -> AskedOf:
+    """What a fetch without a session asks for."""
+    found: dict[TopicKey, dict[int, Asked]] = {}
+    for topic in message.topics:
+        found.setdefault((topic.topic, topic.topic_id), {}).update(asked_of(topic))
+    return found
+
+
+class TopicRows:
+    """The rows of one topic: those from `first` up to `stop`."""
+
+    __slots__ = ("first", "key", "missing", "stop", "topic")
+
+    def __init__(self, key: TopicKey, first: int, stop: int) -> None:
+        self.key = key
+        self.first = first
+        self.stop = stop
+        #: The topic as it was looked up last, and the error if there was none.
+        self.topic: Topic | None = None
+        self.missing = ErrorCode.NONE
+
+
+class FetchPlan:
+    """The rows of one fetch, each a partition."""
+
+    __slots__ = ("_cluster", "last_epochs", "leader_epochs", "limits", "logs", "numbers", "offsets", "topics")
+
+    def __init__(self, cluster: Cluster, asked: AskedOf) -> None:
+        self._cluster = cluster
+        self.topics: list[TopicRows] = []
+        #: By row: partition, and the numbers of `Asked`.
+        self.numbers: Sequence[int]
+        self.offsets: Sequence[int]
+        self.limits: Sequence[int]
+        self.leader_epochs: Sequence[int]
+        self.last_epochs: Sequence[int]
+        if len(asked) == 1:
+            ((key, rows),) = asked.items()
+            if 0 < len(rows) <= _FEW:
+                self.numbers = (*rows,)
+                self.offsets, self.limits, self.leader_epochs, self.last_epochs = zip(*rows.values(), strict=True)
+                self.topics.append(TopicRows(key, 0, len(rows)))
+        if not self.topics:
+            self._take_many(asked)
+        #: By row: its log, `None` if there is no such partition.
+        self.logs: list[PartitionLog | None] = [None] * len(self.numbers)
+        self.resolve()
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def _take_many(self, asked: AskedOf) -> None:
+        """Keep each number in as few bytes as it needs."""
+        numbers, limits, leader_epochs, last_epochs = array("i"), array("i"), array("i"), array("i")
+        offsets = array("q")
+        # Asked for without a partition: told as it was asked, before the rows of the others.
+        self.topics += [TopicRows(key, 0, 0) for key, rows in asked.items() if not rows]
+        for key, rows in asked.items():
+            if not rows:
+                continue
+            first = len(numbers)
+            numbers.extend(rows)
+            for column, values in zip(
+                (offsets, limits, leader_epochs, last_epochs), zip(*rows.values(), strict=True), strict=True
+            ):
+                column.extend(values)
+            self.topics.append(TopicRows(key, first, len(numbers)))
+        self.numbers, self.offsets, self.limits = numbers, offsets, limits
+        self.leader_epochs, self.last_epochs = leader_epochs, last_epochs
+
+    def resolve(self) -> bool:
+        """Look the topics up; whether they are still those that they were."""
+        is_same = True
+        for rows in self.topics:
+            topic, missing = self._cluster.find(*rows.key)
+            if topic is rows.topic and topic is not None:
+                continue
+            is_same = is_same and rows.topic is None and rows.missing is missing
+            rows.topic, rows.missing = topic, missing
+            partitions = topic.partitions if topic is not None else []
+            for at in range(rows.first, rows.stop):
+                number = self.numbers[at]
+                self.logs[at] = partitions[number] if 0 <= number < len(partitions) else None
+        return is_same
+
+    def topic_of(self, at: int) -> TopicRows:
+        """The topic of a row."""
+        return self.topics[bisect_right(self.topics, at, key=_FIRST) - 1]
+
+    def missing_code(self, at: int) -> ErrorCode:
+        """Why a row has no log."""
+        rows = self.topic_of(at)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if rows.topic is not None else rows.missing

@@ -1,0 +1,139 @@
+"""Fetches that wait for data: woken when a log grows, answered when there is enough or their time is over.
+
+Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
+grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
+fetches are woken, a turn of the loop ends after `LOGS_AT_ONCE`. What all wait for is bounded; who has waited longest
+gives way.
+Source: Kafka's fetch purgatory (min.bytes, max.wait); architecture: the purgatory only keeps tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from kohort.storage.partitions.partition import PartitionLog
+
+#: No fetch waits longer, whatever it says: a client that is gone without a word is noticed by then.
+LONGEST_WAIT_MS: Final = 60_000
+#: Rows of all parked fetches together, of a tenth of a KB each: a few tens of MB, whoever sends them.
+MOST_ROWS: Final = 500_000
+#: Places of parked fetches that are given up in one turn of the loop, or little more.
+LOGS_AT_ONCE: Final = 2_000
+
+
+class Waiting(Protocol):
+    """A fetch, as the purgatory sees it."""
+
+    @property
+    def logs(self) -> Sequence[PartitionLog | None]:
+        """By row; `None` where there is none to wait for."""
+        ...
+
+    def look(self, rows: Iterable[int]) -> bool:
+        """Whether there is enough, now that these rows have more."""
+        ...
+
+    def answer(self) -> None:
+        """Tell the client what there is; it waits no longer."""
+        ...
+
+
+class ParkedFetch:
+    """One fetch that waits."""
+
+    __slots__ = ("_purgatory", "timer", "waiting")
+
+    def __init__(self, purgatory: Purgatory, waiting: Waiting) -> None:
+        self._purgatory = purgatory
+        self.waiting: Final = waiting
+        #: Runs when its time is over.
+        self.timer: asyncio.TimerHandle | None = None
+
+    def cancel(self) -> None:
+        """Take it out without an answer."""
+        self._purgatory.remove(self)
+
+    def expire(self) -> None:
+        """Its time is over."""
+        self._purgatory.remove(self)
+        self.waiting.answer()
+
+
+class Purgatory:
+    """Every parked fetch of the broker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
+        #: Log -> the fetches that read it, oldest first, and in which row.
+        self._by_log: Final[dict[PartitionLog, dict[ParkedFetch, int]]] = {}
+        #: All of them, oldest first, and their rows.
+        self._parked: Final[dict[ParkedFetch, None]] = {}
+        self._rows = 0
+        #: Fetches to be asked, and the rows that have more.
+        self._woken: Final[dict[ParkedFetch, dict[int, None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def park(self, waiting: Waiting, *, max_wait_ms: int) -> ParkedFetch:
+        """Keep a fetch until it has enough, or for `max_wait_ms`; the oldest may have to give way."""
+        fetch = ParkedFetch(self, waiting)
+        for row, log in enumerate(waiting.logs):
+            if log is not None:
+                self._by_log.setdefault(log, {})[fetch] = row
+        fetch.timer = self._loop.call_later(min(max_wait_ms, LONGEST_WAIT_MS) / 1000, fetch.expire)
+        self._parked[fetch] = None
+        self._rows += len(waiting.logs)
+        while self._rows > MOST_ROWS and len(self._parked) > 1:
+            oldest = next(iter(self._parked))
+            self.remove(oldest)
+            self._loop.call_soon(oldest.waiting.answer)
+        return fetch
+
+    def notify(self, log: PartitionLog) -> None:
+        """Consumers may see more of `log` than before, or it is gone."""
+        fetches = self._by_log.get(log)
+        if not fetches:
+            return
+        if not self._woken:
+            self._loop.call_soon(self._retry)
+        for fetch, row in fetches.items():
+            self._woken.setdefault(fetch, {})[row] = None
+
+    def remove(self, fetch: ParkedFetch) -> None:
+        """`fetch` waits no longer; one that is not parked is fine."""
+        if fetch.timer is None:
+            return
+        fetch.timer.cancel()
+        fetch.timer = None
+        del self._parked[fetch]
+        self._rows -= len(fetch.waiting.logs)
+        if fetch in self._woken:
+            # Its place stays, so that one turn of the loop is scheduled as long as there are any.
+            self._woken[fetch] = {}
+        for log in fetch.waiting.logs:
+            fetches = None if log is None else self._by_log.get(log)
+            if fetches is not None and log is not None:
+                fetches.pop(fetch, None)
+                if not fetches:
+                    del self._by_log[log]
+
+    def release_all(self) -> None:
+        """Answer every parked fetch with what there is; the broker stops."""
+        for fetch in list(self._parked):
+            fetch.expire()
+
+    def _retry(self) -> None:
+        done = 0
+        for fetch, rows in list(self._woken.items()):
+            del self._woken[fetch]
+            if fetch.timer is not None and fetch.waiting.look(rows):
+                self.remove(fetch)
+                fetch.waiting.answer()
+                done += len(fetch.waiting.logs)
+                if done >= LOGS_AT_ONCE:
+                    break
+        if self._woken:
+            self._loop.call_soon(self._retry)

@@ -1,0 +1,1 @@
+"""The shell around the groups' coordinator: its runtime, logs, deadlines, held heartbeats, journal."""

@@ -1,0 +1,65 @@
+"""What the APIs may ask of the groups' coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kohort.broker.connections.request import Request
+    from kohort.broker.groups.runtime import Translate
+    from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, ReplyBody
+    from kohort.ids import RequestToken
+    from kohort.journal.ring import Journal
+
+
+class Coordination(Protocol):
+    """The coordinator as one broker reaches it: `Runtime`, or that of a cluster as far as it is at this broker."""
+
+    @property
+    def journal(self) -> Journal:
+        """What happened to every group."""
+        ...
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards there are."""
+        ...
+
+    def next_token(self) -> RequestToken:
+        """A number that no earlier request has; also serves as its cause."""
+        ...
+
+    def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
+        """Carry out a command; its reply, translated, answers `request` once it is durable."""
+        ...
+
+    def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
+        """Answer a heartbeat that is held; `is_cut`: something else of its client waits for it."""
+        ...
+
+    def abandon(self, command: AnyHeartbeat) -> None:
+        """The connection of a heartbeat that is held is gone."""
+        ...
+
+    def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
+        """Hold a heartbeat that was held before, word for word; `False` if it is to be read anew."""
+        ...
+
+    def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
+        """Carry out a heartbeat that was answered before, word for word; `None` if it cannot be answered at once."""
+        ...
+
+    def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
+        """Carry out a command; its reply is handed to `on_reply` once it is durable."""
+        ...
+
+    def ask_shard(
+        self, index: int, token: RequestToken, command: Command, on_reply: Callable[[ReplyBody], None]
+    ) -> None:
+        """Carry out a command that concerns a whole shard."""
+        ...
+
+    def member_disconnected(self, group_id: str, member_id: str) -> None:
+        """The connection by which a member was heard of last is closed."""
+        ...

@@ -1,0 +1,39 @@
+"""One shard of the coordinator and the log that it is kept in."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from kohort.coordinator.decision import ComputeTarget
+from kohort.coordinator.model import AssignorFailure
+from kohort.coordinator.shard import Shard
+from kohort.storage.partitions.partition import PartitionLog
+
+log = logging.getLogger("kohort.broker")
+
+
+class Home:
+    """Where the groups of one partition of `__consumer_offsets` are."""
+
+    __slots__ = ("log", "shard", "tells_news")
+
+    def __init__(self, shard: Shard, partition: PartitionLog) -> None:
+        self.shard: Final = shard
+        self.log: Final = partition
+        #: Held heartbeats are about to be answered.
+        self.tells_news = False
+
+    def failure_of(self, group_id: str) -> AssignorFailure | None:
+        """How the assignor of a group fails; `None` if it does not."""
+        group = self.shard.groups.consumer.get(group_id)
+        return None if group is None else group.failure
+
+    def log_failure(self, order: ComputeTarget, before: AssignorFailure | None) -> None:
+        """Say how an assignor has failed just now, or that it does no longer; `before`: how it did."""
+        after = self.failure_of(order.group_id)
+        if after is not None and after != before:
+            told = after.assignor, order.group_id, after.count, after.error
+            log.warning("event=assignor_failed assignor=%s group=%r failures=%d why=%r action=target_kept", *told)
+        elif before is not None and after is None:
+            log.info("event=assignor_recovered assignor=%s group=%r", order.assignor, order.group_id)

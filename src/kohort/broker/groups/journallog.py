@@ -1,0 +1,251 @@
+"""The topic `__group_journal`: the rows of the journal on disk, written behind everybody's back.
+
+Laws: nobody waits for it, and its failures fail nothing: what a full disk does not take is counted, and a row says so
+once it takes something again. What waits to be written is bounded. After a crash the first row says what may be
+missing. Old rows go by whole segments, by age and by size. Numbers of rows and causes rise from one life to the next.
+Source: requirement J1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kohort.broker.topics.metadata import Cluster
+from kohort.broker.topics.topicwork import Outcome
+from kohort.broker.writes.durability import Durability
+from kohort.clock import Clock
+from kohort.errors import CorruptRecordError, Refused, StorageError
+from kohort.ids import JOURNAL_TOPIC
+from kohort.journal.ring import OF_NO_GROUP, Journal
+from kohort.journal.rowcodec import decode_row, encode_key, encode_row
+from kohort.journal.rows import Entry, Row, RowKind
+from kohort.records.batch import build_batch, iterate_records
+from kohort.records.header import split_batches
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.quarantine import behind_hole
+
+log = logging.getLogger("kohort.broker")
+
+#: Seconds for which rows gather before they are written together.
+GATHER_SECONDS: Final = 0.1
+#: Rows that wait to be written; beyond that the oldest are lost.
+WAITING_LIMIT: Final = 10_000
+#: Rows of one batch.
+BATCH_ROWS: Final = 1_000
+#: Rows of the topic through which one request looks, and about as many more as a batch has.
+PAGE_ROWS: Final = 1_000
+#: Bytes that are read at once; a batch is there as a whole.
+_READ_BYTES: Final = 64 * 1024
+#: Rows that were told and never written have numbers, too: after a crash so many are left out.
+CRASH_GAP: Final = 100_000
+STARTED: Final = "broker_started"
+STOPPED: Final = "broker_stopped"
+
+
+class JournalLog:
+    """Writes what the journal is told to its topic, a moment later."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        cluster: Cluster,
+        durability: Durability,
+        clock: Clock,
+        journal: Journal,
+        *,
+        retention_ms: int,
+        retention_bytes: int,
+    ) -> None:
+        self._loop: Final = loop
+        self._cluster: Final = cluster
+        self._durability: Final = durability
+        self._clock: Final = clock
+        self._journal: Final = journal
+        self._retention_ms: Final = retention_ms
+        self._retention_bytes: Final = retention_bytes
+        self._waiting: Final[deque[Row]] = deque()
+        #: Rows that nobody could write since the last one that was.
+        self._lost = 0
+        self._is_stuck = False
+        #: Whether the topic is being made.
+        self._is_asked = False
+        self._timer: asyncio.TimerHandle | None = None
+        #: The input with the largest number in the topic.
+        self.last_cause = 0
+
+    def start(self) -> None:
+        """Go on behind what the topic has; the first row says how the life before it ended."""
+        last = self._newest()
+        if last is not None:
+            is_clean = last.entry.event == STOPPED
+            self.last_cause = last.cause + (0 if is_clean else CRASH_GAP)
+            self._journal.resume(last.sequence + (0 if is_clean else CRASH_GAP))
+        self._journal.on_row = self._on_row
+        if last is not None:
+            details = (("before", "stopped"),) if is_clean else (("before", "crashed"), ("last_ms", str(last.time_ms)))
+            self._tell(STARTED, *details)
+
+    def stop(self) -> None:
+        """Write what is left; there is nothing more to come."""
+        if self._log() is not None or self._waiting:
+            self._tell(STOPPED)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.flush()
+
+    def flush(self) -> None:
+        """Write all that waits, as far as the disk takes it."""
+        while self._waiting and self._write_some():
+            pass
+
+    def _tell(self, event: str, *details: tuple[str, str]) -> None:
+        self.last_cause += 1
+        entry = Entry(kind=RowKind.TRANSITION, event=event, group_id=OF_NO_GROUP, details=details)
+        self._journal.record([entry], cause=self.last_cause, now_ms=self._clock.now_ms())
+
+    def _log(self) -> PartitionLog | None:
+        topic = self._cluster.topic(JOURNAL_TOPIC)
+        return None if topic is None else topic.partitions[0]
+
+    def _on_row(self, row: Row) -> None:
+        self._waiting.append(row)
+        self.last_cause = max(self.last_cause, row.cause)
+        if len(self._waiting) > WAITING_LIMIT:
+            self._waiting.popleft()
+            self._lost += 1
+        if self._timer is None:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        if not self._write_some():
+            self._timer = self._loop.call_later(GATHER_SECONDS * 10, self._write)
+        elif self._waiting and self._timer is None:
+            self._timer = self._loop.call_later(0, self._write)
+
+    def _write_some(self) -> bool:
+        """One batch; whether the disk took it."""
+        now_ms = self._clock.now_ms()
+        rows = [self._waiting[index] for index in range(min(BATCH_ROWS, len(self._waiting)))]
+        target = self._log() or self._create_topic()
+        if target is None:
+            return False
+        try:
+            batch = build_batch([(*encode_row(row), row.time_ms, ()) for row in rows])
+            self._durability.append(target, batch, now_ms=now_ms, validate=False)
+        except (StorageError, Refused, OSError) as why:
+            self._note_stuck(why)
+            return False
+        for _ in rows:
+            self._waiting.popleft()
+        self._is_stuck = False
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self._tell("journal_gap", ("rows", str(lost)))
+        self._drop_old(target, now_ms)
+        return True
+
+    def _create_topic(self) -> PartitionLog | None:
+        """The topic, if that could be made at once; else it is asked for, and rows wait until it is there."""
+        if not self._is_asked:
+            self._is_asked = True
+            wanted = self._cluster.journal_creation(
+                retention_ms=self._retention_ms, retention_bytes=self._retention_bytes, done=self._on_created
+            )
+            self._cluster.work.ask([wanted])
+        return self._log()
+
+    def _on_created(self, why: Outcome) -> None:
+        self._is_asked = False
+        if why is not None:
+            self._note_stuck(why)
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(0, self._write)
+
+    def _note_stuck(self, why: Exception) -> None:
+        if not self._is_stuck:
+            log.warning("event=journal_not_written reason=%r action=rows_wait", str(why))
+        self._is_stuck = True
+
+    def _drop_old(self, target: PartitionLog, now_ms: int) -> None:
+        while len(target.segments) > 1:
+            oldest = target.segments[0]
+            is_old = self._retention_ms >= 0 and oldest.max_timestamp < now_ms - self._retention_ms
+            if not is_old and not 0 <= self._retention_bytes < target.size_bytes:
+                return
+            try:
+                target.drop_oldest()
+            except (StorageError, OSError) as why:
+                log.warning("event=journal_not_dropped reason=%r", str(why))
+                return
+
+    def _newest(self) -> Row | None:
+        """The last row that can be read."""
+        target = self._log()
+        if target is None or target.log_end_offset <= target.log_start_offset:
+            return None
+        start = max(target.log_start_offset, target.log_end_offset - 1)
+        rows = [row for *_, value in _records(target, start) if (row := decode_row(value)) is not None]
+        return rows[-1] if rows else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlderRows:
+    """A page of the topic: rows of one group and of the broker, oldest first; there may be none of them.
+
+    `older_offset`: the page before ends there; `None`: there is none. `is_complete`: the topic has all that was ever
+    written to it, and the page is its first.
+    """
+
+    rows: tuple[Row, ...]
+    older_offset: int | None
+    is_complete: bool
+
+
+def read_older(target: PartitionLog, group_id: str, *, before: int) -> OlderRows:
+    """The rows of a group among the latest of the topic in front of an offset.
+
+    A row that was repeated stands there more than once: the later says more.
+    """
+    start = max(target.log_start_offset, min(before, target.log_end_offset) - PAGE_ROWS)
+    first = start
+    keys = (encode_key(group_id), encode_key(OF_NO_GROUP))
+    found: dict[int, Row] = {}
+    for base_offset, offset, key, value in _records(target, start):
+        if base_offset >= before:
+            break
+        first = min(first, base_offset)
+        row = decode_row(value) if key in keys and offset < before else None
+        if row is not None:
+            found[row.sequence] = row
+    # What is gone meanwhile does not come back.
+    first = max(first, target.log_start_offset)
+    is_first = first <= target.log_start_offset
+    return OlderRows(
+        rows=tuple(found[number] for number in sorted(found)),
+        older_offset=None if is_first else first,
+        is_complete=is_first and target.log_start_offset == 0,
+    )
+
+
+def _records(target: PartitionLog, offset: int) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+    """Records from the batch of an offset on: offset of the batch, offset, key and value; a damaged batch has none."""
+    while offset < target.log_end_offset:
+        before = offset
+        offset = behind_hole(target.holes, offset)
+        for view in target.read(offset, _READ_BYTES):
+            for position, header in split_batches(view):
+                offset = header.next_offset
+                with contextlib.suppress(CorruptRecordError):
+                    for record in iterate_records(view[position : position + header.size_bytes]):
+                        yield header.base_offset, record.offset, record.key, record.value
+        if offset <= before:
+            return

@@ -1,0 +1,139 @@
+"""Whose heartbeats are held, and for how long: what each client was seen to bear.
+
+Laws: the heartbeat of a member is held for less than the interval that the previous answer on its connection told it:
+some clients take that for the time in which this answer has to be there. What a client calls itself (KIP-511), what its
+members were told and when they cut a hold is known per connection, and goes with it. Who joins was told no interval,
+and waits for its share.
+Source: H1; the heartbeats of Java's and librdkafka's consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from kohort.broker.connections.memberconnections import MEMBERS_PER_CONNECTION, MemberKey
+from kohort.broker.connections.request import Peer, Request
+from kohort.broker.groups.coordination import Coordination
+from kohort.clock import Clock
+from kohort.coordinator.commands import AnyHeartbeat
+from kohort.wire.private import SOFTWARE_NAME
+
+#: Software names, or how they begin.
+_BEARING: Final = (SOFTWARE_NAME, "apache-kafka-java", "librdkafka", "confluent-kafka-", "kafka-python")
+#: Those of them that tell answers apart by the numbers of their requests, in whatever order they come.
+_MATCHING: Final = ("librdkafka", "confluent-kafka-")
+#: How the client ids of one begin that names no software.
+_BEARING_CLIENT_ID: Final = "aiokafka"
+_LONGEST_MS: Final = 8_000
+#: Classic members heartbeat every 3 s: Java's whether they were answered or not, librdkafka's if they were by then,
+#: others so long after the answer. What is held ends just before the third of those times.
+_LONGEST_CLASSIC_MS: Final = 8_500
+#: Java's consumer takes all of a processor until it was answered for the first time (KAFKA-21031).
+_JAVA: Final = "apache-kafka-java"
+_LONGEST_JOIN_OF_JAVA_MS: Final = 300
+#: Between the end of a hold and the time at which its answer has to be there: a fifth of the interval, or this; of
+#: Java's consumer this, for it spins when its next heartbeat is late.
+_MARGIN_MS: Final = 100
+_MARGIN_PARTS: Final = 5
+
+
+class Terms(NamedTuple):
+    """How a heartbeat may be answered: see `ConsumerGroupHeartbeat.hold_ms` and `since_cut_ms`."""
+
+    hold_ms: int
+    since_cut_ms: int
+
+
+class Pushing:
+    """What the broker's options make of it.
+
+    Args:
+        values: of the broker's options: group.push.*.
+        clock: of the broker.
+    """
+
+    def __init__(self, values: Mapping[str, Any], clock: Clock) -> None:
+        self._clock: Final = clock
+        self._is_on: Final[bool] = values["group.push.enable"]
+        self._others: Final = frozenset(values["group.push.clients"])
+        self._join_ms: Final[int] = values["group.push.join.hold.ms"]
+
+    def bears(self, request: Request) -> bool:
+        """Whether the client of a request waits for the answer of a heartbeat without harm to itself."""
+        if not self._is_on:
+            return False
+        name = request.connection.software
+        if name.startswith(_BEARING) or "*" in self._others:
+            return True
+        return name in self._others or (not name and request.client_id.startswith(_BEARING_CLIENT_ID))
+
+    def terms(self, request: Request, member: MemberKey, *, is_join: bool) -> Terms:
+        """For how long the answer to a KIP-848 heartbeat may wait, and what its client did meanwhile."""
+        if not self.bears(request):
+            return Terms(-1, -1)
+        connection = request.connection
+        cut_ms = connection.cuts.get(member)
+        since_ms = -1 if cut_ms is None else self._clock.now_ms() - cut_ms
+        if is_join:
+            is_java = connection.software.startswith(_JAVA)
+            return Terms(min(self._join_ms, _LONGEST_JOIN_OF_JAVA_MS) if is_java else self._join_ms, since_ms)
+        return Terms(self.hold_ms(connection, member), since_ms)
+
+    def hold_ms(self, connection: Peer, member: MemberKey) -> int:
+        """For how long the heartbeat of a member may be held by what this connection told it; 0: not at all."""
+        return _longest_ms(connection.told_intervals.get(member, 0), connection.software.startswith(_JAVA))
+
+    def classic_hold_ms(self, request: Request) -> int:
+        """For how long the answer to a classic heartbeat may wait, if the session is not short; -1: not at all."""
+        return _LONGEST_CLASSIC_MS if self.bears(request) else -1
+
+    def note_told(self, connection: Peer, member: MemberKey, interval_ms: int) -> None:
+        """A member was told how often to heartbeat."""
+        told = connection.told_intervals
+        if self._is_on and (len(told) < MEMBERS_PER_CONNECTION or member in told):
+            told[member] = interval_ms
+
+    def attach(self, request: Request, beat: PatientBeat[Any]) -> None:
+        """Say that a request is a heartbeat, before it is carried out."""
+        request.beat = beat
+        request.is_unordered = beat.command.hold_ms >= 0 and request.connection.software.startswith(_MATCHING)
+
+    def note_cut(self, connection: Peer, member: MemberKey) -> None:
+        """Something else by a connection has ended the hold of a member."""
+        if member in connection.told_intervals:
+            connection.cuts[member] = self._clock.now_ms()
+
+
+@lru_cache(maxsize=64)
+def _longest_ms(told_ms: int, is_java: bool) -> int:
+    """For how long who was told that interval may be held at most."""
+    # Java's consumer takes it for no time-out: all that counts is that its next heartbeat is not late.
+    margin_ms = _MARGIN_MS if is_java else max(_MARGIN_MS, told_ms // _MARGIN_PARTS)
+    return min(_LONGEST_MS, max(0, told_ms - margin_ms))
+
+
+Told = TypeVar("Told", bound=AnyHeartbeat)
+
+
+class PatientBeat(Generic[Told]):
+    """A heartbeat, and how its wait ends if it is held."""
+
+    __slots__ = ("_connection", "_coordination", "_pushing", "command")
+
+    def __init__(self, pushing: Pushing, coordination: Coordination, connection: Peer, command: Told) -> None:
+        self._pushing: Final = pushing
+        self._coordination: Final = coordination
+        self._connection: Final = connection
+        self.command: Final[Told] = command
+
+    def release(self, is_cut: bool) -> None:
+        """See `Beat.release`."""
+        if is_cut:
+            self._pushing.note_cut(self._connection, (self.command.group_id, self.command.member_id))
+        self._coordination.release(self.command, is_cut)
+
+    def abandon(self) -> None:
+        """See `Beat.abandon`."""
+        self._coordination.abandon(self.command)

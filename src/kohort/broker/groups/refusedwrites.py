@@ -1,0 +1,95 @@
+"""What becomes of a decision whose records the group log did not take.
+
+Laws: nothing of it is applied. Who asked is told NOT_COORDINATOR, upon which every client asks for the coordinator and
+then again; what the broker told itself, and deadlines, come again by themselves. Nobody is fenced meanwhile: what is
+not written has not happened, and who asks in vain is heard all the same.
+Source: Apache Kafka's `CoordinatorOperationExceptionHelper`, which makes NOT_COORDINATOR of KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kohort.broker.groups.home import Home
+from kohort.broker.writes.durability import Durability
+from kohort.coordinator import parking
+from kohort.coordinator.commands import (
+    AnyHeartbeat,
+    Command,
+    ExpireOffsets,
+    GroupCommand,
+    Refusal,
+    ReplyBody,
+    TopicsChanged,
+)
+from kohort.coordinator.decision import Decision, TimerKey
+from kohort.coordinator.logbatch import build_log_batch
+from kohort.errors import ErrorCode, StorageError
+from kohort.ids import RequestToken
+from kohort.storage.partitions.partition import PartitionLog
+
+#: After so long the broker tries again what nobody waits for.
+RETRY_MS: Final = 1000
+#: What the client reads; the broker's own log has the reason.
+NOT_TAKEN: Final = Refusal(
+    code=ErrorCode.NOT_COORDINATOR, message="the disk of the groups' log takes nothing at present; ask again"
+)
+
+
+def append_decision(durability: Durability, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
+    """Append the records of a decision as one batch; whether the disk took it. A disk that fails is raised."""
+    batch = build_log_batch(decision.records, now_ms=now_ms)
+    if batch is not None:
+        try:
+            durability.append(partition, batch, now_ms=now_ms, validate=False)
+        except StorageError as why:
+            if why.fatal:
+                raise
+            return False
+    return True
+
+
+class RefusedWrites:
+    """Answers, puts off and repeats; belongs to the loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        carry_out: Callable[[Home, Command], None],
+        tell_topics: Callable[[Home], None],
+        reply: Callable[[PartitionLog, RequestToken, ReplyBody], None],
+    ) -> None:
+        """`carry_out`, `tell_topics`: called for what comes again, whose home may be gone by then."""
+        self._loop: Final = loop
+        self._carry_out: Final = carry_out
+        self._tell_topics: Final = tell_topics
+        self._reply: Final = reply
+
+    def of_command(self, home: Home, command: Command, now_ms: int) -> None:
+        """A command led to it."""
+        if isinstance(command, GroupCommand | ExpireOffsets):
+            if isinstance(command, GroupCommand):
+                home.shard.spare(command, now_ms=now_ms)
+            self._reply(home.log, command.request, NOT_TAKEN)
+        elif isinstance(command, TopicsChanged):
+            # By then there may be others.
+            self._loop.call_later(RETRY_MS / 1000, self._tell_topics, home)
+        else:
+            self._loop.call_later(RETRY_MS / 1000, self._carry_out, home, command)
+
+    def of_held(self, home: Home, held: AnyHeartbeat, now_ms: int) -> None:
+        """The answer to a heartbeat that was held would have needed it: the client asks again for what is new."""
+        home.shard.commit(parking.drop(held), now_ms=now_ms)
+        self.of_command(home, held, now_ms)
+
+    def of_deadline(self, home: Home, key: TimerKey, now_ms: int) -> None:
+        """A deadline led to it."""
+        held = home.shard.held(key.group_id, key.member_id) if parking.is_hold(key) else None
+        if held is not None:
+            # It was promised an answer by now.
+            self.of_held(home, held, now_ms)
+        else:
+            home.shard.timers.arm(key, now_ms + RETRY_MS)

@@ -1,0 +1,398 @@
+"""Runs the group coordinator: decide, append, apply, and answer once the disk has it.
+
+One shard per partition of `__consumer_offsets`, all on the loop's thread. A command is decided on at once; the
+records of a decision are one batch; its replies wait until that batch is durable, and a reply that only reads waits
+for everything that was appended to its shard's log so far, so that no answer tells what a crash would take back.
+
+Laws: log first: nothing is applied that was not appended; what the disk does not take is refused or comes again. Any
+other exception in a shard or in its log stops the broker.
+Source: architecture rules 1 to 5 and 17, journey of an OffsetCommit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.broker.connections.request import Request
+from kohort.broker.groups.deadlines import Deadlines
+from kohort.broker.groups.grouplog import GroupLogLoader, without_collections
+from kohort.broker.groups.home import Home
+from kohort.broker.groups.refusedwrites import RefusedWrites, append_decision
+from kohort.broker.writes.durability import Durability, is_durable
+from kohort.clock import Clock
+from kohort.coordinator import parking
+from kohort.coordinator.commands import (
+    AnyHeartbeat,
+    Command,
+    ConsumerGroupHeartbeat,
+    GroupCommand,
+    LeaveGroup,
+    LogExtent,
+    LogsMeasured,
+    MemberDisconnected,
+    Refusal,
+    ReplyBody,
+    TargetComputed,
+    TopicsChanged,
+)
+from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs
+from kohort.coordinator.events.reporter import Reporter
+from kohort.coordinator.events.triggers import Stimulus
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId, RequestToken, TopicId, coordinator_partition
+from kohort.journal.ring import Journal
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.broker.processes.ownassignors import OwnAssignors
+
+log = logging.getLogger("kohort.broker")
+
+#: Groups whose shard is remembered; 10,000 took 2 MB, and to look for it again takes 2 microseconds.
+KNOWN_GROUPS: Final = 1_000
+
+#: Held heartbeats that are answered before the loop looks at its sockets again.
+RELEASES_PER_TURN: Final = 200
+
+#: Turns what the coordinator says into the message of the request's version, or into its bytes.
+Translate = Callable[[Request, Any], Message | bytes]
+
+
+class Runtime:
+    """The coordinator of every group of this broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        durability: Durability,
+        *,
+        on_failure: Callable[[Exception], None],
+        journal: Journal | None = None,
+    ) -> None:
+        self._clock: Final = clock
+        self._durability: Final = durability
+        self._on_failure: Final = on_failure
+        #: What happened to every group; one that keeps nothing if none is given.
+        self.journal: Final = journal or Journal(limit=0)
+        self._homes: list[Home] = []
+        #: `None` where all are built in.
+        self._assignors: OwnAssignors | None = None
+        self._loop: Final = loop
+        self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
+        self._refused: Final = RefusedWrites(
+            loop, carry_out=self._carry_out, tell_topics=self._tell_topics, reply=self._reply
+        )
+        #: Token -> who is told the reply, a request with its translation or a function; and the home that was asked.
+        self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any], Home]]] = {}
+        self._last_number = 0
+        self._is_stopped = False
+        self._index_of: Callable[[str], int] = lambda _: 0
+        #: What the logs of partitions have, of those that there are.
+        self.measure: Callable[[Iterable[tuple[TopicId, int]]], dict[tuple[TopicId, int], LogExtent]] = lambda _: {}
+        #: Set by `start`.
+        self._settings = GroupSettings()
+        self._reporter = Reporter(self._settings)
+        #: The topics, as they were told last.
+        self._image = TopicImage.of((), version=0)
+
+    def start(self, settings: GroupSettings, partitions: list[PartitionLog], image: TopicImage) -> None:
+        """Rebuild the state of every shard from its log; then commands may come."""
+        count = len(partitions)
+        self._settings, self._image = settings, image
+        self._reporter = Reporter(settings)
+        own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
+        if own:
+            # A start without them does not pay for what they need.
+            from kohort.broker.processes.ownassignors import OwnAssignors
+
+            self._assignors = OwnAssignors(self._loop, own)
+            self._assignors.start()
+        self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(coordinator_partition, partition_count=count))
+        loader = GroupLogLoader()
+        with without_collections():
+            self._homes = [Home(loader.load_shard(settings, part, self._clock), part) for part in partitions]
+            # Deadlines count from the end of all loading: it fences nobody.
+            for home in self._homes:
+                self._tell_topics(home)
+                now_ms = self._clock.now_ms()
+                home.shard.on_loaded(now_ms)
+                self._deadlines.watch(home.shard.next_deadline(), now_ms)
+
+    def count_from(self, number: int) -> None:
+        """Let no request have a number that an earlier life has given; before the first of this one."""
+        self._last_number = max(self._last_number, number)
+
+    def stop(self) -> None:
+        """Nothing is decided any more."""
+        self._is_stopped = True
+        self._deadlines.stop()
+        if self._assignors is not None:
+            self._assignors.stop()
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards there are."""
+        return len(self._homes)
+
+    def next_token(self) -> RequestToken:
+        """A number that no earlier request has; also serves as its cause."""
+        self._last_number += 1
+        return RequestToken(self._last_number)
+
+    def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
+        """Carry out a command; its reply, translated, answers `request` once it is durable."""
+        home = self._homes[self._index_of(command.group_id)]
+        for former in home.shard.find_former(command):
+            held = self._waiting[former.request][0]
+            assert held is not None and held.beat is not None, "a client asked"
+            # What somebody else says of a member is news once it is done; a heartbeat brings the next interval itself.
+            if held.connection is request.connection or not isinstance(command, LeaveGroup):
+                held.beat.release(not isinstance(command, ConsumerGroupHeartbeat))
+        self._waiting[command.request] = (request, translate, home)
+        self._carry_out(home, command)
+
+    def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
+        """Answer a heartbeat that is held, if it is held still; `is_cut`: something else of its client waits for it."""
+        home = self._homes[self._index_of(command.group_id)]
+        if parking.is_held(home.shard.groups, command) and not self._is_stopped:
+            self._answer_held(home, command, is_cut=is_cut)
+
+    def release_all(self) -> None:
+        """Answer every heartbeat that is held: the broker is about to stop."""
+        for home in self._homes:
+            for held in home.shard.all_held():
+                self._answer_held(home, held, is_cut=False)
+
+    def abandon(self, command: AnyHeartbeat) -> None:
+        """The connection of a heartbeat that is held is gone."""
+        if self._waiting.pop(command.request, None) is None or self._is_stopped:
+            return
+        home = self._homes[self._index_of(command.group_id)]
+        if parking.is_held(home.shard.groups, command):
+            home.shard.commit(parking.drop(command), now_ms=self._clock.now_ms())
+
+    def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
+        """Hold a heartbeat that was held before, word for word; `False` if nothing was done: it is to be read anew."""
+        home, now_ms = self._homes[self._index_of(command.group_id)], self._clock.now_ms()
+        if self._is_stopped or self._renew(home, command, now_ms) is None:
+            return False
+        self._waiting[command.request] = (request, translate, home)
+        self._deadlines.watch(now_ms + command.hold_ms, now_ms)
+        return True
+
+    def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
+        """Carry out a heartbeat that was answered before, word for word, at once.
+
+        Returns:
+            The interval that the member is told, ms; `None` if nothing was done: it has news, or waits for the disk.
+        """
+        home = self._homes[self._index_of(command.group_id)]
+        may_answer = not self._is_stopped and is_durable(home.log)
+        return self._renew(home, command, self._clock.now_ms()) if may_answer else None
+
+    def _renew(self, home: Home, command: ConsumerGroupHeartbeat, now_ms: int) -> int | None:
+        try:
+            interval_ms = home.shard.renew(command, now_ms=now_ms)
+        except Exception as error:
+            self._fail(error)
+            raise
+        # No session ends earlier, but for one that was made shorter meanwhile: the next tick will see to it.
+        if interval_ms is not None and self.journal.is_on:
+            self._reporter.count(self.journal, command, "heartbeats", (), now_ms=now_ms)
+        return interval_ms
+
+    def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
+        """Carry out a command; its reply is handed to `on_reply` once it is durable."""
+        home = self._homes[self._index_of(command.group_id)]
+        self._waiting[command.request] = (None, on_reply, home)
+        self._carry_out(home, command)
+
+    def ask_shard(
+        self, index: int, token: RequestToken, command: Command, on_reply: Callable[[ReplyBody], None]
+    ) -> None:
+        """Carry out a command that concerns a whole shard."""
+        home = self._homes[index]
+        self._waiting[token] = (None, on_reply, home)
+        self._carry_out(home, command)
+
+    def member_disconnected(self, group_id: str, member_id: str) -> None:
+        """The connection by which a member was heard of last is closed."""
+        command = MemberDisconnected(cause=CauseId(self.next_token()), group_id=group_id, member_id=member_id)
+        self._carry_out(self._homes[self._index_of(group_id)], command)
+
+    def index_of(self, group_id: str) -> int:
+        """The shard of a group."""
+        return self._index_of(group_id)
+
+    def hand_over(self, index: int) -> None:
+        """Another node coordinates the groups of a shard from now on: it knows what the log says and nothing else.
+
+        Whoever waits is answered NOT_COORDINATOR. Source: Apache Kafka's unloading and loading of a group partition.
+        """
+        home = self._homes[index]
+        moved = [token for token, (_, _, asked) in self._waiting.items() if asked is home]
+        refusal = Refusal(code=ErrorCode.NOT_COORDINATOR, message="the groups have moved to another broker")
+        for request, then, _ in map(self._waiting.pop, moved):
+            if request is None:
+                then(refusal)
+            elif request.is_open:
+                request.answer(then(request, refusal))
+        shard = GroupLogLoader().load_shard(self._settings, home.log, self._clock)
+        self._homes[index] = Home(shard, home.log)
+        self._tell_topics(self._homes[index])
+        now_ms = self._clock.now_ms()
+        shard.on_loaded(now_ms)
+        self._deadlines.watch(shard.next_deadline(), now_ms)
+
+    def group_ids(self, index: int) -> list[str]:
+        """Every group of a shard, those that only have offsets included."""
+        groups = self._homes[index].shard.groups
+        return list(dict.fromkeys((*groups.consumer, *groups.classic, *groups.offsets)))
+
+    def topics_changed(self, image: TopicImage) -> None:
+        """Every shard gets the new picture of topics."""
+        self._image = image
+        for home in self._homes:
+            self._tell_topics(home)
+
+    def _tell_topics(self, home: Home) -> None:
+        self._carry_out(home, TopicsChanged(cause=CauseId(self.next_token()), image=self._image))
+
+    def _carry_out(self, home: Home, command: Command) -> None:
+        if self._is_stopped or home not in self._homes:
+            return
+        now_ms = self._clock.now_ms()
+        try:
+            if not self._commit(home, command, home.shard.handle(command, now_ms=now_ms), now_ms):
+                self._refused.of_command(home, command, now_ms)
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _answer_held(self, home: Home, command: AnyHeartbeat, *, is_cut: bool) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            decision = home.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)
+            if not self._commit(home, command, decision, now_ms, is_new=False):
+                self._refused.of_held(home, command, now_ms)
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _tell_news(self, home: Home) -> None:
+        """Answer held heartbeats for whose members there is news; those that are many in several turns."""
+        if self._is_stopped or home not in self._homes:
+            return
+        now_ms = self._clock.now_ms()
+        for _ in range(RELEASES_PER_TURN):
+            try:
+                found = home.shard.decide_news(now_ms)
+                if found is None:
+                    home.tells_news = False
+                    return
+                if not self._commit(home, *found, now_ms, is_new=False):
+                    self._refused.of_held(home, found[0], now_ms)
+            except Exception as error:
+                self._fail(error)
+                raise
+        self._loop.call_soon(self._tell_news, home)
+
+    def _commit(self, home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True) -> bool:
+        """Append, tell the journal, apply, and see to replies; `False`: the disk did not take it, nothing was done."""
+        if decision.records and not self._append(home.log, decision, now_ms):
+            return False
+        shard = home.shard
+        self._reporter.report(
+            self.journal, shard.groups, stimulus, decision, timers=shard.timers, now_ms=now_ms, is_new=is_new,
+            next_cause=self.next_token,
+        )  # fmt: skip
+        for reply in shard.commit(decision, now_ms=now_ms):
+            self._reply(home.log, reply.request, reply.body)
+        for errand in shard.take_errands():
+            if isinstance(errand, MeasureLogs):
+                self._loop.call_soon(self._measured, home, errand)
+            else:
+                assert self._assignors is not None, "nothing else is computed beside the loop"
+                self._assignors.compute(errand, partial(self._computed, home, errand))
+        self._deadlines.watch(shard.next_deadline(), now_ms)
+        if shard.has_concerned and not home.tells_news:
+            home.tells_news = True
+            # Behind what is decided together with it: several changes are often one piece of news.
+            self._loop.call_soon(self._tell_news, home)
+        return True
+
+    def _measured(self, home: Home, errand: MeasureLogs) -> None:
+        if home in self._homes:
+            cause, extents = CauseId(self.next_token()), self.measure(errand.places)
+            self._carry_out(home, LogsMeasured(cause=cause, group_id=errand.group_id, extents=extents))
+
+    def _computed(self, home: Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
+        """An assignor of the user's own has done what it can."""
+        if home not in self._homes:
+            return
+        cause, asked = CauseId(self.next_token()), order.assignable
+        command = TargetComputed(cause=cause, group_id=order.group_id, assignable=asked, owner=owner, error=error)
+        before = home.failure_of(order.group_id)
+        self._carry_out(home, command)
+        home.log_failure(order, before)
+
+    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
+        return append_decision(self._durability, partition, decision, now_ms)
+
+    def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
+        request, then, _ = self._waiting.pop(token)
+        if request is None:
+            self._durability.when_durable(partition, partial(then, body))
+        elif request.is_open:
+            if is_durable(partition):
+                request.answer(then(request, body))
+            else:
+                request.answer_unsynced(then(request, body))
+                self._durability.when_durable(partition, request.release)
+
+    def _fire(self, now_ms: int) -> int | None:
+        """Carry out every deadline that is due; the next one."""
+        next_ms: int | None = None
+        try:
+            for home in self._homes:
+                while (ended := self._end_hold(home, now_ms)) or (decision := home.shard.expire(now_ms)) is not None:
+                    if not ended:
+                        assert decision is not None and decision.due is not None, "a deadline led to it"
+                        if not self._commit(home, decision.due, decision, now_ms):
+                            self._refused.of_deadline(home, decision.due, now_ms)
+                deadline_ms = home.shard.next_deadline()
+                if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
+                    next_ms = deadline_ms
+        except Exception as error:
+            self._fail(error)
+            raise
+        return next_ms
+
+    def _end_hold(self, home: Home, now_ms: int) -> bool:
+        """Answer the heartbeat whose hold is due next, or soon, if nothing is new for its member."""
+        ended = home.shard.find_ended(now_ms)
+        if ended is not None:
+            key, reply = ended
+            home.shard.end_hold(key)
+            self._reply(home.log, reply.request, reply.body)
+        return ended is not None
+
+    def _shift(self, gap_ms: int) -> None:
+        log.warning("event=clock_gap gap_ms=%d action=deadlines_shifted", gap_ms)
+        for home in self._homes:
+            home.shard.shift(gap_ms)
+        self._reporter.shift(gap_ms)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._is_stopped:
+            self.stop()
+            self._on_failure(error)

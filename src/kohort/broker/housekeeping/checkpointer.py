@@ -1,0 +1,111 @@
+"""Writes now and then what a start needs to know of each log, so that after a crash only what came later is checked.
+
+Laws: a log is looked at on the loop, and written and synced on a thread, one after the other. A log with a file that is
+closed and has its index in memory is written soon, any other that has changed once per interval. What is refused is
+tried again at the next turn; a failed sync ends the broker, as everywhere.
+Source: Kafka's log.flush.offset.checkpoint.interval.ms, and its flush of a closed segment; architecture rule 18.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from kohort.broker.turns.blocking import BlockingWork
+from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, save_offsets
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.logstate import Captured, capture, is_outdated, settle, write
+from kohort.storage.segments.indexfiles import SegmentFacts
+from kohort.storage.segments.segment import Segment
+from kohort.storage.store import Store
+
+log = logging.getLogger("kohort.broker")
+
+#: Logs that one turn of the loop looks at.
+LOGS_AT_ONCE: Final = 200
+#: Closed files are looked for so many times per interval.
+LOOKS: Final = 10
+
+
+class Checkpointer:
+    """Goes through the logs of every topic, and again after a while; belongs to the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, *, interval_ms: int) -> None:
+        self._loop: Final = loop
+        self._store: Final = store
+        self._pause: Final = interval_ms / 1000 / LOOKS
+        self._thread: Final = BlockingWork(loop, threads=1, name="kohort-checkpoint")
+        self._left: Iterator[PartitionLog] = iter(())
+        self._looks = 0
+        self._has_written = False
+        self._timer: asyncio.Handle | None = None
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """The first round begins after a pause; in memory there is nothing to write."""
+        if not self._store.fs.volatile:
+            self._later(self._pause, self._begin)
+
+    def stop(self) -> None:
+        """Write nothing more: a clean stop writes it all."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._thread.stop()
+
+    def _begin(self) -> None:
+        self._looks += 1
+        self._has_written = False
+        self._left = iter([each for topic in self._store.topics.values() for each in topic.partitions])
+        self._step()
+
+    def _step(self) -> None:
+        for _ in range(LOGS_AT_ONCE):
+            partition = next(self._left, None)
+            if partition is None:
+                self._finish()
+                return
+            if self._is_due(partition):
+                self._write(partition)
+                return
+        self._later(0.0, self._step)
+
+    def _is_due(self, partition: PartitionLog) -> bool:
+        if self._looks % LOOKS == 0:
+            return is_outdated(partition)
+        return any(segment.index for segment in partition.segments[:-1])
+
+    def _write(self, partition: PartitionLog) -> None:
+        captured = capture(partition)
+        self._thread.submit(partial(write, self._store.fs, captured), partial(self._on_written, captured))
+
+    def _on_written(self, captured: Captured, filed: list[tuple[Segment, SegmentFacts]] | Exception) -> None:
+        topic = self._store.topics.get(captured.log.topic)
+        if topic is not None and captured.log in topic.partitions:
+            # Otherwise it was deleted meanwhile, and so were its files.
+            if isinstance(filed, Exception):
+                log.warning("event=checkpoint_failed partition=%s error=%r", captured.log.name, str(filed))
+            else:
+                settle(captured, filed)
+                self._has_written = True
+        self._later(0.0, self._step)
+
+    def _finish(self) -> None:
+        if self._has_written:
+            points = self._store.recovery_points()
+            work = partial(save_offsets, self._store.fs, self._store.directory, RECOVERY_POINT_NAME, points)
+            self._thread.submit(work, self._on_saved)
+        else:
+            self._on_saved(None)
+
+    def _on_saved(self, failure: Exception | None) -> None:
+        if failure is not None:
+            log.warning("event=checkpoint_failed error=%r", str(failure))
+        self._later(self._pause, self._begin)
+
+    def _later(self, seconds: float, step: Callable[[], None]) -> None:
+        if not self._is_stopped:
+            self._timer = self._loop.call_later(seconds, step)

@@ -1,0 +1,76 @@
+"""Removes files that have left their logs, after the time for which their topics keep them.
+
+Laws: nothing waits for a removal. A broker that stops before removes them when it starts.
+Source: Kafka's file.delete.delay.ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from kohort.broker.turns.blocking import BlockingWork
+from kohort.errors import StorageError
+from kohort.storage.files.fs import FileSystem
+
+log = logging.getLogger("kohort.broker")
+
+#: No timer runs for longer; so late, a file goes early.
+_LONGEST_TIMER_MS: Final = 30 * 86_400_000
+
+
+class FileRemovals:
+    """The files that wait; belongs to the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fs: FileSystem) -> None:
+        self._loop: Final = loop
+        self._fs: Final = fs
+        self._thread: Final = BlockingWork(loop, threads=1, name="kohort-files")
+        self._timers: Final[dict[int, asyncio.TimerHandle]] = {}
+        self._number = 0
+
+    def later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Remove them after so long; in memory at once, where nobody could look at them."""
+        if not paths:
+            return
+        if self._fs.volatile or not delay_ms:
+            self._remove(paths)
+            return
+        self._number += 1
+        seconds = min(delay_ms, _LONGEST_TIMER_MS) / 1000
+        self._timers[self._number] = self._loop.call_later(seconds, self._on_time, self._number, paths)
+
+    def do(self, work: Callable[[], None], then: Callable[[Exception | None], None]) -> None:
+        """Other small work on files, on the same thread; in memory it is done when this returns."""
+        if not self._fs.volatile:
+            self._thread.submit(work, then)
+            return
+        failure = None
+        try:
+            work()
+        except StorageError as why:
+            failure = why
+        then(failure)
+
+    def stop(self) -> None:
+        """Remove nothing any more, and end the thread."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._thread.stop()
+
+    def _on_time(self, number: int, paths: Sequence[str]) -> None:
+        del self._timers[number]
+        self._remove(paths)
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.do(partial(self._fs.remove, path), partial(_tell, path))
+
+
+def _tell(path: str, failure: Exception | None) -> None:
+    if failure is not None:
+        log.warning("event=removal_failed file=%s error=%r", path, str(failure))

@@ -1,0 +1,102 @@
+"""Reads closed segments again at a low rate, and refuses readers what is damaged since.
+
+Laws: one segment at a time, on a thread that rests as its rate says; the loop only chooses, and takes the result. What
+is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes.
+Source: storage/upkeep/scrubbing.py; architecture rule 18.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from kohort.broker.turns.blocking import BlockingWork
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.store import Store
+from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, scrub
+
+log = logging.getLogger("kohort.broker")
+
+#: Between two rounds through all segments.
+PAUSE_SECONDS: Final = 3600.0
+
+
+class Scrubber:
+    """Goes through the closed segments of every topic, again and again; belongs to the loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, store: Store, *, bytes_per_second: int, pause: float = PAUSE_SECONDS
+    ) -> None:
+        self._loop: Final = loop
+        self._store: Final = store
+        self._rate: Final = bytes_per_second
+        self._pause: Final = pause
+        self._thread: Final = BlockingWork(loop, threads=1, name="kohort-scrubber")
+        self._is_stopped: Final = threading.Event()
+        self._left: Iterator[tuple[PartitionLog, int]] = iter(())
+        self._timer: asyncio.Handle | None = None
+        self._bytes = self._segments = self._damaged = 0
+
+    def start(self) -> None:
+        """The first round begins after a pause; a rate of 0 means never, and in memory there is nothing to read."""
+        if self._rate and not self._store.fs.volatile:
+            self._later(self._pause, self._begin)
+
+    def stop(self) -> None:
+        """Read nothing more."""
+        self._is_stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._thread.stop()
+
+    def _begin(self) -> None:
+        self._bytes = self._segments = self._damaged = 0
+        logs = [each for topic in self._store.topics.values() for each in topic.partitions]
+        # Their indexes are in files, and so is what they are held against.
+        self._left = ((each, part.base_offset) for each in logs for part in each.segments[:-1] if part.index is None)
+        self._step()
+
+    def _step(self) -> None:
+        chosen = next(self._left, None)
+        if chosen is None:
+            if self._segments:
+                log.info("event=scrubbed segments=%d bytes=%d damaged=%d", self._segments, self._bytes, self._damaged)
+            self._later(self._pause, self._begin)
+            return
+        partition, base_offset = chosen
+        work = partial(scrub, self._store.fs, partition.directory, base_offset, pause=self._rest)
+        self._thread.submit(work, partial(self._on_scrubbed, partition, base_offset))
+
+    def _rest(self, count: int) -> None:
+        if self._is_stopped.wait(count / self._rate):
+            raise ScrubStoppedError
+
+    def _on_scrubbed(self, partition: PartitionLog, base_offset: int, result: Scrubbed | Exception | None) -> None:
+        is_there = any(segment.base_offset == base_offset for segment in partition.segments)
+        if isinstance(result, Exception):
+            if is_there and not isinstance(result, ScrubStoppedError):
+                log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(result))
+        elif result is not None and is_there:
+            self._segments += 1
+            self._bytes += result.size_bytes
+            if result.reason:
+                self._damaged += 1
+                partition.refuse(result.damages)
+                log.error(
+                    "event=segment_damaged partition=%s segment=%d reason=%r",
+                    partition.name,
+                    base_offset,
+                    result.reason,
+                )
+                for hole in result.damages:
+                    offsets = hole.first_offset, hole.next_offset - 1
+                    log.error("event=records_missing partition=%s offsets=%d-%d", partition.name, *offsets)
+        self._later(0.0, self._step)
+
+    def _later(self, seconds: float, step: Callable[[], None]) -> None:
+        if not self._is_stopped.is_set():
+            self._timer = self._loop.call_later(seconds, step)

@@ -1,0 +1,151 @@
+"""Closes connections that are silent, slow, or stand still, so that nobody holds for long what others could use.
+
+Laws: who connects says something soon; half a request goes on at a least rate, and at one that grows with the memory
+it holds while others wait for some; no request that this broker has not answered yet is held against its client, nor
+time in which the loop stood still. A connection costs no timer: there is one for all that are new or in the middle of
+a request, and one look at all now and then.
+Source: Kafka's connections.max.idle.ms; Apache httpd's mod_reqtimeout (a first byte, then a least rate).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+from weakref import ref
+
+if TYPE_CHECKING:
+    from kohort.broker.connections.connection import Connection
+    from kohort.broker.limits.bytebudget import ByteBudget
+
+log = logging.getLogger("kohort.broker")
+
+#: Who connects says something within this time.
+SILENCE_SECONDS: Final = 5.0
+#: Half a request is looked at so often; a header takes no longer.
+LOOK_SECONDS: Final = 10.0
+#: What has come of it meanwhile, at least: one KB a second.
+LEAST_BYTES: Final = 10 * 1024
+#: While others wait for memory: a part of what it holds, so that the longest request takes a hundred seconds.
+LEAST_PART: Final = 10
+#: How long an answer may wait for its client to take it.
+STALL_SECONDS: Final = 30.0
+#: Those that are due within this time are looked at together.
+_TOGETHER_SECONDS: Final = 0.25
+#: A look that is later than this says that the loop stood still, and nothing about clients.
+_LATE_SECONDS: Final = 2.0
+
+
+class Patience:
+    """How long the connections of one broker are waited for."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connections: Collection[Connection],
+        budget: ByteBudget,
+        *,
+        max_idle_ms: int,
+    ) -> None:
+        self._loop: Final = loop
+        self._connections: Final = connections
+        self._budget: Final = budget
+        self._max_idle: Final = max_idle_ms / 1000
+        self._stall: Final = min(STALL_SECONDS, self._max_idle)
+        self._silence: Final = min(SILENCE_SECONDS, self._max_idle)
+        #: New connections, and when they should have said something; oldest first.
+        self._new: Final[deque[tuple[float, ref[Connection]]]] = deque()
+        #: Those in the middle of a request: when to look, and what had come and was read by the last look.
+        self._halves: Final[deque[tuple[float, ref[Connection], int, int]]] = deque()
+        self._look_timer: asyncio.TimerHandle | None = None
+        #: Connection -> (its progress at the last look, when that was new).
+        self._seen: dict[Connection, tuple[int, float]] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        #: Connections that were closed since the start.
+        self.given_up = 0
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._sweep_timer = self._loop.call_later(self._stall / 2, self._sweep)
+
+    def stop(self) -> None:
+        """Look no more."""
+        for timer in (self._sweep_timer, self._look_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def expect_first_byte(self, connection: Connection) -> None:
+        """`connection` is new."""
+        self._new.append((self._loop.time() + self._silence, ref(connection)))
+        self._arm()
+
+    def expect_rest(self, connection: Connection) -> None:
+        """Half a request of `connection` is here, and nobody looks at it yet."""
+        connection.is_watched = True
+        self._watch(connection)
+        self._arm()
+
+    def _watch(self, connection: Connection) -> None:
+        due = self._loop.time() + min(LOOK_SECONDS, self._max_idle)
+        self._halves.append((due, ref(connection), connection.received_bytes, connection.handled_bytes))
+
+    def _arm(self) -> None:
+        if self._look_timer is None:
+            due = min(queue[0][0] for queue in (self._new, self._halves) if queue)
+            self._look_timer = self._loop.call_at(due + _TOGETHER_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._look_timer = None
+        now = self._loop.time()
+        while self._new and self._new[0][0] <= now:
+            due, known = self._new.popleft()
+            connection = known()
+            if connection is None or connection.received_bytes or not connection.is_open:
+                continue
+            if now - due > _LATE_SECONDS:
+                self._new.append((now + self._silence, known))
+            else:
+                self._give_up(connection, "nothing was said by a new connection")
+        while self._halves and self._halves[0][0] <= now:
+            due, known, received, handled = self._halves.popleft()
+            connection = known()
+            if connection is None or not connection.is_open:
+                continue
+            if not connection.has_half_request:
+                connection.is_watched = False
+            elif (
+                now - due > _LATE_SECONDS
+                or not connection.is_read
+                or connection.handled_bytes > handled
+                or connection.received_bytes - received >= self._least_bytes(connection)
+            ):
+                self._watch(connection)
+            else:
+                self._give_up(connection, "half a request came, and the rest too slowly")
+        if self._new or self._halves:
+            self._arm()
+
+    def _give_up(self, connection: Connection, reason: str) -> None:
+        self.given_up += 1
+        connection.give_up(reason)
+
+    def _least_bytes(self, connection: Connection) -> int:
+        """What has to have come since the last look."""
+        return max(LEAST_BYTES, connection.held_bytes // LEAST_PART) if self._budget.is_short else LEAST_BYTES
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        before, self._seen = self._seen, {}
+        for connection in list(self._connections):
+            progress, since = before.get(connection, (-1, now))
+            if connection.progress != progress or connection.is_served:
+                progress, since = connection.progress, now
+            self._seen[connection] = progress, since
+            limit = self._stall if connection.is_stalled else self._max_idle
+            if now - since >= limit:
+                log.info("event=connection_closed peer=%s reason='idle for %.0f s'", connection.peer, now - since)
+                self.given_up += 1
+                connection.abort()
+        self._sweep_timer = self._loop.call_later(self._stall / 2, self._sweep)

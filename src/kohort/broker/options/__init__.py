@@ -1,0 +1,1 @@
+"""What a broker can be told, in Python or by a file."""

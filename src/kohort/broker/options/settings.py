@@ -1,0 +1,370 @@
+"""What a broker can be told: Kafka's broker configuration names, those that mean something here.
+
+Laws: an unknown name is an error that tells the nearest valid one; every value is checked here, once.
+Source: Apache Kafka 4.3's broker configuration; defaults that differ are named in the option's sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from os import PathLike, fspath
+from typing import Any, Final
+
+from kohort.assign.registry import BUILT_IN
+from kohort.broker.options.journaloptions import JOURNAL_OPTIONS
+from kohort.broker.options.logoptions import LOG_OPTIONS, topic_defaults
+from kohort.broker.options.moveoptions import MOVE_OPTIONS
+from kohort.broker.options.optionkinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
+from kohort.broker.options.pushoptions import PUSH_OPTIONS
+from kohort.broker.options.topiclimits import TOPIC_LIMIT_OPTIONS
+from kohort.config import (
+    Option,
+    OptionSet,
+    Unserved,
+    parse_int,
+    parse_list,
+)
+from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
+from kohort.errors import ConfigError
+
+_NODE: Final = [
+    count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
+    count("broker.id", None, "Older name of node.id (Kafka: -1 for none)."),
+    text(
+        "cluster.id", None, "The cluster's id (in Kafka no option); by default the one that the data directory keeps."
+    ),
+    text(
+        "listeners", None, "Where to listen, as PLAINTEXT://HOST:PORT (Kafka: every address); port 0 takes a free one."
+    ),
+    text("advertised.listeners", None, "What clients are told to connect to; by default the address listened on."),
+    text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
+    text("log.dirs", None, "Another name of log.dir; here too one directory only."),
+    count(
+        "memory.limit.bytes",
+        None,
+        "What the records of a broker without a data directory may take; beyond that they are refused as by a full "
+        "disk; by default a quarter of the machine's memory (not in Kafka).",
+        low=MEBI,
+        high=INT64_MAX,
+    ),
+]
+_TOPICS: Final = [
+    count("num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000),
+    count("default.replication.factor", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
+    count("min.insync.replicas", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
+    flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),
+    flag("delete.topic.enable", True, "Whether topics can be deleted."),
+    count("message.max.bytes", MEBI + 12, "The largest record batch that is taken."),
+    text(
+        "compression.type",
+        "producer",
+        "Codec by which batches are stored; producer: as they come.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    ),
+    Option(
+        name="compression.gzip.level",
+        parse=parse_int,
+        default=-1,
+        doc="Level of gzip where compression.type is gzip.",
+        choices=(-1, *range(1, 10)),
+    ),
+    count("compression.lz4.level", 9, "Level of lz4 where compression.type is lz4.", low=1, high=17),
+    count("compression.zstd.level", 3, "Level of zstd where compression.type is zstd.", low=-131072, high=22),
+]
+#: The coordinator's own defaults; the options below show them.
+_GROUP_DEFAULTS: Final = GroupSettings()
+
+
+def _group(name: str, doc: str, *, low: int = 0) -> Option:
+    return count(name, getattr(_GROUP_DEFAULTS, name.replace(".", "_")), doc, low=low)
+
+
+_GROUPS: Final = [
+    count(
+        "offsets.topic.replication.factor",
+        1,
+        "Only 1 makes sense: this cluster is one broker (Kafka: 3).",
+        low=1,
+        high=1,
+    ),
+    count("offsets.topic.num.partitions", 4, "Partitions of the coordinator's log (Kafka: 50).", low=1, high=1000),
+    count(
+        "offsets.topic.segment.bytes",
+        16 * MEBI,
+        "Size at which a file of the coordinator's log is closed; what is closed is compacted (Kafka: 104857600).",
+        low=64 * KIBI,
+    ),
+    _group("offset.metadata.max.bytes", "Longest text that may be committed with an offset."),
+    _group("offsets.retention.minutes", "How long offsets are kept that no member of their group reads by.", low=1),
+    count("offsets.retention.check.interval.ms", 600_000, "How often such offsets are looked for.", low=1),
+    _group("group.min.session.timeout.ms", "Shortest session timeout a classic member may ask for.", low=1),
+    _group("group.max.session.timeout.ms", "Longest session timeout a classic member may ask for.", low=1),
+    count(
+        "group.initial.rebalance.delay.ms",
+        100,
+        "How long an empty classic group waits for more members, so that those that start together share from the "
+        "beginning (Kafka: 3000).",
+    ),
+    _group("group.max.size", "Most members of a classic group.", low=1),
+    _group("group.consumer.session.timeout.ms", "Silence after which a KIP-848 member is fenced.", low=1),
+    _group(
+        "group.consumer.min.session.timeout.ms",
+        "Lower bound of a KIP-848 group's session timeout (Kafka: 45000).",
+        low=1,
+    ),
+    _group(
+        "group.consumer.max.session.timeout.ms",
+        "Upper bound of a KIP-848 group's session timeout (Kafka: 60000).",
+        low=1,
+    ),
+    _group("group.consumer.heartbeat.interval.ms", "How often a KIP-848 member is told to heartbeat.", low=1),
+    _group(
+        "group.consumer.min.heartbeat.interval.ms", "Lower bound of a KIP-848 group's interval (Kafka: 5000).", low=1
+    ),
+    _group(
+        "group.consumer.max.heartbeat.interval.ms", "Upper bound of a KIP-848 group's interval (Kafka: 15000).", low=1
+    ),
+    _group("group.consumer.max.size", "Most members of a KIP-848 group.", low=1),
+    Option(
+        name="group.consumer.assignors",
+        parse=parse_list,
+        default=list(_GROUP_DEFAULTS.group_consumer_assignors),
+        doc="Server-side assignors that members may choose, your own ones included (docs/assignors.md); "
+        "the first is the default (Kafka: uniform, range).",
+    ),
+    text(
+        "group.assignor",
+        _GROUP_DEFAULTS.group_assignor,
+        "The assignor of every KIP-848 group that has no group.assignor of its own, whatever members name: one of "
+        "group.consumer.assignors; empty: what most members name (not in Kafka).",
+    ),
+    text(
+        "group.consumer.migration.policy",
+        _GROUP_DEFAULTS.group_consumer_migration_policy,
+        "Which way a group with members may change its protocol while its members are replaced one by one.",
+        choices=MIGRATION_POLICIES,
+    ),
+    _group(
+        "group.consumer.assignment.interval.ms", "Shortest time between two computations of a target (Kafka: 1000)."
+    ),
+    _group(
+        "group.consumer.assignment.window.ms",
+        "A KIP-848 group's target is computed so long after its latest change; 0: with each (Kafka: no option).",
+    ),
+    _group(
+        "group.consumer.assignment.window.max.ms",
+        "No later than this after the first change the target is computed (Kafka: no option).",
+    ),
+    _group("group.consumer.min.assignment.interval.ms", "Lower bound of a KIP-848 group's assignment interval."),
+    _group("group.consumer.max.assignment.interval.ms", "Upper bound of a KIP-848 group's assignment interval."),
+    flag(
+        "group.consumer.assignor.offload.enable",
+        _GROUP_DEFAULTS.group_consumer_assignor_offload_enable,
+        "Whether an assignor of your own runs beside the coordinator's loop; built-in ones always run in it "
+        "(in Kafka 4.3 an internal option).",
+    ),
+    _group(
+        "group.consumer.assignor.timeout.ms",
+        "How long an assignor of your own may take; then it has failed, and the target stays (in Kafka no option).",
+        low=1,
+    ),
+    _group(
+        "group.consumer.rebalance.heartbeat.interval.ms",
+        "How often a KIP-848 member is told to heartbeat while it is on its way to its target; "
+        "0 is as always (not in Kafka).",
+    ),
+    _group(
+        "group.heartbeat.rate.max",
+        "Heartbeats per second of one KIP-848 group above which its members are told longer intervals (not in Kafka).",
+        low=1,
+    ),
+    _group(
+        "group.disconnect.grace.ms",
+        "How long a member lives on whose connection closed without a word, from its next heartbeat on (classic: more "
+        "than its interval); -1: its session decides (not in Kafka).",
+        low=-1,
+    ),
+    _group(
+        "group.assignor.max.moves",
+        "Most partitions that one assignment moves from a living owner to another; "
+        "-1: as many as balance needs (not in Kafka).",
+        low=-1,
+    ),
+    _group(
+        "group.assignor.imbalance",
+        "By how many partitions beyond one members may differ before any is moved (not in Kafka).",
+    ),
+]
+_LIMITS: Final = [
+    count("socket.request.max.bytes", 100 * MEBI, "Longest request with records; others: 16 MiB.", low=KIBI),
+    count(
+        "socket.listen.backlog.size",
+        4_096,
+        "Connections that may wait to be accepted; the system's own limit (Linux: net.core.somaxconn, 4096) holds, too "
+        "(Kafka: 50).",
+        low=1,
+    ),
+    count(
+        "max.connections",
+        10_000,
+        "Most connections at a time, and no more than there are descriptors for; a further one takes the place of one "
+        "that has asked nothing yet, or is closed (Kafka: no limit).",
+        low=1,
+    ),
+    count("max.connections.per.ip", INT32_MAX, "Most connections at a time from one address.", low=1),
+    count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
+    count(
+        "queued.max.request.bytes",
+        256 * MEBI,
+        "Most bytes of unfinished requests over all connections; reading pauses above it (Kafka: no limit).",
+        low=MEBI,
+        high=INT64_MAX,
+    ),
+    count("queued.max.requests", 500, "Most unanswered requests of one connection; reading pauses above it.", low=1),
+    count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch answer.", low=KIBI),
+    count(
+        "max.incremental.fetch.session.cache.slots",
+        1_000,
+        "Most fetch sessions; clients beyond them name all that they read in each Fetch.",
+        low=0,
+    ),
+    count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
+]
+
+
+def _kafkas_own() -> Iterable[Unserved]:
+    """Read when a name is unknown."""
+    from kohort.broker.options.kafkaoptions import KAFKAS_OWN
+
+    return KAFKAS_OWN
+
+
+BROKER_OPTIONS: Final = OptionSet(
+    "broker option",
+    [
+        *_NODE,
+        *_TOPICS,
+        *TOPIC_LIMIT_OPTIONS,
+        *LOG_OPTIONS,
+        *_GROUPS,
+        *MOVE_OPTIONS,
+        *PUSH_OPTIONS,
+        *_LIMITS,
+        *JOURNAL_OPTIONS,
+    ],
+    unserved=_kafkas_own,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """A broker's options, checked, with the addresses taken apart.
+
+    `advertised_host` and `advertised_port` are `None` where clients are told the address listened on;
+    `data_dir` `None` keeps the log in memory; `values` has every option by its dotted name.
+    """
+
+    host: str
+    port: int
+    data_dir: str | None
+    node_id: int
+    advertised_host: str | None
+    advertised_port: int | None
+    groups: GroupSettings
+    values: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        config: Mapping[str, object] | None = None,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        data_dir: str | PathLike[str] | None = None,
+    ) -> BrokerSettings:
+        """Check `config`; the keyword arguments win over listeners and log.dir.
+
+        A port that is told to clients and is that of `listeners`, as `config` has them, follows `port`.
+
+        Raises `UnknownOptionError` or `ConfigError` with what to write instead.
+        """
+        if config is not None and not isinstance(config, Mapping):
+            raise ConfigError(f"config cannot be {config!r}: a mapping of names to values is expected")
+        values = BROKER_OPTIONS.parse(config or {})
+        listen_host, listen_port = parse_address("listeners", values["listeners"]) or ("127.0.0.1", 9092)
+        advertised = parse_address("advertised.listeners", values["advertised.listeners"])
+        is_listener = advertised is not None and values["listeners"] is not None and advertised[1] == listen_port
+        return cls(
+            host=listen_host if host is None else _text_argument("host", host, "an address or a name"),
+            port=listen_port if port is None else _PORT.check(port),
+            data_dir=_directory(values) if data_dir is None else _text_argument("data_dir", data_dir, "a path"),
+            node_id=_agreed(values, "broker.id", "node.id"),
+            advertised_host=advertised[0] if advertised else None,
+            advertised_port=None if advertised is None or (port is not None and is_listener) else advertised[1],
+            groups=_group_settings(values),
+            values=values,
+        )
+
+    def topic_defaults(self) -> dict[str, str]:
+        """What a topic's config is where the topic has none of its own, by topic config name."""
+        return topic_defaults(self.values)
+
+
+def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
+    """The coordinator's limits; an option is matched to the field of its name with underscores."""
+    by_keyword = {name.replace(".", "_"): value for name, value in values.items()}
+    known = {field.name for field in fields(GroupSettings)}
+    chosen: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in by_keyword.items() if name in known
+    }
+    if not set(chosen["group_consumer_assignors"]) <= set(BUILT_IN):
+        # To look for installed packages takes time, which a start without such assignors does not spend.
+        from kohort.broker.processes.assignorloading import installed_names
+
+        chosen["own_assignors"] = installed_names()
+    return GroupSettings(**chosen)
+
+
+def parse_address(option: str, text: str | None) -> tuple[str, int] | None:
+    """Host and port of PLAINTEXT://HOST:PORT (the scheme may be left out); an empty host means every interface."""
+    if text is None:
+        return None
+    if "," in text:
+        raise ConfigError(f"{option} cannot be {text!r}: exactly one PLAINTEXT listener is supported")
+    scheme, separator, rest = text.rpartition("://")
+    if separator and scheme.upper() != "PLAINTEXT":
+        raise ConfigError(f"{option} cannot be {text!r}: only PLAINTEXT:// is supported")
+    host, colon, port = rest.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{option} cannot be {text!r}: PLAINTEXT://HOST:PORT is expected")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _directory(values: Mapping[str, Any]) -> str | None:
+    text: str | None = _agreed(values, "log.dir", "log.dirs")
+    if text is not None and (not text or "," in text):
+        raise ConfigError(f"log.dirs cannot be {text!r}: exactly one directory is supported")
+    return text
+
+
+def _agreed(values: Mapping[str, Any], first: str, second: str) -> Any:
+    """The value of two options for one thing, of which one has its default or both are the same."""
+    given = {values[name] for name in (first, second) if values[name] != BROKER_OPTIONS.option(name).default}
+    if len(given) > 1:
+        raise ConfigError(f"{first} ({values[first]}) and {second} ({values[second]}) contradict each other: keep one")
+    return next(iter(given), BROKER_OPTIONS.option(second).default)
+
+
+#: As an argument of Python's; in a file it is part of listeners.
+_PORT: Final = Option(
+    name="port", parse=parse_int, default=None, doc="The port to listen on; 0: a free one.", minimum=0, maximum=65535
+)
+
+
+def _text_argument(name: str, value: object, expected: str) -> str:
+    """An argument of Python's that is text or a path, and not empty."""
+    text = fspath(value) if isinstance(value, PathLike) else value
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ConfigError(f"{name} cannot be {value!r}: {expected} is expected")
+    return text

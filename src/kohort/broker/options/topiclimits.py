@@ -1,0 +1,66 @@
+"""How many topics and partitions a broker takes on, and how many topics a minute come without anybody creating them.
+
+Laws: what exceeds a limit is refused with POLICY_VIOLATION and a sentence that names the option; what is there stays.
+Source: requirement B4. Clients take that code for final: librdkafka fails the records of that topic at once, Java's
+client logs it by name and asks again. Apache Kafka has no such limits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.broker.options.optionkinds import count
+from kohort.clock import Clock
+from kohort.errors import ErrorCode, Refused
+
+_MINUTE_MS: Final = 60_000
+TOPIC_LIMIT_OPTIONS: Final = [
+    count("max.topics", 20_000, "Most topics; further ones are refused (not in Kafka).", low=1),
+    count("max.partitions", 50_000, "Most partitions of all topics; further ones are refused (not in Kafka).", low=1),
+    count(
+        "auto.create.topics.per.minute",
+        1_000,
+        "Most topics that asking for them creates within a minute (not in Kafka).",
+        low=1,
+    ),
+]
+
+
+class TopicRate:
+    """Topics that come by being asked for: as many at once as a minute may have, and then as time goes on."""
+
+    __slots__ = ("_at_ms", "_clock", "_left", "_per_minute")
+
+    def __init__(self, clock: Clock, per_minute: int) -> None:
+        self._clock: Final = clock
+        self._per_minute: Final = per_minute
+        #: How many may come now, in parts of 1 / `_MINUTE_MS`, as of `_at_ms`.
+        self._left = per_minute * _MINUTE_MS
+        self._at_ms = clock.now_ms()
+
+    def take(self) -> None:
+        """One more: `Refused` if it is one too many."""
+        now_ms = self._clock.now_ms()
+        passed_ms = max(0, now_ms - self._at_ms)
+        self._left = min(self._per_minute * _MINUTE_MS, self._left + passed_ms * self._per_minute)
+        self._at_ms = now_ms
+        if self._left < _MINUTE_MS:
+            raise Refused(
+                ErrorCode.POLICY_VIOLATION,
+                f"more than {self._per_minute} topics a minute would come by being asked for "
+                "(auto.create.topics.per.minute); create them, or ask again later",
+            )
+        self._left -= _MINUTE_MS
+
+
+def check_count(count: int, most: int, what: str) -> None:
+    """Let a broker have so many topics or partitions: `Refused` if those are too many.
+
+    >>> check_count(5, 5, "topics")
+    >>> check_count(6, 5, "topics")
+    Traceback (most recent call last):
+    kohort.errors.Refused: this broker would have 6 topics; max.topics allows 5
+    """
+    if count > most:
+        text = f"this broker would have {count} {what}; max.{what} allows {most}"
+        raise Refused(ErrorCode.POLICY_VIOLATION, text)

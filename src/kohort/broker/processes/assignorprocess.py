@@ -1,0 +1,231 @@
+"""One assignor of the user's own: its process, and the thread that speaks with it.
+
+The process is started ahead of the first order, lives on between orders, and is started anew after one that it did not
+answer as it should: then its package is imported anew, too, so that what was mended is found.
+
+Laws: nothing here waits longer than a start or an order may take, whatever the process does. Orders are carried out one
+by one; so many may wait and no more. The process does not outlive the thread, nor the broker.
+Source: issue 4, bad input (an assignor that takes a minute).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import selectors
+import subprocess
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from queue import Empty, Full, Queue
+from typing import Final
+
+from kohort.broker.processes.assignorworker import ANSWER, FAILED, LONGEST_FAULT, ORDER, OWNERS, READY
+from kohort.broker.processes.childprocess import bury, describe_end, kill, start_module
+from kohort.coordinator.decision import ComputeTarget
+
+log = logging.getLogger("kohort.broker")
+
+#: How long the import of the assignor's package may take.
+START_MS: Final = 20_000
+#: Groups that may wait for one assignor.
+MOST_WAITING: Final = 10_000
+#: Bytes that are read at a time.
+CHUNK: Final = 1 << 16
+#: How long a stop waits for the thread.
+STOP_SECONDS: Final = 2.0
+
+#: (owners or `None`, what went wrong) of one order; called on the thread.
+Deliver = Callable[["array[int] | None", str], None]
+
+
+class AssignorProcess:
+    """Carries out the orders of one assignor."""
+
+    def __init__(self, name: str) -> None:
+        self._name: Final = name
+        self._orders: Final[Queue[tuple[ComputeTarget, Deliver] | None]] = Queue(MOST_WAITING)
+        self._thread: Final = threading.Thread(target=self._run, name=f"kohort-assignor-{name}", daemon=True)
+        #: Guards the two that follow: whoever stops sees a process that was just started.
+        self._lock: Final = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Begin, with the process."""
+        self._thread.start()
+
+    def put(self, order: ComputeTarget, deliver: Deliver) -> bool:
+        """Have an order carried out after those that wait already; whether there is room for it."""
+        try:
+            self._orders.put_nowait((order, deliver))
+        except Full:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End the process at once, whatever it does; orders are not answered any more."""
+        with self._lock:
+            self._is_stopped = True
+            self._kill()
+        while True:
+            try:
+                self._orders.put_nowait(None)
+                break
+            except Full:
+                self._drop_one()
+        self._thread.join(STOP_SECONDS)
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the process that works now, `None` if there is none."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def _drop_one(self) -> None:
+        try:
+            self._orders.get_nowait()
+        except Empty:
+            return
+
+    def _run(self) -> None:
+        try:
+            self._ready_channel()
+        except (_Failure, OSError) as why:
+            # The first group that needs it has another one started, and is told if that fails as well.
+            log.warning("event=assignor_not_ready assignor=%s why=%r", self._name, str(why))
+            self._end()
+        while (task := self._orders.get()) is not None:
+            order, deliver = task
+            owner, error = self._carry_out(order)
+            if self._is_stopped:
+                break
+            deliver(owner, error)
+        self._end()
+
+    def _carry_out(self, order: ComputeTarget) -> tuple[array[int] | None, str]:
+        try:
+            channel = self._ready_channel()
+            payload = pickle.dumps(order.assignable, pickle.HIGHEST_PROTOCOL)
+            limit = max(LONGEST_FAULT, array("i").itemsize * len(order.assignable.owner))
+            deadline = _Deadline(order.timeout_ms, f"it took longer than {order.timeout_ms} ms")
+            channel.write(ORDER.pack(len(payload), order.timeout_ms) + payload, deadline)
+            kind, answer = channel.read_answer(limit, deadline)
+        except (_Failure, OSError, MemoryError) as why:
+            # Also where the machine has no process, no pipe or no memory left: that may pass.
+            self._end()
+            return None, str(why) or type(why).__name__
+        if kind != OWNERS:
+            return None, answer.decode(errors="replace")
+        owner = array("i")
+        if len(answer) % owner.itemsize:
+            return None, f"its process answered {len(answer)} bytes"
+        owner.frombytes(answer)
+        return owner, ""
+
+    def _ready_channel(self) -> _Channel:
+        """The way to a process that has loaded the assignor."""
+        process = self._process
+        if process is not None:
+            return _Channel(process)
+        with self._lock:
+            if self._is_stopped:
+                raise _Failure("the broker stops")
+            process = self._process = _start_process(self._name)
+        channel = _Channel(process)
+        kind, answer = channel.read_answer(LONGEST_FAULT, _Deadline(START_MS, f"it took {START_MS} ms to load"))
+        if kind != READY:
+            raise _Failure(answer.decode(errors="replace"))
+        return channel
+
+    def _end(self) -> None:
+        with self._lock:
+            process = self._process
+            self._kill()
+            self._process = None
+        if process is not None:
+            bury(process)
+
+    def _kill(self) -> None:
+        process = self._process
+        if process is not None:
+            kill(process)
+
+
+class _Failure(Exception):
+    """There is no answer; the text says why."""
+
+
+class _Deadline:
+    """When patience is over, and what is said then."""
+
+    def __init__(self, ms: int, complaint: str) -> None:
+        self._at: Final = time.monotonic() + ms / 1000
+        self._complaint: Final = complaint
+
+    def left(self) -> float:
+        """Seconds; raises if there are none."""
+        left = self._at - time.monotonic()
+        if left <= 0:
+            raise _Failure(self._complaint)
+        return left
+
+
+class _Channel:
+    """The pipes of a process, which does not get to make anybody wait."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._process: Final = process
+        self._to: Final = process.stdin.fileno()
+        self._from: Final = process.stdout.fileno()
+
+    def write(self, data: bytes, deadline: _Deadline) -> None:
+        """Hand over all of it."""
+        rest = memoryview(data)
+        while rest:
+            self._wait(self._to, selectors.EVENT_WRITE, deadline)
+            try:
+                rest = rest[os.write(self._to, rest) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise self._ended() from None
+
+    def read_answer(self, limit: int, deadline: _Deadline) -> tuple[int, bytes]:
+        """What it is, and its bytes, of which there may be `limit`."""
+        kind, size = ANSWER.unpack(self._read(ANSWER.size, deadline))
+        if kind not in (READY, OWNERS, FAILED) or size > limit:
+            raise _Failure("its process answered something that is no answer")
+        return kind, self._read(size, deadline)
+
+    def _read(self, size: int, deadline: _Deadline) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            self._wait(self._from, selectors.EVENT_READ, deadline)
+            try:
+                chunk = os.read(self._from, min(CHUNK, size - len(found)))
+            except BlockingIOError:
+                continue
+            if not chunk:
+                raise self._ended()
+            found += chunk
+        return bytes(found)
+
+    def _wait(self, number: int, event: int, deadline: _Deadline) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(number, event)
+            selector.select(deadline.left())
+
+    def _ended(self) -> _Failure:
+        return _Failure(describe_end(self._process))
+
+
+def _start_process(name: str) -> subprocess.Popen[bytes]:
+    process = start_module("kohort.broker.processes.assignorworker", name)
+    assert process.stdin is not None and process.stdout is not None
+    os.set_blocking(process.stdin.fileno(), False)
+    os.set_blocking(process.stdout.fileno(), False)
+    return process

@@ -1,0 +1,117 @@
+"""`python -m kohort.broker.processes.assignorworker NAME`: one assignor of the user's own, in a process of its own.
+
+Orders come through standard input, answers go to what was standard output; what the assignor itself prints goes to
+standard error, which is the broker's.
+
+Laws: the process ends when its standard input does, and no computation outlives its time by more than a second, whoever
+is still there to wait for it. What it answers is bytes of a length that the reader can foresee: no pickles go up.
+Source: architecture (nothing that a user wrote runs on the broker's loop); issue 4, bad input.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import sys
+import threading
+import traceback
+from queue import SimpleQueue
+from struct import Struct
+from typing import BinaryIO, Final
+
+from kohort.assign.answers import find_fault
+from kohort.assign.interface import Assignable, Assignor
+from kohort.broker.processes.assignorloading import load_assignor
+
+#: Of an order: bytes that follow, milliseconds that it may take.
+ORDER: Final = Struct(">II")
+#: Of an answer: what it is, bytes that follow.
+ANSWER: Final = Struct(">BI")
+#: The assignor is loaded; it has computed owners (which follow, as C ints); or something went wrong (which says what).
+READY, OWNERS, FAILED = 0, 1, 2
+#: Longest text of what went wrong, in bytes.
+LONGEST_FAULT: Final = 2_000
+#: What the process may take of memory.
+MEMORY_LIMIT: Final = 4 * 2**30
+#: How long after its time a computation is ended from within, should the broker not have done it.
+GRACE_SECONDS: Final = 1.0
+
+
+def main(name: str) -> int:
+    """Serve until standard input ends; the exit code."""
+    orders, answers = _take_channels()
+    resource.setrlimit(resource.RLIMIT_DATA, _memory_limit())
+    queue: SimpleQueue[tuple[int, Assignable]] = SimpleQueue()
+    threading.Thread(target=_read_orders, args=(orders, queue), daemon=True).start()
+    try:
+        assignor = load_assignor(name)
+    except BaseException as why:
+        _send(answers, FAILED, f"it cannot be loaded: {_describe(why)}".encode())
+        return 1
+    _send(answers, READY, b"")
+    while True:
+        timeout_ms, group = queue.get()
+        # The signal ends the process even if the assignor never comes back to Python.
+        signal.setitimer(signal.ITIMER_REAL, timeout_ms / 1000 + GRACE_SECONDS)
+        kind, payload = _compute(assignor, group)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(answers, kind, payload)
+
+
+def _compute(assignor: Assignor, group: Assignable) -> tuple[int, bytes]:
+    try:
+        owner = assignor.assign(group)
+        fault = find_fault(group, owner)
+    except BaseException as why:
+        traceback.print_exc()
+        return FAILED, _describe(why).encode()
+    return (FAILED, fault.encode()) if fault else (OWNERS, owner.tobytes())
+
+
+def _describe(why: BaseException) -> str:
+    """An exception in one line."""
+    try:
+        said = " ".join(str(why).split())
+    except Exception:
+        said = "its text cannot be had"
+    return f"{type(why).__name__}: {said}"
+
+
+def _take_channels() -> tuple[BinaryIO, BinaryIO]:
+    """Standard input and output for ourselves alone."""
+    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return orders, answers
+
+
+def _memory_limit() -> tuple[int, int]:
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = MEMORY_LIMIT if hard == resource.RLIM_INFINITY else min(MEMORY_LIMIT, hard)
+    return limit, hard
+
+
+def _read_orders(orders: BinaryIO, queue: SimpleQueue[tuple[int, Assignable]]) -> None:
+    """Hand over what the broker wants; when it is gone, end at once, in the middle of a computation, too."""
+    while len(head := orders.read(ORDER.size)) == ORDER.size:
+        size, timeout_ms = ORDER.unpack(head)
+        payload = orders.read(size)
+        if len(payload) < size:
+            break
+        # It comes from the broker's own process, which is the only one that has the other end.
+        queue.put((timeout_ms, pickle.loads(payload)))
+    os._exit(0)
+
+
+def _send(answers: BinaryIO, kind: int, payload: bytes) -> None:
+    payload = payload[:LONGEST_FAULT] if kind == FAILED else payload
+    answers.write(ANSWER.pack(kind, len(payload)) + payload)
+    answers.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

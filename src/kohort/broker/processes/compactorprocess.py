@@ -1,0 +1,100 @@
+"""The process that compacts logs: the broker's end of it.
+
+It is started with the first order, and lives on until somebody ends it.
+
+Laws: whoever asks is a thread that may wait. A process that ends before it has answered has changed no log; the next
+order starts another one. It does not outlive the broker.
+Source: architecture rule 18 (the interpreter's lock is the loop's).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import threading
+from typing import Final
+
+from kohort.broker.processes.childprocess import bury, describe_end, kill, start_module
+from kohort.broker.processes.compactorworker import ANSWER, DISK_FAILED, MADE, ORDER
+from kohort.errors import StorageError
+from kohort.storage.files.diskerrors import DiskFailedError, DiskHealth
+from kohort.storage.upkeep.closedbatches import CompactionStopped
+from kohort.storage.upkeep.compaction import Compacted
+from kohort.storage.upkeep.segmentwriter import CompactionPlan
+
+
+class CompactorProcess:
+    """Compacts logs that lie on a disk, one at a time."""
+
+    def __init__(self, health: DiskHealth) -> None:
+        self._health: Final = health
+        #: Guards the two that follow: whoever stops sees a process that was just started.
+        self._lock: Final = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the process that is there, `None` if there is none."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def compact(self, plan: CompactionPlan, *, now_ms: int) -> Compacted:
+        """What `storage.compaction.compact` does and raises; blocking."""
+        process = self._ready()
+        try:
+            kind, answer = _ask(process, pickle.dumps((plan, now_ms), pickle.HIGHEST_PROTOCOL))
+        except (OSError, EOFError):
+            how = describe_end(process)
+            self.end()
+            if self._is_stopped:
+                raise CompactionStopped from None
+            raise StorageError(f"{how} before the log was compacted; it is tried again") from None
+        if kind == MADE:
+            made = pickle.loads(answer)
+            assert isinstance(made, Compacted)
+            return made
+        words = answer.decode()
+        raise self._health.fail(DiskFailedError(words)) if kind == DISK_FAILED else StorageError(words)
+
+    def end(self) -> None:
+        """Have no process; whoever waits for an answer gets none."""
+        with self._lock:
+            process, self._process = self._process, None
+            if process is not None:
+                kill(process)
+                bury(process)
+
+    def stop(self) -> None:
+        """End it for good, without waiting for it: `end` does that."""
+        self._is_stopped = True
+        with self._lock:
+            if self._process is not None:
+                kill(self._process)
+
+    def _ready(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_stopped:
+                raise CompactionStopped
+            if self._process is None:
+                try:
+                    self._process = start_module("kohort.broker.processes.compactorworker", str(os.getpid()))
+                except OSError as why:
+                    raise StorageError(f"no process can be started that compacts: {why.strerror or why}") from why
+            return self._process
+
+
+def _ask(process: subprocess.Popen[bytes], order: bytes) -> tuple[int, bytes]:
+    """What is answered, and its bytes; `EOFError` if the process ends before."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(ORDER.pack(len(order)) + order)
+    process.stdin.flush()
+    head = process.stdout.read(ANSWER.size)
+    if len(head) < ANSWER.size:
+        raise EOFError
+    kind, size = ANSWER.unpack(head)
+    answer = process.stdout.read(size)
+    if len(answer) < size:
+        raise EOFError
+    return kind, answer

@@ -1,0 +1,106 @@
+"""Who leads which partition and coordinates which group, as one broker knows it.
+
+A broker of this package is alone: it leads everything, in an epoch that began after the last stop that was not clean.
+What clients are told about leaders and coordinators is asked for here all the same, so that the brokers of
+`kohort.testing.Cluster` differ from it in nothing else.
+
+Source: Apache Kafka's `Partition.checkCurrentLeaderEpoch` (KIP-320): the epoch is looked at before the leader is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kohort.errors import ErrorCode, Refused
+from kohort.storage.partitions.epochs import UNKNOWN
+
+if TYPE_CHECKING:
+    from kohort.broker.connections.request import Peer
+    from kohort.broker.options.settings import BrokerSettings
+    from kohort.storage.partitions.partition import PartitionLog
+
+#: What stands for no broker.
+NO_NODE: Final = -1
+#: Addresses that stand for every interface.
+EVERY_INTERFACE: Final = ("0.0.0.0", "::")
+
+
+class Node(NamedTuple):
+    """A broker as clients are told of it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class Leadership:
+    """One broker that leads every partition and coordinates every group."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings: Final = settings
+        self.node_id: Final = settings.node_id
+        #: The address listened on; set once the socket is bound.
+        self.host = settings.host
+        self.port = settings.port
+
+    @property
+    def replicas(self) -> Sequence[int]:
+        """The brokers that hold every partition."""
+        return (self.node_id,)
+
+    def nodes(self, peer: Peer) -> list[Node]:
+        """The brokers that are there, with the addresses that this client is told."""
+        settings = self._settings
+        host = settings.advertised_host or self.host
+        port = self.port if settings.advertised_port is None else settings.advertised_port
+        if host in EVERY_INTERFACE:
+            # Bound to every interface: the one that the client has reached is one that it can reach.
+            host = peer.local_host
+        return [Node(self.node_id, host, port)]
+
+    def leader_of(self, log: PartitionLog) -> int:
+        """The broker that leads a partition; `NO_NODE` if none does."""
+        return self.node_id
+
+    def coordinator_of(self, group_id: str) -> int:
+        """The broker that coordinates a group; `NO_NODE` if none does."""
+        return self.node_id
+
+    def refusal(self, log: PartitionLog, epoch: int) -> ErrorCode:
+        """Why this broker does not serve a partition to a client that believes in leader epoch `epoch`.
+
+        Args:
+            epoch: -1 if the client does not say.
+
+        Returns:
+            NONE if it serves it.
+        """
+        if epoch < 0 or epoch == log.leader_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def end_of_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int]:
+        """(the last epoch up to `epoch` in which something was written, where it ends); (-1, -1) if unknown.
+
+        Source: OffsetForLeaderEpoch, KIP-320.
+        """
+        return log.epochs.end_of(epoch, current=log.leader_epoch, end_offset=log.high_watermark)
+
+    def divergence(self, log: PartitionLog, epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a reader whose last record was of `epoch`, before `offset`, left what the log has; `None`: nowhere.
+
+        Args:
+            epoch: -1 if the client does not say.
+
+        Raises:
+            Refused: OFFSET_OUT_OF_RANGE, for an epoch that was never here.
+
+        Source: Fetch from version 12 on, KIP-595; Apache Kafka's `Partition.readRecords`.
+        """
+        if epoch < 0:
+            return None
+        end = self.end_of_epoch(log, epoch)
+        if end == UNKNOWN:
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.topic}-{log.partition} never had leader epoch {epoch}")
+        return end if end[0] < epoch or end[1] < offset else None

@@ -1,0 +1,308 @@
+"""The topics as clients see them, and who must know when they change.
+
+Laws: every change of topics goes through here and is followed by a `TopicsChanged` with a new image, one for all that
+are in force at once; a topic is shown when it exists, and not before; a name that Kafka would refuse is refused; what
+the store refuses changes nothing.
+Source: Apache Kafka's Metadata, CreateTopics, CreatePartitions and DeleteTopics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import uuid4
+
+from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.options.topiclimits import check_count
+from kohort.broker.topics.topicconfigs import check_topic_configs
+from kohort.broker.topics.topicwork import Outcome, TopicWork, Wanted
+from kohort.coordinator.commands import LogExtent
+from kohort.coordinator.topics import TopicFacts, TopicImage
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
+from kohort.storage.directory.catalog import collision_key
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.store import Store
+from kohort.storage.topicconfig import INT_MAX, LONG_MAX
+from kohort.storage.topics.topicchanges import Topic, TopicPlan, already_has
+
+#: Partitions of one topic; more is a mistake on one node, where each has a folder of its own.
+PARTITION_LIMIT: Final = 10_000
+#: Batches of `__consumer_offsets` hold a whole decision, which is never split.
+OFFSETS_BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
+#: Old rows of the journal go by the segment: an eighth of all of them, or this if it is more.
+JOURNAL_SEGMENT_BYTES: Final = 1024 * 1024
+#: Deleted topics whose names are remembered, for clients that ask for them by id.
+FORMER_TOPICS: Final = 1_000
+
+
+class Cluster:
+    """The topics of the store, by name and by id."""
+
+    def __init__(self, store: Store, settings: BrokerSettings) -> None:
+        self._store: Final = store
+        self._settings: Final = settings
+        self.cluster_id: Final = store.cluster_id
+        #: topic id -> topic; the same topics as the store's.
+        self._by_id: dict[bytes, Topic] = {topic.topic_id: topic for topic in store.topics.values()}
+        #: topic id -> name, of the topics that were deleted last since the start.
+        self._former_names: dict[bytes, str] = {}
+        self.image = self._build_image(version=1)
+        #: Whether there are topics or partitions that the image has not, or the other way round.
+        self._has_changed = False
+        #: Those of all topics, and what is planned and not in force: topics, partitions.
+        self.partition_count = sum(len(topic.partitions) for topic in store.topics.values())
+        self._planned = (0, 0)
+        self.work: Final = TopicWork(store.changes, on_settled=self._tell_changes)
+        #: Called with each new image, and with the logs that are gone.
+        self.on_change: Callable[[TopicImage], None] = lambda _: None
+        self.on_deleted: Callable[[PartitionLog], None] = lambda _: None
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Every topic by name."""
+        return self._store.topics
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        return self._store.topics.get(name)
+
+    def find(self, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
+        """The topic of that id, or of that name where the id is zero; and the error for one that there is not."""
+        if topic_id != ZERO_TOPIC_ID:
+            return self._by_id.get(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        return self._store.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of that id."""
+        return self._by_id.get(topic_id)
+
+    def former_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic that was deleted, if that is not too long ago."""
+        return self._former_names.get(topic_id)
+
+    def partition(self, topic: Topic | None, number: int) -> PartitionLog | None:
+        """A partition's log, `None` if topic or partition do not exist."""
+        if topic is None or not 0 <= number < len(topic.partitions):
+            return None
+        return topic.partitions[number]
+
+    def measure(self, places: Iterable[tuple[TopicId, int]]) -> dict[tuple[TopicId, int], LogExtent]:
+        """What the logs of partitions have, of those that there are."""
+        found = ((place, self.partition(self._by_id.get(place[0]), place[1])) for place in places)
+        return {
+            place: LogExtent(log.log_start_offset, log.log_end_offset, log.size_bytes)
+            for place, log in found
+            if log is not None
+        }
+
+    # ---- changes that are asked for; `done` is told when they are in force, or why they never will be
+
+    def creation(
+        self,
+        name: str,
+        check: Callable[[], tuple[int, Mapping[str, str]]],
+        done: Callable[[Outcome], None],
+    ) -> Wanted:
+        """A new topic; `check` gives its partitions, -1 for the broker's default, and its checked configs."""
+
+        def plan() -> TopicPlan:
+            self._store.changes.check_new_name(name)
+            partition_count, configs = check()
+            return self._plan_topic(name, self.check_new_topic(name, partition_count), configs)
+
+        return Wanted(concern=collision_key(name), plan=plan, done=done)
+
+    def growth(self, name: str, total: int, check: Callable[[Topic], None], done: Callable[[Outcome], None]) -> Wanted:
+        """More partitions for a topic; `check` may refuse what is asked of it besides."""
+
+        def plan() -> TopicPlan:
+            topic = self.check_growth(name, total)
+            check(topic)
+            return self._plan_growth(topic, total)
+
+        return Wanted(concern=collision_key(name), plan=plan, done=done)
+
+    def deletion(self, topic: Topic, done: Callable[[Outcome], None]) -> Wanted:
+        """The end of this topic, not of one that has its name by then: those who wait for its data are told first."""
+
+        def plan() -> TopicPlan:
+            if self._deletable(topic.name) is not topic:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
+            return self._and_then(self._store.changes.plan_deletion(topic.name), lambda: self._forget(topic))
+
+        return Wanted(concern=collision_key(topic.name), plan=plan, done=done)
+
+    def config_change(
+        self, name: str, changed: Callable[[Topic], Mapping[str, str]], done: Callable[[Outcome], None]
+    ) -> Wanted:
+        """Other configs of a topic; `changed` makes them of what it has when it is its turn, and checks them."""
+
+        def plan() -> TopicPlan:
+            return self._store.changes.plan_configs(name, changed(self.known(name)))
+
+        return Wanted(concern=collision_key(name), plan=plan, done=done)
+
+    def producer_ids(self, then: Callable[[range], None], done: Callable[[Outcome], None]) -> Wanted:
+        """Producer ids that nobody was given."""
+        return Wanted(concern="", plan=lambda: self._store.changes.plan_producer_ids(then), done=done)
+
+    def check_new_topic(self, name: str, partition_count: int) -> int:
+        """How many partitions a new topic gets (-1: the broker's default); `Refused` if it cannot be created."""
+        self._store.changes.check_new_name(name)
+        if partition_count == -1:
+            partition_count = int(self._settings.values["num.partitions"])
+        if not 1 <= partition_count <= PARTITION_LIMIT:
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions; 1 to {PARTITION_LIMIT} are possible"
+            )
+        self._check_counts(1, partition_count)
+        return partition_count
+
+    def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Topic:
+        """Create a topic at once and tell everyone, for whoever may wait for the disk; `Refused` if it cannot be."""
+        partition_count = self.check_new_topic(name, partition_count)
+        return self._create(name, partition_count, check_topic_configs(configs))
+
+    def create_offsets_topic(self) -> Topic:
+        """The coordinator's log, created at the first start."""
+        values = self._settings.values
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "max.message.bytes": str(OFFSETS_BATCH_LIMIT_BYTES),
+            "segment.bytes": str(values["offsets.topic.segment.bytes"]),
+        }
+        return self._create(OFFSETS_TOPIC, values["offsets.topic.num.partitions"], configs)
+
+    def journal_creation(self, *, retention_ms: int, retention_bytes: int, done: Callable[[Outcome], None]) -> Wanted:
+        """The rows of the journal, created with the first of them."""
+        segment_bytes = max(JOURNAL_SEGMENT_BYTES, retention_bytes // 8)
+        configs = {
+            "cleanup.policy": "delete",
+            "flush.messages": str(LONG_MAX),
+            "retention.bytes": str(retention_bytes),
+            "retention.ms": str(retention_ms),
+            "segment.bytes": str(min(segment_bytes, INT_MAX)),
+        }
+        return Wanted(concern=JOURNAL_TOPIC, plan=lambda: self._plan_topic(JOURNAL_TOPIC, 1, configs), done=done)
+
+    def check_growth(self, name: str, total: int) -> Topic:
+        """The topic that may grow to `total` partitions; `Refused` if it may not."""
+        topic = self.known(name)
+        if topic.is_internal:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} is internal and cannot be changed")
+        count = len(topic.partitions)
+        if total <= count:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, already_has(count, total))
+        if total > PARTITION_LIMIT:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{total} partitions; at most {PARTITION_LIMIT} are possible")
+        self._check_counts(0, total - count)
+        return topic
+
+    def _check_counts(self, topics: int, partitions: int) -> None:
+        values, (planned_topics, planned_partitions) = self._settings.values, self._planned
+        check_count(len(self._store.topics) + planned_topics + topics, values["max.topics"], "topics")
+        check_count(self.partition_count + planned_partitions + partitions, values["max.partitions"], "partitions")
+
+    def _plan_counts(self, topics: int, partitions: int) -> None:
+        self._planned = (self._planned[0] + topics, self._planned[1] + partitions)
+
+    def grow_topic(self, name: str, total: int) -> None:
+        """Add partitions at once and tell everyone, for whoever may wait for the disk."""
+        self._carry_out(self._plan_growth(self.check_growth(name, total), total))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic at once and tell everyone, for whoever may wait for the disk."""
+        topic = self._deletable(name)
+        self._carry_out(self._and_then(self._store.changes.plan_deletion(name), lambda: self._forget(topic)))
+
+    def known(self, name: str) -> Topic:
+        """The topic of that name; `Refused` if there is none."""
+        topic = self._store.topics.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return topic
+
+    def _deletable(self, name: str) -> Topic:
+        topic = self.known(name)
+        if topic.is_internal:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} is internal and cannot be deleted")
+        if not self._settings.values["delete.topic.enable"]:
+            raise Refused(ErrorCode.TOPIC_DELETION_DISABLED, "this broker's delete.topic.enable is false")
+        return topic
+
+    def _forget(self, topic: Topic) -> None:
+        del self._by_id[topic.topic_id]
+        self._former_names[topic.topic_id] = topic.name
+        if len(self._former_names) > FORMER_TOPICS:
+            del self._former_names[next(iter(self._former_names))]
+        self.partition_count -= len(topic.partitions)
+        for log in topic.partitions:
+            self.on_deleted(log)
+        self._note_change()
+
+    def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
+        self._carry_out(self._plan_topic(name, partition_count, configs))
+        return self._store.topics[name]
+
+    def _plan_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> TopicPlan:
+        topic_id = TopicId(uuid4().bytes)
+
+        def settle() -> None:
+            self._by_id[topic_id] = self._store.topics[name]
+            self.partition_count += partition_count
+            self._note_change()
+
+        plan = self._store.changes.plan_topic(name, partition_count, topic_id=topic_id, configs=configs)
+        self._plan_counts(1, partition_count)
+        return self._and_then(plan, settle)
+
+    def _plan_growth(self, topic: Topic, total: int) -> TopicPlan:
+        added = total - len(topic.partitions)
+
+        def settle() -> None:
+            self.partition_count += added
+            self._note_change()
+
+        plan = self._store.changes.plan_partitions(topic.name, total)
+        self._plan_counts(0, added)
+        return self._and_then(plan, settle)
+
+    @staticmethod
+    def _and_then(plan: TopicPlan, then: Callable[[], None]) -> TopicPlan:
+        """`plan`, with what is to be done here when it is in force."""
+        settle = plan.settle
+
+        def both(settled: TopicPlan) -> None:
+            settle(settled)
+            then()
+
+        plan.settle = both
+        return plan
+
+    def _carry_out(self, plan: TopicPlan) -> None:
+        assert self.work.is_idle or self._store.fs.volatile, "somebody writes"
+        self._store.changes.write((plan,))
+        self._store.changes.settle(plan)
+        self._tell_changes()
+
+    def _note_change(self) -> None:
+        self._has_changed = True
+
+    def _tell_changes(self) -> None:
+        """An image is as much work as all topics, so that all that are in force at once make one."""
+        self._planned = (0, 0)
+        if self._has_changed:
+            self._has_changed = False
+            self.image = self._build_image(version=self.image.version + 1)
+            self.on_change(self.image)
+
+    def _build_image(self, *, version: int) -> TopicImage:
+        return TopicImage.of(
+            (
+                TopicFacts(name=topic.name, topic_id=topic.topic_id, partition_count=len(topic.partitions))
+                for topic in self._store.topics.values()
+            ),
+            version=version,
+        )

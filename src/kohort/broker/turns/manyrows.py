@@ -1,0 +1,134 @@
+"""Answers of many rows, made a few rows a turn, so that nobody waits for somebody else's long list.
+
+Laws: rows stand in the order in which they were asked for; no turn looks up or encodes more than `ROWS_PER_TURN` of
+them; a connection that closes in between ends the work. The rows are the last field of the answer, and nothing else in
+it depends on them.
+Source: architecture rule 18: 20 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from kohort.broker.turns.gather import Gather
+from kohort.wire.codec import encode
+from kohort.wire.primitives import encode_uvarint
+from kohort.wire.registry import response_header_version
+
+if TYPE_CHECKING:
+    from kohort.broker.connections.request import Request
+    from kohort.broker.groups.coordination import Coordination
+    from kohort.coordinator.commands import GroupCommand, ReplyBody
+    from kohort.wire.schema import Message
+
+#: A described topic with all its configs takes 0.1 ms, a described group a quarter of that.
+ROWS_PER_TURN: Final = 50
+
+Asked = TypeVar("Asked")
+Reply = TypeVar("Reply")
+Row = TypeVar("Row")
+#: Hands on the rows of a part of what was asked, now or later.
+RowsOf = Callable[[Sequence[Asked], Callable[[list[Row]], None]], None]
+
+
+def rows_at_once(row_of: Callable[[Asked], Row]) -> RowsOf[Asked, Row]:
+    """Rows that are looked up on the spot."""
+    return lambda asked, done: done([row_of(each) for each in asked])
+
+
+def rows_asked_for(
+    ask: Callable[[Asked, Callable[[Reply], None]], None], row_of: Callable[[Asked, Reply], Row]
+) -> RowsOf[Asked, Row]:
+    """Rows that somebody else knows: `ask` hands on what is said about one, now or later."""
+
+    def rows_of(asked: Sequence[Asked], done: Callable[[list[Row]], None]) -> None:
+        def complete(replies: list[Reply]) -> None:
+            done([row_of(each, reply) for each, reply in zip(asked, replies, strict=True)])
+
+        whole = Gather(len(asked), complete)
+        for index, each in enumerate(asked):
+            ask(each, whole.slot(index))
+
+    return rows_of
+
+
+def rows_of_coordinators(
+    runtime: Coordination, command_of: Callable[[Asked], GroupCommand], row_of: Callable[[Asked, ReplyBody], Row]
+) -> RowsOf[Asked, Row]:
+    """Rows that coordinators are asked for."""
+    return rows_asked_for(lambda each, take: runtime.ask(command_of(each), take), row_of)
+
+
+def answer_rows(
+    call_soon: Callable[[Callable[[], None]], object],
+    request: Request,
+    asked: Sequence[Asked],
+    rows_of: RowsOf[Asked, Row],
+    response_of: Callable[[list[Row]], Message],
+) -> None:
+    """Answer `request` with a row for each of `asked`.
+
+    Args:
+        call_soon: of the loop.
+        request: is not answered yet.
+        asked: anything, in the order of the rows.
+        rows_of: makes rows of a part of `asked`, which is never empty.
+        response_of: the answer with these rows.
+    """
+    if not asked:
+        request.answer(response_of([]))
+    elif len(asked) <= ROWS_PER_TURN:
+        # Most requests: nothing is put together.
+        def answer(rows: list[Row]) -> None:
+            if request.is_open:
+                request.answer(response_of(rows))
+
+        rows_of(asked, answer)
+    else:
+        _Parts(call_soon, request, asked, rows_of, response_of).go_on()
+
+
+class _Parts(Generic[Asked, Row]):
+    """An answer in the making."""
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        request: Request,
+        asked: Sequence[Asked],
+        rows_of: RowsOf[Asked, Row],
+        response_of: Callable[[list[Row]], Message],
+    ) -> None:
+        self._call_soon: Final = call_soon
+        self._request: Final = request
+        self._asked: Final = asked
+        self._rows_of: Final = rows_of
+        self._response_of: Final = response_of
+        self._done = 0
+        route = request.route
+        self._is_flexible: Final = response_header_version(route.api_key, route.version) >= 1
+        empty = encode(response_of([]), route.version)
+        #: What stands before the number of rows.
+        self._head: Final = empty[: -2 if self._is_flexible else -4]
+        self._rows = bytearray()
+
+    def go_on(self) -> None:
+        """Make the next rows."""
+        if self._request.is_open:
+            self._rows_of(self._asked[self._done : self._done + ROWS_PER_TURN], self._take)
+
+    def _take(self, rows: list[Row]) -> None:
+        body = encode(self._response_of(rows), self._request.version)
+        begin = len(self._head) + len(self._number(len(rows)))
+        self._rows += memoryview(body)[begin : len(body) - self._is_flexible]
+        self._done += len(rows)
+        self._call_soon(self.go_on if self._done < len(self._asked) else self._finish)
+
+    def _finish(self) -> None:
+        if self._request.is_open:
+            whole = b"".join((self._head, self._number(self._done), self._rows, bytes(self._is_flexible)))
+            self._request.answer(whole)
+
+    def _number(self, count: int) -> bytes:
+        return encode_uvarint(count + 1) if self._is_flexible else count.to_bytes(4)

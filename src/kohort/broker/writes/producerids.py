@@ -1,0 +1,61 @@
+"""Producer ids, taken from the store in blocks so that most of them cost no write."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kohort.broker.topics.topicwork import Outcome
+
+#: Asks for a block: told the ids when they are written down, and then whether they are.
+NextBlock = Callable[[Callable[[range], None], Callable[[Outcome], None]], None]
+#: Told an id of its own, or why there is none.
+OnId = Callable[[int, Outcome], None]
+
+
+class ProducerIds:
+    """Gives out each id once, across restarts too.
+
+    >>> blocks = iter([range(0, 2), range(2, 4)])
+    >>> ids = ProducerIds(lambda then, done: (then(next(blocks)), done(None)))
+    >>> for _ in range(3):
+    ...     ids.take(lambda number, why: print(number))
+    0
+    1
+    2
+    """
+
+    __slots__ = ("_block", "_next_block", "_waiting")
+
+    def __init__(self, next_block: NextBlock) -> None:
+        """`next_block`: ids that were never given out, kept by the store."""
+        self._next_block: Final = next_block
+        self._block: Iterator[int] = iter(())
+        #: Who waits for the next block.
+        self._waiting: Final[deque[OnId]] = deque()
+
+    def take(self, on_id: OnId) -> None:
+        """Have an id of its own given out: at once, or when the next block is written down."""
+        if not self._waiting:
+            for producer_id in self._block:
+                on_id(producer_id, None)
+                return
+        self._waiting.append(on_id)
+        if len(self._waiting) == 1:
+            self._next_block(self._keep, self._serve)
+
+    def _keep(self, block: range) -> None:
+        self._block = iter(block)
+
+    def _serve(self, why: Outcome) -> None:
+        if why is not None:
+            while self._waiting:
+                self._waiting.popleft()(-1, why)
+            return
+        while self._waiting:
+            producer_id = next(self._block, None)
+            if producer_id is None:
+                self._next_block(self._keep, self._serve)
+                return
+            self._waiting.popleft()(producer_id, None)

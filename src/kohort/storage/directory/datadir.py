@@ -1,0 +1,306 @@
+"""A data directory as a whole: is it ours, whose is it now, how was it left.
+
+Laws: nothing is written into a directory that is neither empty nor ours. One broker at a time, held by a lock on a
+file. `meta.properties` is what Apache Kafka writes there, plus the version of our own format. The clean-shutdown
+marker is written when everything is durable, and removed before anything is appended.
+Source: Apache Kafka's log directories (meta.properties version 1, KIP-858 directory ids; partition.metadata, KIP-516).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kohort.errors import StorageError
+from kohort.ids import TopicId, format_topic_id, parse_topic_id
+from kohort.records.checksum import crc32c
+from kohort.storage.directory.catalogfile import CATALOG_NAME, has_catalog
+from kohort.storage.files.fs import FileLock, FileSystem, read_bounded, replace_file
+
+#: The version of the directory's layout that this code writes; older ones are read.
+FORMAT_VERSION: Final = 1
+META_NAME: Final = "meta.properties"
+LOCK_NAME: Final = ".lock"
+MARKER_NAME: Final = ".kohort_cleanshutdown"
+EPOCH_NAME: Final = ".kohort_leaderepoch"
+PARTITION_METADATA_NAME: Final = "partition.metadata"
+#: What tells our `meta.properties` from Apache Kafka's.
+FORMAT_KEY: Final = "kohort.format.version"
+#: What may lie in a directory that we began to use and did not finish, or that a mount makes.
+_HARMLESS: Final = frozenset({LOCK_NAME, f"{META_NAME}.tmp", "lost+found"})
+_SMALL_FILE_BYTES: Final = 64 << 10
+_MARKER_LIMIT_BYTES: Final = 256 << 20
+#: Epochs are an int32 on the wire; a damaged number must not use them up.
+_EPOCH_LIMIT: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What `meta.properties` says."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+class PartitionEnd(NamedTuple):
+    """Where a partition ended when the broker stopped cleanly."""
+
+    end_offset: int
+    size_bytes: int
+
+
+def take_directory(fs: FileSystem, directory: str) -> FileLock:
+    """Make the directory if it is missing, and hold it against other brokers.
+
+    Raises:
+        StorageError: it cannot be written to, holds something else, or is held by another broker.
+    """
+    _check_ours(fs, directory)
+    _make_durable_directory(fs, directory)
+    path = f"{directory}/{LOCK_NAME}"
+    lock = fs.lock(path, "kohort")
+    if lock is None:
+        raise StorageError(
+            f"data directory {directory} is held by another broker{_holder_in(fs, path)}; stop that one or choose "
+            "another directory"
+        )
+    return lock
+
+
+def broker_on(fs: FileSystem, directory: str) -> str | None:
+    """Which broker holds a directory, as " (process 4711)" or "" if it does not say; `None` if none does."""
+    path = f"{directory}/{LOCK_NAME}"
+    if not fs.exists(path):
+        return None
+    lock = fs.lock(path, "kohort")
+    if lock is None:
+        return _holder_in(fs, path)
+    lock.release()
+    return None
+
+
+def _holder_in(fs: FileSystem, path: str) -> str:
+    holder = fs.open(path).read(0, 64).decode("ascii", "replace").split()
+    return f" (process {holder[1]})" if len(holder) > 1 else ""
+
+
+def _check_ours(fs: FileSystem, directory: str) -> None:
+    names = set(fs.list_directory(directory))
+    if names and META_NAME not in names and not names <= _HARMLESS:
+        found = min(names - _HARMLESS)
+        raise StorageError(
+            f"data directory {directory} is not ours: it has no {META_NAME} but holds {found}; "
+            "choose an empty directory or one that kohort made"
+        )
+
+
+def _make_durable_directory(fs: FileSystem, directory: str) -> None:
+    """Make a directory whose name survives a crash, and so do those of the parents that it needed."""
+    if fs.exists(f"{directory}/{META_NAME}"):
+        return
+    missing: list[str] = []
+    path = directory
+    while path not in ("/", ".") and not fs.exists(path):
+        missing.append(path)
+        path = _parent(path)
+    try:
+        # An attempt before this one may have made it, and not have come to sync it.
+        fs.sync_directory(_parent(path))
+    except StorageError as why:
+        # Who may not look into the parent has made nothing there.
+        if why.fatal or why.retriable:
+            raise
+    for path in reversed(missing):
+        fs.make_directory(path)
+        fs.sync_directory(_parent(path))
+
+
+def _parent(path: str) -> str:
+    parent, slash, _ = path.rpartition("/")
+    return parent or ("/" if slash else ".")
+
+
+def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = None, node_id: int = 1) -> Identity:
+    """Read `meta.properties`, or write it where the directory is new.
+
+    Args:
+        cluster_id: for a new directory; `None` draws one.
+
+    Raises:
+        StorageError: made by Apache Kafka or by a newer kohort, or damaged, or of another cluster.
+    """
+    _check_ours(fs, directory)
+    path = f"{directory}/{META_NAME}"
+    if fs.exists(path):
+        found = _read_identity(path, read_properties(fs, path))
+        if cluster_id not in (None, found.cluster_id):
+            raise StorageError(
+                f"data directory {directory} belongs to cluster.id {found.cluster_id}, not {cluster_id}; "
+                "leave cluster.id out or choose another directory"
+            )
+        return found
+    identity = Identity(
+        cluster_id=cluster_id or format_topic_id(fs.random_bytes(16)),
+        node_id=node_id,
+        directory_id=format_topic_id(fs.random_bytes(16)),
+    )
+    lines = {
+        "version": 1,
+        "cluster.id": identity.cluster_id,
+        "node.id": identity.node_id,
+        "directory.id": identity.directory_id,
+        FORMAT_KEY: FORMAT_VERSION,
+    }
+    text = "".join(f"{key}={value}\n" for key, value in lines.items())
+    replace_file(fs, directory, META_NAME, text.encode())
+    return identity
+
+
+def read_properties(fs: FileSystem, path: str) -> dict[str, str]:
+    """What a file of Java properties says, as far as `meta.properties` has any."""
+    properties = {}
+    raw = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES)
+    for line in raw.decode("utf-8", "replace").splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith(("#", "!")):
+            properties[key.strip()] = value.strip()
+    return properties
+
+
+def _read_identity(path: str, properties: dict[str, str]) -> Identity:
+    if FORMAT_KEY not in properties:
+        raise StorageError(
+            f"{path} was not made by kohort (it has no {FORMAT_KEY}); choose an empty directory or one that kohort made"
+        )
+    try:
+        version = int(properties[FORMAT_KEY])
+        identity = Identity(
+            cluster_id=properties["cluster.id"],
+            node_id=int(properties["node.id"]),
+            directory_id=properties["directory.id"],
+        )
+    except (ValueError, KeyError) as why:
+        raise StorageError(f"{path} is damaged ({why}); restore it from a backup") from why
+    if version > FORMAT_VERSION:
+        raise StorageError(
+            f"{path}: the directory has format {version} of a newer kohort, "
+            f"this one reads up to {FORMAT_VERSION}; upgrade kohort or choose another directory"
+        )
+    return identity
+
+
+def is_new(fs: FileSystem, directory: str) -> bool:
+    """Whether the directory has no catalog yet; `StorageError` if it has partitions all the same."""
+    if has_catalog(fs, directory):
+        return False
+    known = {META_NAME, LOCK_NAME, f"{META_NAME}.tmp", f"{CATALOG_NAME}.tmp", "lost+found"}
+    others = set(fs.list_directory(directory)) - known
+    if others:
+        raise StorageError(
+            f"{directory}/{CATALOG_NAME} is missing but {min(others)} is there; restore it from a backup"
+        )
+    return True
+
+
+def load_marker(fs: FileSystem, directory: str) -> dict[str, PartitionEnd] | None:
+    """Partition folder -> where it ended, if the last broker stopped cleanly; `None` if it did not."""
+    path = f"{directory}/{MARKER_NAME}"
+    if not fs.exists(path):
+        return None
+    try:
+        document = json.loads(read_bounded(fs, path, limit_bytes=_MARKER_LIMIT_BYTES))
+        ends = document["partitions"]
+        is_right = document["format_version"] == FORMAT_VERSION and document.get("checksum") in (None, _sum_of(ends))
+        if not is_right:
+            return None
+        return {str(name): PartitionEnd(int(end), int(size)) for name, (end, size) in ends.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # Without a readable marker everything is checked, which is always right.
+        return None
+
+
+def save_marker(fs: FileSystem, directory: str, ends: Mapping[str, PartitionEnd]) -> None:
+    """Say that the broker stopped cleanly with its partitions at these ends."""
+    document = {"format_version": FORMAT_VERSION, "partitions": ends, "checksum": _sum_of(ends)}
+    replace_file(fs, directory, MARKER_NAME, json.dumps(document).encode())
+
+
+def _sum_of(ends: object) -> int:
+    return crc32c(json.dumps(ends).encode())
+
+
+def remove_marker(fs: FileSystem, directory: str) -> None:
+    """Before the first append: from now on only a check tells what is there."""
+    path = f"{directory}/{MARKER_NAME}"
+    if fs.exists(path):
+        fs.remove(path)
+        fs.sync_directory(directory)
+
+
+def load_leader_epoch(fs: FileSystem, directory: str) -> int:
+    """The leader epoch of this directory's partitions, 0 until a stop was not clean.
+
+    It stands in the file twice, and the larger number counts: too large an epoch does no harm, too small a one does.
+    """
+    path = f"{directory}/{EPOCH_NAME}"
+    if not fs.exists(path):
+        return 0
+    lines = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES).split(b"\n")
+    return max((int(line) for line in lines if line.isdigit() and int(line) <= _EPOCH_LIMIT), default=0)
+
+
+def save_leader_epoch(fs: FileSystem, directory: str, epoch: int) -> None:
+    """Before anybody is told of it."""
+    replace_file(fs, directory, EPOCH_NAME, b"%d\n%d\n" % (epoch, epoch))
+
+
+def write_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> None:
+    """The file with which Kafka ties a partition's folder to a topic id."""
+    file = fs.open(f"{folder}/{PARTITION_METADATA_NAME}", create=True)
+    file.write(0, f"version: 0\ntopic_id: {format_topic_id(topic_id)}".encode())
+
+
+def check_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> None:
+    """Hold a folder against the catalog; the file is written again if a crash took it, or a character is another one.
+
+    Raises:
+        StorageError: the folder belongs to another topic of the same name.
+    """
+    named = read_partition_metadata(fs, folder)
+    if named == topic_id:
+        return
+    if named is not None and not _is_nearly(named, topic_id):
+        raise StorageError(
+            f"{folder}/{PARTITION_METADATA_NAME} names topic id {format_topic_id(named)}, the catalog "
+            f"{format_topic_id(topic_id)}; move the folder away or restore it"
+        )
+    fs.remove(f"{folder}/{PARTITION_METADATA_NAME}")
+    write_partition_metadata(fs, folder, topic_id)
+
+
+def _is_nearly(named: TopicId, topic_id: TopicId) -> bool:
+    """Whether two ids, which are drawn at random, differ in one character: then one of them is damaged."""
+    pairs = zip(format_topic_id(named), format_topic_id(topic_id), strict=True)
+    return sum(one != other for one, other in pairs) == 1
+
+
+def read_partition_metadata(fs: FileSystem, folder: str) -> TopicId | None:
+    """The topic id of a partition's folder; `None` if its file is missing or not whole."""
+    path = f"{folder}/{PARTITION_METADATA_NAME}"
+    found = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES) if fs.exists(path) else b""
+    return _topic_id_in(found.decode("utf-8", "replace"))
+
+
+def _topic_id_in(text: str) -> TopicId | None:
+    """The topic id of a partition.metadata file; `None` if it is not whole."""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            try:
+                return parse_topic_id(value.strip())
+            except ValueError:
+                return None
+    return None

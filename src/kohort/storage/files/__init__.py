@@ -1,0 +1,1 @@
+"""Files as storage needs them: the port, the disk behind it, and disks in memory."""

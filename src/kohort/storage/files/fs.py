@@ -1,0 +1,378 @@
+"""Files as storage needs them: the port, and the disk behind it.
+
+Laws: this is the only module of storage that knows the operating system. A write is whole or it is undone: after a
+short write the file has its old size again. What `sync` and `sync_directory` have not covered may be gone after a
+crash. A directory that cannot be opened to be synced is not synced, but no sync has failed. A view that was
+given out stays valid whatever happens to the file later: nothing is mapped, since a file that is cut from outside would
+end whoever reads its mapping.
+Source: pwrite(2), fdatasync(2), flock(2); architecture, rooms.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, TypeAlias
+
+from kohort.errors import StorageError
+from kohort.storage.files.descriptors import Descriptor, HeldBytes, ReopenableFile, open_descriptor
+from kohort.storage.files.diskerrors import DiskFailedError, DiskFullError, DiskHealth, refusal_of
+from kohort.storage.files.filecache import OpenFiles
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+#: Files that are open at once, however many the process may have: more would save next to nothing.
+MOST_OPEN_FILES: Final = 32_768
+
+
+class LogFile(Protocol):
+    """An open file; it closes when the last reference to it goes, so that a sync in another thread never loses it."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        ...
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Write all of `data` at `position`, or nothing and `StorageError`."""
+        ...
+
+    def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
+        """Up to `size` bytes from `position`; fewer at the end of the file. `NotResidentError` unless `wait`."""
+        ...
+
+    def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
+        """As `read`, for what goes to clients: read-only, counted while somebody has it; for the owner's thread."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Make everything written so far durable; safe beside writes of another thread; `SyncFailedError`."""
+        ...
+
+
+class Directory(Protocol):
+    """An open directory: to sync it takes no descriptor any more."""
+
+    def sync(self) -> None:
+        """Make creations, renames and removals in it durable; `SyncFailedError`."""
+        ...
+
+
+class FileLock(Protocol):
+    """A lock that other processes see; gone with the process at the latest."""
+
+    def release(self) -> None:
+        """Give the lock up; a second call does nothing."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Directories and files; errors of the system arrive as `StorageError` with the path and the reason."""
+
+    #: Nothing survives the process, so nothing waits for a sync.
+    volatile: bool
+    #: Shared by all its files.
+    health: DiskHealth
+    #: What `view` has given out and somebody still has.
+    held: HeldBytes
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents where they are missing."""
+        ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted; none if there is no such directory."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+        ...
+
+    def open(self, path: str, *, create: bool = False) -> LogFile:
+        """Open for reading and writing; created empty if asked and missing."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file or directory; replaces a file of that name in one step."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with everything in it; fine if it is not there."""
+        ...
+
+    def open_directory(self, path: str) -> Directory:
+        """Open a directory that is to be synced, before anything in it is changed."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Open and sync a directory: `SyncFailedError`, or another `StorageError` if that was not even begun."""
+        ...
+
+    def lock(self, path: str, owner: str) -> FileLock | None:
+        """Lock a file that is created for it and says `owner`; `None` if somebody else holds it."""
+        ...
+
+    def random_bytes(self, count: int) -> bytes:
+        """Bytes for new identities."""
+        ...
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Bytes of the volume of a directory, and those that may still be used; -1 where that is not known."""
+        ...
+
+
+def read_bounded(fs: FileSystem, path: str, *, limit_bytes: int) -> bytes:
+    """All of a small file; `StorageError` if it is longer than anything that kohort writes there."""
+    file = fs.open(path)
+    size = file.size()
+    if size > limit_bytes:
+        raise StorageError(f"{path} has {size} bytes, more than the {limit_bytes} that it may have; is it ours?")
+    return file.read(0, size)
+
+
+def replace_file(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
+    """Put a file in place so that a crash leaves the old or the new one, whole and durable.
+
+    What is refused (`StorageError`) leaves the old one in force, for this process and after a crash.
+    """
+    # Opened first: once the file is renamed there is no way back, and the descriptor might be missing.
+    entries = fs.open_directory(directory)
+    temporary = f"{directory}/{name}.tmp"
+    fs.remove(temporary)
+    file = fs.open(temporary, create=True)
+    file.write(0, data)
+    file.sync()
+    fs.rename(temporary, f"{directory}/{name}")
+    entries.sync()
+
+
+@contextmanager
+def _clear_errors(doing: str, path: str, changing: DiskHealth | None = None) -> Iterator[None]:
+    """Errors of the system as ours; `changing`: whose disk has failed if it fails here."""
+    if changing is not None:
+        changing.check()
+    try:
+        yield
+    except OSError as why:
+        raise (refusal_of if changing is None else changing.judge)(why, doing, path) from why
+
+
+class DiskFile(ReopenableFile):
+    """A file of the operating system by a descriptor, which it may have to give back while it is not used."""
+
+    __slots__ = ("_health", "_held")
+
+    def __init__(self, path: str, descriptor: int, disk: DiskFileSystem) -> None:
+        super().__init__(path, descriptor, disk.files)
+        self._health = disk.health
+        self._held = disk.held
+
+    def size(self) -> int:
+        with _clear_errors("look at", self.path):
+            held = self.descriptor()
+            return os.fstat(held.number).st_size
+
+    def write(self, position: int, data: Buffer) -> None:
+        self._health.check()
+        open_one = self._descriptor or self._reopened()
+        self.is_used = True
+        self._written += 1
+        try:
+            written = os.pwrite(open_one.number, data, position)
+        except OSError as why:
+            raise self._health.judge(why, "write to", self.path) from why
+        if written != len(data):
+            self._take_back(open_one.number, position)
+            raise DiskFullError(os.path.dirname(self.path))
+
+    def _reopened(self) -> Descriptor:
+        # To open is no change: a disk that refuses it has not failed.
+        with _clear_errors("open", self.path):
+            return self.descriptor()
+
+    def _take_back(self, descriptor: int, size: int) -> None:
+        """Undo a half write; what cannot be undone would lie between the batches one day."""
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError as why:
+            words = f"cannot take a half write back from {self.path}: {why.strerror}; check the disk, then restart"
+            raise self._health.fail(DiskFailedError(words)) from why
+
+    def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
+        try:
+            if wait:
+                # By a name: files that are opened meanwhile may make this one let go.
+                held = self.descriptor()
+                return os.pread(held.number, size, position)
+            buffer = bytearray(size)
+            return bytes(memoryview(buffer)[: self.read_into(buffer, position, wait=False)])
+        except OSError as why:
+            raise refusal_of(why, "read", self.path) from why
+
+    def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
+        block = memoryview(self._held.block(size))[:size]
+        try:
+            return block[: self.read_into(block, position, wait=wait)].toreadonly()
+        except OSError as why:
+            raise refusal_of(why, "read", self.path) from why
+
+    def truncate(self, size: int) -> None:
+        open_one = self._reopened()
+        with _clear_errors("cut", self.path, self._health):
+            self._written += 1
+            os.ftruncate(open_one.number, size)
+
+    def sync(self) -> None:
+        self._health.check()
+        open_one = self._reopened()
+        covered = self._written
+        try:
+            _FDATASYNC(open_one.number)
+        except OSError as why:
+            raise self._health.judge_sync(why, self.path) from why
+        self._synced = covered
+
+
+#: macOS has no fdatasync.
+_FDATASYNC: Final = getattr(os, "fdatasync", os.fsync)
+
+
+class DiskDirectory:
+    """A directory by its descriptor, which is closed when nobody refers to this any more."""
+
+    __slots__ = ("_descriptor", "_health", "path")
+
+    def __init__(self, path: str, descriptor: int, health: DiskHealth) -> None:
+        self.path = path
+        self._health = health
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def sync(self) -> None:
+        self._health.check()
+        try:
+            os.fsync(self._descriptor)
+        except OSError as why:
+            raise self._health.judge_sync(why, f"directory {self.path}") from why
+
+
+class DiskLock:
+    """flock(2) on a descriptor of its own: conflicts inside one process, too."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def is_locked_by_record(path: str) -> bool:
+    """Whether another process holds a record lock (fcntl(2)) on a file, as Java's locks of files are."""
+    with _clear_errors("lock", path):
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+class DiskFileSystem:
+    """The real one."""
+
+    volatile = False
+
+    def __init__(self, *, most_open: int | None = None) -> None:
+        """`most_open`: files that have a descriptor at once; `None`: half of those that the process may have."""
+        self.health = DiskHealth()
+        self.held = HeldBytes()
+        self.files = OpenFiles(most_open or _half_of_descriptors())
+
+    def make_directory(self, path: str) -> None:
+        with _clear_errors("create directory", path, self.health):
+            os.makedirs(path, exist_ok=True)
+
+    def list_directory(self, path: str) -> list[str]:
+        with _clear_errors("list", path):
+            try:
+                return sorted(os.listdir(path))
+            except FileNotFoundError:
+                return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        with _clear_errors("open", path, self.health if create else None):
+            return DiskFile(path, open_descriptor(path, flags, self.files), self)
+
+    def rename(self, source: str, target: str) -> None:
+        with _clear_errors("rename", source, self.health):
+            os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        with _clear_errors("remove", path, self.health):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                return
+            except (IsADirectoryError, PermissionError):
+                # A directory: EISDIR on Linux, EPERM elsewhere.
+                for name in os.listdir(path):
+                    self.remove(f"{path}/{name}")
+                os.rmdir(path)
+
+    def open_directory(self, path: str) -> DiskDirectory:
+        with _clear_errors("open directory", path):
+            descriptor = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY, self.files)
+            return DiskDirectory(path, descriptor, self.health)
+
+    def sync_directory(self, path: str) -> None:
+        self.open_directory(path).sync()
+
+    def lock(self, path: str, owner: str) -> DiskLock | None:
+        with _clear_errors("lock", path):
+            descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT, self.files)
+            lock = DiskLock(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{owner} {os.getpid()}\n".encode(), 0)
+            return lock
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def space(self, path: str) -> tuple[int, int]:
+        with _clear_errors("measure", path):
+            found = os.statvfs(path)
+        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
+
+
+def _half_of_descriptors() -> int:
+    """The other half is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_OPEN_FILES if soft == resource.RLIM_INFINITY else max(1, min(soft // 2, MOST_OPEN_FILES))

@@ -1,0 +1,1 @@
+"""Directories that no broker works on: looked into, repaired, taken over from Apache Kafka."""

@@ -1,0 +1,254 @@
+"""What is in the files of a data directory that no broker works on: every batch, and every place where none is.
+
+Laws: nothing is changed, and nothing that was read is believed before its CRC is right. Behind damage reading goes on
+with the next whole batch that belongs there, so that one bad byte hides nothing that follows.
+Source: Apache Kafka's DumpLogSegments and its log recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from kohort.errors import CorruptRecordError, StorageError
+from kohort.records.header import BatchHeader
+from kohort.storage.directory.catalog import Catalog, TopicEntry, split_folder_name
+from kohort.storage.directory.catalogfile import load_catalog
+from kohort.storage.directory.datadir import META_NAME, load_identity, read_partition_metadata, take_directory
+from kohort.storage.files.fs import FileLock, FileSystem
+from kohort.storage.partitions.quarantine import Hole, load_holes
+from kohort.storage.recovery.recovery import load_sparse
+from kohort.storage.segments.batchreader import BatchReader
+from kohort.storage.segments.findbatch import NO_LIMIT, find_batch, valid_batch
+from kohort.storage.segments.segment import segment_base, segment_name
+from kohort.storage.topicconfig import LogConfig
+
+
+class FoundBatch(NamedTuple):
+    """A whole batch whose CRC is right."""
+
+    position: int
+    header: BatchHeader
+    reader: BatchReader
+
+    def read(self) -> bytes:
+        """The batch itself."""
+        return self.reader.read(self.position, self.header.size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes that are no batches, or offsets that are not there."""
+
+    path: str
+    position: int
+    bytes: int
+    #: The first offset that cannot be read.
+    offset: int
+    #: The first one behind that can be; `None`: nothing follows, so that a start would cut it.
+    next_offset: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        follows = "nothing follows" if self.next_offset is None else f"offset {self.next_offset} follows"
+        return (
+            f"{self.path}: {self.bytes} bytes at byte {self.position}, offset {self.offset}; {follows}: {self.reason}"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionContent:
+    """What a partition's folder holds."""
+
+    topic: str
+    partition: int
+    files: int = 0
+    bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    #: Its first offset, and the one that the next record gets.
+    begin: int = 0
+    end: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    #: What starts have taken out of the middle, settled or not.
+    holes: list[Hole] = field(default_factory=list)
+
+
+def hold_offline(fs: FileSystem, directory: str) -> FileLock:
+    """Hold a data directory of kohort's that is there, against brokers.
+
+    Raises:
+        StorageError: there is none, or a broker works on it.
+    """
+    if not fs.exists(f"{directory}/{META_NAME}"):
+        raise StorageError(f"{directory} is no data directory of kohort: it has no {META_NAME}")
+    lock = take_directory(fs, directory)
+    try:
+        load_identity(fs, directory)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionContent]:
+    """Every partition of the catalog, one after the other; then folders of partitions that it does not know.
+
+    Raises:
+        StorageError: there is no catalog, or it cannot be read.
+    """
+    catalog = load_catalog(fs, directory)
+    for entry in catalog.topics.values():
+        for partition, folder in enumerate(entry.folders()):
+            yield _inspect_known(fs, f"{directory}/{folder}", entry, partition)
+    yield from _unknown_folders(fs, directory, catalog)
+
+
+def _inspect_known(fs: FileSystem, path: str, entry: TopicEntry, partition: int) -> PartitionContent:
+    if not fs.exists(path):
+        return _nothing(path, entry.name, partition, "the folder is missing, though the catalog has the topic")
+    is_compacted = LogConfig.of_stored(entry.configs, {}).is_compacted
+    content = inspect_partition(fs, path, entry.name, partition, is_compacted=is_compacted)
+    named = read_partition_metadata(fs, path)
+    if named not in (None, entry.topic_id):
+        content.damages.append(_not_readable(path, "the folder belongs to another topic of the same name"))
+    return content
+
+
+def _unknown_folders(fs: FileSystem, directory: str, catalog: Catalog) -> Iterator[PartitionContent]:
+    known = {folder for entry in (*catalog.topics.values(), *catalog.deleting) for folder in entry.folders()}
+    for folder in fs.list_directory(directory):
+        parts = split_folder_name(folder)
+        if parts is not None and folder not in known:
+            content = inspect_partition(fs, f"{directory}/{folder}", *parts)
+            if content.bytes:
+                content.damages.append(_not_readable(f"{directory}/{folder}", "the catalog does not know this folder"))
+                yield content
+
+
+def _nothing(path: str, topic: str, partition: int, reason: str) -> PartitionContent:
+    return PartitionContent(topic=topic, partition=partition, damages=[_not_readable(path, reason)])
+
+
+def _not_readable(path: str, reason: str) -> Damage:
+    return Damage(path=path, position=0, bytes=0, offset=0, next_offset=None, reason=reason)
+
+
+def inspect_partition(
+    fs: FileSystem, path: str, topic: str, partition: int, *, is_compacted: bool = False
+) -> PartitionContent:
+    """Read all segments of a folder; holes that nobody has settled are damage, too."""
+    content = PartitionContent(topic=topic, partition=partition)
+    names = fs.list_directory(path)
+    holes = load_holes(fs, path, names)
+    sparse_before = load_sparse(fs, path, names)
+    bases = [base for name in names if (base := segment_base(name)) is not None]
+    for base, limit in zip(bases, [*bases[1:], NO_LIMIT], strict=False):
+        if is_compacted and base < content.end:
+            # A compacted file has the place of those that begin within it, until a start removes them.
+            continue
+        if content.files == 0:
+            content.begin = content.end = base
+        content.files += 1
+        content.end = _behind_hole(content, path, holes, base)
+        file = f"{path}/{segment_name(base)}"
+        bound = NO_LIMIT if is_compacted else limit
+        for each in walk_segment(fs, file, content.end, sparse_before=sparse_before, limit=bound):
+            if isinstance(each, Damage):
+                content.damages.append(each)
+                content.bytes += each.bytes
+            else:
+                _count(content, each.header)
+    return content
+
+
+def _behind_hole(content: PartitionContent, path: str, holes: Sequence[Hole], base: int) -> int:
+    """The offset with which the file `base` should begin."""
+    hole = next((each for each in holes if (each.first_offset, each.next_offset) == (content.end, base)), None)
+    if hole is not None:
+        content.holes.append(hole)
+        if not hole.is_settled:
+            kept = Damage(
+                path=f"{path}/{hole.name}",
+                position=0,
+                bytes=hole.size_bytes,
+                offset=hole.first_offset,
+                next_offset=hole.next_offset,
+                reason=f"taken out of {hole.file}: {hole.reason}",
+            )
+            content.damages.append(kept)
+        return base
+    # What is damaged to the end of its file may have had all that is missing.
+    is_open = bool(content.damages) and content.damages[-1].next_offset is None
+    return max(base, content.end) if is_open else content.end
+
+
+def _count(content: PartitionContent, header: BatchHeader) -> None:
+    if content.damages and content.damages[-1].next_offset is None:
+        content.damages[-1] = replace(content.damages[-1], next_offset=header.base_offset)
+    content.batches += 1
+    content.records += header.record_count
+    content.bytes += header.size_bytes
+    content.end = header.next_offset
+
+
+def walk_segment(
+    fs: FileSystem, path: str, next_offset: int, *, sparse_before: int = NO_LIMIT, limit: int = NO_LIMIT
+) -> Iterator[FoundBatch | Damage]:
+    """The batches of a file, and what is between them.
+
+    Args:
+        next_offset: the offset that its first batch should have.
+        sparse_before: offsets before it may be missing without damage, since they were compacted away.
+        limit: the offset with which the next file begins.
+    """
+    reader = BatchReader(fs.open(path))
+    size = reader.size
+    base = segment_base(path.rpartition("/")[2]) or 0
+    position = 0
+    while position < size:
+        try:
+            header = reader.header_at(position)
+            reader.check(position, header)
+            is_off = header.base_offset != next_offset and _is_out_of_place(
+                reader, position, header, next_offset, limit
+            )
+            reason = f"offset {header.base_offset} stands here" if is_off else ""
+        except CorruptRecordError as why:
+            reason = str(why)
+        if reason:
+            found = find_batch(reader, position, beyond_offset=max(base, next_offset))
+            follows = None if found is None else reader.header_at(found).base_offset
+            yield Damage(
+                path=path,
+                position=position,
+                bytes=(size if found is None else found) - position,
+                offset=next_offset,
+                next_offset=follows,
+                reason=reason,
+            )
+            if found is None or follows is None:
+                return
+            position, next_offset = found, follows
+            continue
+        if header.base_offset > max(next_offset, sparse_before - 1):
+            yield Damage(
+                path=path,
+                position=position,
+                bytes=0,
+                offset=next_offset,
+                next_offset=header.base_offset,
+                reason="offsets are missing",
+            )
+        yield FoundBatch(position, header, reader)
+        position += header.size_bytes
+        next_offset = header.next_offset
+
+
+def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, next_offset: int, limit: int) -> bool:
+    """Whether a batch whose offset is not the next one has a wrong one: no checksum covers it."""
+    if header.base_offset < next_offset or header.next_offset > limit:
+        return True
+    following = valid_batch(reader, position + header.size_bytes)
+    return following is not None and next_offset <= following.base_offset < header.next_offset

@@ -1,0 +1,224 @@
+"""Takes over what is in a log directory of Apache Kafka: its topics are copied into a new directory of kohort's.
+
+Laws: the source is only read. The copy is no data directory until all of it is durable: its catalog is written last. A
+topic is taken whole or refused; what belongs to Kafka alone (its metadata, its transactions) is left and named.
+Source: Apache Kafka 4.3's log directories: meta.properties version 1, partition.metadata, segments of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kohort.errors import StorageError
+from kohort.ids import OFFSETS_TOPIC, TopicId
+from kohort.storage.directory.catalog import (
+    PRODUCER_ID_BLOCK,
+    CatalogChange,
+    TopicEntry,
+    check_topic_name,
+    split_folder_name,
+)
+from kohort.storage.directory.catalogfile import CatalogFile
+from kohort.storage.directory.checkpoints import LOG_START_NAME, load_offsets
+from kohort.storage.directory.datadir import (
+    FORMAT_KEY,
+    META_NAME,
+    load_identity,
+    read_partition_metadata,
+    read_properties,
+    take_directory,
+    write_partition_metadata,
+)
+from kohort.storage.files.fs import FileSystem
+from kohort.storage.offline.inspection import Damage, walk_segment
+from kohort.storage.recovery.logstart import keep_log_start
+from kohort.storage.recovery.recovery import mark_sparse
+from kohort.storage.segments.segment import segment_base, segment_name
+from kohort.storage.topicconfig import LogConfig
+
+#: What only Kafka has a use for.
+FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata", "__transaction_state", "__share_group_state"})
+_COPY_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundTopic:
+    """A topic of a log directory."""
+
+    name: str
+    topic_id: TopicId
+    #: Partition -> its folder.
+    folders: dict[int, str] = field(default_factory=dict)
+    bytes: int = 0
+    records: int = 0
+    #: Largest producer id of its batches; -1: none has one.
+    producer_id: int = -1
+    #: Partition -> the offset before which its records were deleted by request.
+    starts: dict[int, int] = field(default_factory=dict)
+    #: Partition -> the offset behind its last batch.
+    ends: dict[int, int] = field(default_factory=dict)
+    damages: list[Damage] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """What is to be had of some log directories of one broker."""
+
+    cluster_id: str
+    topics: dict[str, FoundTopic] = field(default_factory=dict)
+    #: Topics that are left where they are.
+    left: list[str] = field(default_factory=list)
+
+
+def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
+    """Which topics there are; their files are not read yet.
+
+    Raises:
+        StorageError: a directory is none of Kafka's, or a topic is not whole.
+    """
+    survey: Survey | None = None
+    for source in sources:
+        properties = read_properties(fs, f"{source}/{META_NAME}") if fs.exists(f"{source}/{META_NAME}") else {}
+        if FORMAT_KEY in properties:
+            raise StorageError(f"{source} is a data directory of kohort already: start on it, or copy it as it is")
+        if "cluster.id" not in properties:
+            raise StorageError(f"{source} is no log directory of Apache Kafka: it has no {META_NAME} with a cluster.id")
+        if survey is None:
+            survey = Survey(cluster_id=properties["cluster.id"])
+        elif survey.cluster_id != properties["cluster.id"]:
+            raise StorageError(f"{source} belongs to another cluster than {sources[0]}")
+        _add_folders(fs, source, survey)
+    assert survey is not None, "there is a source"
+    for topic in survey.topics.values():
+        missing = set(range(max(topic.folders) + 1)) - topic.folders.keys()
+        if missing:
+            raise StorageError(
+                f"partition {min(missing)} of topic {topic.name} is in none of the directories given: name all "
+                "log.dirs of the broker; a topic that is spread over brokers cannot be taken over"
+            )
+    return survey
+
+
+def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
+    starts = load_offsets(fs, source, LOG_START_NAME)
+    for folder in fs.list_directory(source):
+        parts = split_folder_name(folder)
+        if parts is None:
+            continue
+        name, partition = parts
+        if name in FOREIGN_TOPICS:
+            if name not in survey.left:
+                survey.left.append(name)
+            continue
+        check_topic_name(name)
+        topic_id = read_partition_metadata(fs, f"{source}/{folder}")
+        if topic_id is None:
+            raise StorageError(f"{source}/{folder} does not say which topic it belongs to: its partition.metadata")
+        topic = survey.topics.setdefault(name, FoundTopic(name=name, topic_id=topic_id))
+        if topic.topic_id != topic_id:
+            raise StorageError(f"{source}/{folder} belongs to another topic of the name {name} than its neighbours")
+        topic.folders[partition] = f"{source}/{folder}"
+        topic.starts[partition] = starts.get((name, partition), 0)
+
+
+def read_topic(fs: FileSystem, topic: FoundTopic) -> None:
+    """Read every batch of it, for its numbers and for what is damaged."""
+    for partition, folder in topic.folders.items():
+        next_offset = 0
+        for name in fs.list_directory(folder):
+            base = segment_base(name)
+            if base is None:
+                continue
+            next_offset = max(next_offset, base)
+            # Kafka's compaction leaves gaps, in topics that were compacted once, too.
+            for each in walk_segment(fs, f"{folder}/{name}", base):
+                if isinstance(each, Damage):
+                    topic.damages.append(each)
+                    topic.bytes += each.bytes
+                else:
+                    header = each.header
+                    next_offset = header.next_offset
+                    topic.bytes += header.size_bytes
+                    topic.records += header.record_count
+                    topic.producer_id = max(topic.producer_id, header.producer_id)
+        topic.ends[partition] = next_offset
+
+
+def take_over(
+    fs: FileSystem,
+    survey: Survey,
+    directory: str,
+    *,
+    configs: Mapping[str, Mapping[str, str]],
+    on_copied: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Copy topics that were read into a directory that is new or empty.
+
+    Args:
+        configs: topic -> its configs, which a log directory does not have.
+        on_copied: told how many bytes more are copied.
+
+    Raises:
+        StorageError: the directory is in use, or the disk is full.
+        ConfigError: a config that does not exist or cannot have that value.
+    """
+    for own in configs.values():
+        LogConfig.of(own, {})
+    lock = take_directory(fs, directory)
+    try:
+        if fs.exists(f"{directory}/{META_NAME}"):
+            raise StorageError(f"{directory} is a data directory already; choose a new one")
+        load_identity(fs, directory, cluster_id=survey.cluster_id)
+        entries = []
+        for topic in survey.topics.values():
+            for partition in topic.folders:
+                _copy_partition(fs, topic, partition, f"{directory}/{topic.name}-{partition}", on_copied)
+            entries.append(
+                TopicEntry(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_count=len(topic.folders),
+                    configs=_configs_of(topic.name, configs),
+                )
+            )
+        fs.sync_directory(directory)
+        _make_catalog(fs, directory, survey, entries)
+    finally:
+        lock.release()
+
+
+def _configs_of(name: str, configs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    defaults = {"cleanup.policy": "compact"} if name == OFFSETS_TOPIC else {}
+    return {**defaults, **configs.get(name, {})}
+
+
+def _make_catalog(fs: FileSystem, directory: str, survey: Survey, entries: Iterable[TopicEntry]) -> None:
+    largest = max((topic.producer_id for topic in survey.topics.values()), default=-1)
+    # Whole blocks are given out, so that no producer gets an id whose sequences a log remembers.
+    next_producer_id = (largest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+    change = CatalogChange(topics=tuple(entries), next_producer_id=next_producer_id)
+    CatalogFile(fs, directory).write(change)
+
+
+def _copy_partition(
+    fs: FileSystem, topic: FoundTopic, partition: int, target: str, on_copied: Callable[[int], None]
+) -> None:
+    source = topic.folders[partition]
+    fs.make_directory(target)
+    write_partition_metadata(fs, target, topic.topic_id)
+    names = [name for name in fs.list_directory(source) if segment_base(name) is not None]
+    for name in names or [segment_name(0)]:
+        file = fs.open(f"{target}/{name}", create=True)
+        if names:
+            original = fs.open(f"{source}/{name}")
+            for at in range(0, original.size(), _COPY_BYTES):
+                data = original.read(at, _COPY_BYTES)
+                file.write(at, data)
+                on_copied(len(data))
+        file.sync()
+    mark_sparse(fs, target, topic.ends.get(partition, 0))
+    if start := topic.starts.get(partition):
+        keep_log_start(fs, target, start)
+    fs.sync_directory(target)

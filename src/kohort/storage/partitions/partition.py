@@ -1,0 +1,387 @@
+"""One partition's log: append, read, find by time, and how far it is durable.
+
+Laws: nothing of a refused set of batches is stored. `log_end_offset` rises only when the bytes are in the file, and
+`high_watermark` only to what a crash cannot take, if the topic syncs each append. Everything belongs to one thread
+but `sync`, which touches file descriptors and reads numbers only. After a failed sync the log takes nothing more.
+Source: architecture rules 3 and 18; Apache Kafka's log; KIP-98 for idempotent producers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.records.header import BatchHeader, rebase
+from kohort.storage.files.diskerrors import SyncFailedError
+from kohort.storage.files.fs import Buffer, FileSystem
+from kohort.storage.partitions.epochs import LeaderEpochs
+from kohort.storage.partitions.producers import ProducerStates, StoredBatch
+from kohort.storage.partitions.quarantine import Hole, readable_end
+from kohort.storage.partitions.retention import count_below, count_expired
+from kohort.storage.partitions.validation import NO_LATEST_MS, check_place, find_batches, stamp
+from kohort.storage.segments.indexfiles import remove_index
+from kohort.storage.segments.reading import measure, read_batches
+from kohort.storage.segments.segment import DELETED_SUFFIX, BatchPlace, Segment, segment_name
+from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
+
+#: Larger than any number of unsynced records.
+_NEVER: Final = 1 << 63
+
+
+class Appended(NamedTuple):
+    """Where batches went."""
+
+    base_offset: int
+    last_offset: int
+    #: The broker's time, if the topic is dated by it; -1: the producer's timestamps stand.
+    log_append_time_ms: int
+    #: The first batch was in the log already: the offsets are those of that time, nothing was appended.
+    duplicate: bool
+
+
+class PartitionLog:
+    """The log of one partition; `open_partition` in `recovery` makes one of what is in a directory."""
+
+    __slots__ = (
+        "_after_max_ms",
+        "_fs",
+        "_is_closed",
+        "_is_synced_per_append",
+        "_segment_ms",
+        "_sync_after",
+        "_unsynced",
+        "bytes_checked",
+        "config",
+        "directory",
+        "durable_offset",
+        "epochs",
+        "high_watermark",
+        "holes",
+        "is_failed",
+        "leader_epoch",
+        "log_end_offset",
+        "partition",
+        "producers",
+        "segments",
+        "start_offset",
+        "state_offset",
+        "topic",
+    )
+
+    def __init__(
+        self, fs: FileSystem, directory: str, *, topic: str, partition: int, config: LogConfig, segments: list[Segment]
+    ) -> None:
+        self._fs = fs
+        self._is_closed = False
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        #: Ascending and without gaps; the last one grows.
+        self.segments = segments
+        #: Records before it are deleted though their segment may be there; see `logstart`.
+        self.start_offset = 0
+        #: Segments with bytes that `mark_durable` has not covered, ascending; replaced as a whole, never changed.
+        self._unsynced: tuple[Segment, ...] = tuple(segments[-1:])
+        self.producers = ProducerStates()
+        #: Epoch of this broker as leader, and those in which something was written.
+        self.leader_epoch = 0
+        self.epochs = LeaderEpochs()
+        #: What a start needs to know was written last at this offset.
+        self.state_offset = 0
+        #: How much of it had to be read when it was opened.
+        self.bytes_checked = 0
+        #: Offsets whose records are damaged or gone, ascending.
+        self.holes: tuple[Hole, ...] = ()
+        self.log_end_offset = segments[-1].next_offset
+        #: Everything before it survives a crash.
+        self.durable_offset = self.log_end_offset
+        #: What consumers may see ends here.
+        self.high_watermark = self.log_end_offset
+        #: A sync failed: what is in the files is unknown.
+        self.is_failed = False
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        """Follow the topic's configs; what consumers have seen stays visible."""
+        self.config = config
+        self._sync_after = _NEVER if self._fs.volatile else config.flush_messages
+        self._is_synced_per_append = self._sync_after == 1
+        self.segments[-1].interval_bytes = config.index_interval_bytes
+        self._after_max_ms = NO_LATEST_MS if config.is_log_append_time else config.timestamp_after_max_ms
+        # Partitions that were filled together do not all begin a file at once: by their names, alike at every start.
+        segment_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
+        jitter_ms = min(config.segment_jitter_ms, segment_ms)
+        self._segment_ms = segment_ms - (crc32(self.directory.encode()) % jitter_ms if jitter_ms else 0)
+        if not self._is_synced_per_append:
+            self.high_watermark = self.log_end_offset
+
+    @property
+    def name(self) -> str:
+        """As its folder is called."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is there."""
+        return max(self.segments[0].base_offset, self.start_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def closed_segments(self) -> list[Segment]:
+        """Those that may be compacted: durable, if somebody waits for that, not behind a hole, and not the newest."""
+        end = self.durable_offset if self._sync_after < LONG_MAX else self.log_end_offset
+        if self.holes:
+            end = min(end, self.holes[0].first_offset)
+        return [segment for segment in self.segments[:-1] if segment.next_offset <= end]
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether enough is unsynced for a `sync` now."""
+        return self.log_end_offset - self.durable_offset >= self._sync_after
+
+    @property
+    def sync_within_ms(self) -> int | None:
+        """How long what is unsynced may stay so; `None` if nothing is, or nobody says."""
+        is_limited = self.config.flush_ms < LONG_MAX and self.log_end_offset > self.durable_offset
+        return self.config.flush_ms if is_limited else None
+
+    def append(self, batches: Buffer, *, now_ms: int, validate: bool = True) -> Appended:
+        """Store whole record batches at the end, in one write.
+
+        Args:
+            batches: one or several; offsets and leader epoch are written into them in place if they can be written
+                to, otherwise into a copy. They may change after the call.
+            now_ms: the broker's time, for topics dated by it.
+            validate: `False` for batches that the broker itself made: no limits, CRC or producer checks.
+
+        Raises:
+            Refused: nothing was stored; see `validation` and `producers`.
+            StorageError: nothing was stored; the disk is full, or an earlier sync failed.
+        """
+        places = find_batches(batches)
+        if validate:
+            limit, latest_ms = self.config.max_message_bytes, now_ms + self._after_max_ms
+            for place in places:
+                check_place(batches, place, max_message_bytes=limit, latest_ms=latest_ms)
+            repeated = self._check_producers(places)
+            if repeated is not None:
+                return self._repeat(repeated)
+        if self.is_failed or self._is_closed:
+            raise self._unusable()
+        buffer = bytearray(batches) if memoryview(batches).readonly else batches
+        assert not isinstance(buffer, bytes)
+        base_offset = next_offset = self.log_end_offset
+        for at, (position, header) in enumerate(places):
+            rebase(buffer, position, next_offset, self.leader_epoch)
+            places[at] = BatchPlace(position, BatchHeader._make((next_offset, *header[1:])))
+            next_offset += header.last_offset_delta + 1
+        append_time = -1
+        if self.config.is_log_append_time:
+            append_time = now_ms
+            places = [stamp(buffer, place, now_ms) for place in places]
+        segment = self.segments[-1]
+        if (
+            segment.size + len(buffer) > self.config.segment_bytes
+            or next_offset - segment.base_offset > INT_MAX
+            or places[-1].header.max_timestamp - segment.first_timestamp > self._segment_ms
+        ):
+            segment = self._roll(segment)
+        segment.append(buffer, places)
+        for place in places:
+            if place.header.producer_id >= 0:
+                self.producers.note(place.header, now_ms)
+        if self.epochs.latest != self.leader_epoch:
+            self.epochs.note(self.leader_epoch, base_offset)
+        self.log_end_offset = next_offset
+        if not self._is_synced_per_append:
+            self.high_watermark = next_offset
+            if self._sync_after == _NEVER:
+                self.durable_offset = next_offset
+        return Appended(base_offset, next_offset - 1, append_time, False)
+
+    def _check_producers(self, places: list[BatchPlace]) -> StoredBatch | None:
+        if len(places) > 1:
+            return self.producers.check(place.header for place in places)
+        header = places[0].header
+        return self.producers.check_one(header) if header.producer_id >= 0 else None
+
+    def _repeat(self, stored: StoredBatch) -> Appended:
+        append_time = stored.timestamp if self.config.is_log_append_time else -1
+        return Appended(stored.base_offset, stored.last_offset, append_time, True)
+
+    def _roll(self, full: Segment) -> Segment:
+        """Begin a new segment, unless the newest one is empty."""
+        if full.size == 0:
+            return full
+        segment = Segment(self._fs, self.directory, self.log_end_offset, is_entry_durable=False)
+        segment.interval_bytes = self.config.index_interval_bytes
+        segment.make_file()
+        self._unsynced = (*self._unsynced, segment)
+        self.segments.append(segment)
+        return segment
+
+    def refuse(self, holes: Sequence[Hole]) -> None:
+        """Tell readers that these offsets, whose bytes are still in their segments, are damaged."""
+        files = {segment_name(segment.base_offset): segment for segment in self.segments}
+        for hole in holes:
+            if hole.file in files:
+                files[hole.file].note_damage(hole.first_offset, hole.next_offset, hole.position, hole.size_bytes)
+        known = {hole.first_offset: hole for hole in (*holes, *self.holes)}
+        self.holes = tuple(known[offset] for offset in sorted(known))
+
+    def roll_overdue(self, now_ms: int) -> None:
+        """Close the newest segment if records of it have to be compacted; nobody may append for a long time."""
+        newest = self.segments[-1]
+        if self.config.is_compacted and newest.first_timestamp < now_ms - self.config.max_compaction_lag_ms:
+            self._roll(newest)
+
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None, wait: bool = True
+    ) -> list[memoryview]:
+        """Whole batches from the one that holds `offset`, read-only; they stay valid whatever becomes of the log.
+
+        Args:
+            max_bytes: the most to be had; with `at_least_one` the first batch is in it even if it is larger.
+            up_to: the offset at which reading ends, usually the high watermark; `None`: the end of the log.
+
+        Returns:
+            In offset order. Empty if there is nothing yet.
+
+        Raises:
+            Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE: what was there is damaged or gone.
+            StorageError: a file has less than was written to it, or cannot be read.
+            NotResidentError: the disk would have to be asked, unless `wait`.
+        """
+        end_offset = self._readable_end(offset, up_to)
+        if offset >= end_offset:
+            return []
+        return read_batches(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)
+
+    def measure(self, offset: int, max_bytes: int, *, up_to: int, wait: bool = True) -> int:
+        """About how many bytes `read` would have, at most `max_bytes`; it raises what `read` does."""
+        end_offset = self._readable_end(offset, up_to)
+        return 0 if offset >= end_offset else measure(self.segments, offset, end_offset, max_bytes, wait=wait)
+
+    def _readable_end(self, offset: int, up_to: int | None) -> int:
+        """Where reading from `offset` ends."""
+        log_end = self.log_end_offset
+        if offset < self.log_start_offset or offset > log_end:
+            raise Refused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic}-{self.partition} is not within {self.log_start_offset} to {log_end}",
+            )
+        end_offset = log_end if up_to is None or up_to > log_end else up_to
+        return readable_end(self.holes, offset, end_offset) if self.holes else end_offset
+
+    def replace(self, compacted: Segment, cleaned_path: str) -> list[int]:
+        """Put a compacted segment in the place of those whose offsets it covers; readers go on with it.
+
+        Args:
+            cleaned_path: where its file lies; a rename makes it the segment's.
+
+        Returns:
+            Base offsets of segments whose files are of no use any more once the rename is durable.
+
+        Raises:
+            StorageError: nothing changed; old ones have gone meanwhile, or the disk.
+        """
+        first, end = compacted.base_offset, compacted.next_offset
+        old = [segment for segment in self.segments[:-1] if first <= segment.base_offset < end]
+        if self._is_closed or not old or old[0].base_offset != first or old[-1].next_offset != end:
+            raise StorageError(f"segments of {self.topic}-{self.partition} went while they were compacted")
+        # What is known of the old file must not be taken for what is known of the new one.
+        remove_index(self._fs, self.directory, first)
+        self._fs.rename(cleaned_path, compacted.path)
+        at = self.segments.index(old[0])
+        self.segments[at : at + len(old)] = [compacted]
+        left = tuple(segment for segment in self._unsynced if segment not in old)
+        # Where the system decides when files are written, the old ones may not have been.
+        self._unsynced = left if len(left) == len(self._unsynced) else (compacted, *left)
+        for segment in old:
+            segment.release()
+        return [segment.base_offset for segment in old[1:]]
+
+    def drop_oldest(self) -> None:
+        """Remove the oldest segment and its file; the newest one always stays. Views in use stay valid."""
+        self._fs.remove(self._leave_oldest().path)
+
+    def drop_expired(self, now_ms: int) -> list[str]:
+        """Let those segments go that the topic's retention no longer keeps. Views in use stay valid.
+
+        Returns:
+            Their files, which have names of no segment by now and are to be removed.
+
+        Raises:
+            StorageError: a file could not be renamed; what was not let go is still there.
+        """
+        count = count_expired(self.segments, self.config, high_watermark=self.high_watermark, now_ms=now_ms)
+        return self.drop_segments(max(count, count_below(self.segments, self.start_offset)))
+
+    def drop_segments(self, count: int) -> list[str]:
+        """Let so many segments go, the oldest first. Returns and raises what `drop_expired` does."""
+        if count == len(self.segments):
+            self._roll(self.segments[-1])
+        gone = []
+        for segment in self.segments[:count]:
+            gone.append(f"{segment.path}{DELETED_SUFFIX}")
+            self._fs.rename(segment.path, gone[-1])
+            gone += segment.index_files
+            self._leave_oldest()
+        return gone
+
+    def _leave_oldest(self) -> Segment:
+        assert len(self.segments) > 1, "the newest segment stays"
+        segment = self.segments.pop(0)
+        self._unsynced = tuple(each for each in self._unsynced if each is not segment)
+        segment.release()
+        return segment
+
+    def sync(self) -> int:
+        """Make durable what is appended so far; blocking, for a thread of its own while the owner goes on appending.
+
+        Returns:
+            The offset before which everything survives a crash; the owner hands it to `mark_durable`.
+
+        Raises:
+            DiskFailedError: the log has failed and takes nothing more; the broker is to stop.
+            StorageError: nothing was synced, but no sync has failed; later it may work.
+        """
+        # The end is read before the segments: whatever lies before it is in one of these files by now.
+        end = self.log_end_offset
+        try:
+            for segment in self._unsynced:
+                segment.sync(self.directory)
+        except StorageError as why:
+            # A deleted partition has nothing to keep.
+            if not self._is_closed:
+                self.is_failed |= why.fatal
+                raise
+        return end
+
+    def mark_durable(self, offset: int) -> None:
+        """Take over what `sync` returned; consumers may see up to there."""
+        if offset <= self.durable_offset:
+            return
+        self.durable_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        if len(self._unsynced) > 1:
+            newest = self._unsynced[-1]
+            self._unsynced = tuple(s for s in self._unsynced if s is newest or s.next_offset > offset)
+
+    def close(self) -> None:
+        """Let go of all files without a sync; views in use stay valid."""
+        self._is_closed = True
+        for segment in self.segments:
+            segment.release()
+
+    def _unusable(self) -> StorageError:
+        if self.is_failed:
+            words = f"an earlier sync of {self.name} failed; check the disk of {self.directory}, then restart"
+            return SyncFailedError(words)
+        return StorageError(f"{self.name} is closed")

@@ -1,0 +1,145 @@
+"""Records of a log that are damaged while records behind them are not: which offsets, and where their bytes are kept.
+
+What is damaged is moved out of its segment into a file of its own, `<first offset>.quarantine`, and what follows it
+becomes a segment of its own. So every segment holds whole batches and nothing else, and a hole in the offsets is one
+that such a file explains.
+
+Laws: no byte is lost. A file is made durable before the segment is cut. A file that is itself damaged explains nothing:
+its hole is found and written again. A reader that comes to a hole is told so, unless somebody has settled it.
+Source: Apache Kafka's log recovery, which drops what follows; the error is one of which stock clients tell their users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.records.checksum import crc32c
+from kohort.storage.files.fs import FileSystem, LogFile
+
+QUARANTINE_SUFFIX: Final = ".quarantine"
+#: Ends the name of a file that becomes another one; what a crash leaves of it is removed at the next start.
+UNFINISHED_SUFFIX: Final = ".cleaned"
+_HEAD_LIMIT_BYTES: Final = 16 << 10
+_COPY_BYTES: Final = 1 << 20
+_REASON_LIMIT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Offsets of which there are no records any more, though there are some behind them."""
+
+    first_offset: int
+    #: Behind the last one that is missing.
+    next_offset: int
+    #: The segment's file in which they were, the byte at which the damage begins, and how many bytes it has.
+    file: str
+    position: int
+    size_bytes: int
+    reason: str
+    #: Somebody has accepted that they are gone: readers go on behind them.
+    is_settled: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its file in the partition's folder."""
+        return f"{self.first_offset:020d}{QUARANTINE_SUFFIX}"
+
+    def __str__(self) -> str:
+        return (
+            f"offsets {self.first_offset} to {self.next_offset - 1} are missing: {self.reason}; "
+            f"{self.size_bytes} damaged bytes of {self.file}, from byte {self.position} on, are kept in {self.name}"
+        )
+
+
+def readable_end(holes: Sequence[Hole], offset: int, end_offset: int) -> int:
+    """Where a reader at `offset` that wants to go to `end_offset` has to stop.
+
+    Raises:
+        Refused: CORRUPT_MESSAGE, it is in a hole.
+    """
+    for hole in holes:
+        if hole.is_settled or offset >= hole.next_offset:
+            continue
+        if offset >= hole.first_offset:
+            text = f"{hole}; seek to offset {hole.next_offset}, or settle it with kohort log repair"
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, text)
+        return min(end_offset, hole.first_offset)
+    return end_offset
+
+
+def behind_hole(holes: Sequence[Hole], offset: int) -> int:
+    """`offset`, or the end of the hole that it is in."""
+    return next((hole.next_offset for hole in holes if hole.first_offset <= offset < hole.next_offset), offset)
+
+
+def load_holes(fs: FileSystem, directory: str, names: Iterable[str]) -> list[Hole]:
+    """What the files say that are whole, ascending."""
+    found = (_load(fs, f"{directory}/{name}") for name in names if name.endswith(QUARANTINE_SUFFIX))
+    return sorted((hole for hole in found if hole is not None), key=lambda hole: hole.first_offset)
+
+
+def _load(fs: FileSystem, path: str) -> Hole | None:
+    try:
+        head, newline, _ = fs.open(path).read(0, _HEAD_LIMIT_BYTES).partition(b"\n")
+        checksum, _, text = head.partition(b" ")
+        if not newline or int(checksum, 16) != crc32c(text):
+            return None
+        return Hole(**json.loads(text))
+    except (StorageError, ValueError, TypeError):
+        return None
+
+
+def keep_damage(fs: FileSystem, directory: str, hole: Hole, damaged: LogFile | None) -> None:
+    """Write a hole's file, durable when this returns; `damaged` is the file that has the bytes, `None` if none are."""
+    temporary = f"{directory}/{hole.name}{UNFINISHED_SUFFIX}"
+    fs.remove(temporary)
+    file = fs.open(temporary, create=True)
+    head = _head(hole)
+    file.write(0, head)
+    if damaged is not None:
+        _copy(damaged, hole.position, hole.size_bytes, file, len(head))
+    _put(fs, directory, file, temporary, hole.name)
+
+
+def settle(fs: FileSystem, directory: str, hole: Hole) -> Hole:
+    """Let readers go on behind a hole; the bytes are kept. Only while no broker has the directory."""
+    old = fs.open(f"{directory}/{hole.name}")
+    start = old.read(0, _HEAD_LIMIT_BYTES).find(b"\n") + 1
+    settled = replace(hole, is_settled=True)
+    temporary = f"{directory}/{hole.name}{UNFINISHED_SUFFIX}"
+    fs.remove(temporary)
+    file = fs.open(temporary, create=True)
+    head = _head(settled)
+    file.write(0, head)
+    _copy(old, start, old.size() - start, file, len(head))
+    _put(fs, directory, file, temporary, hole.name)
+    return settled
+
+
+def copy_range(fs: FileSystem, directory: str, name: str, source: LogFile, *, start: int, size: int) -> None:
+    """Make a file of a part of another one, durable when this returns."""
+    temporary = f"{directory}/{name}{UNFINISHED_SUFFIX}"
+    fs.remove(temporary)
+    file = fs.open(temporary, create=True)
+    _copy(source, start, size, file, 0)
+    _put(fs, directory, file, temporary, name)
+
+
+def _head(hole: Hole) -> bytes:
+    text = json.dumps(asdict(replace(hole, reason=hole.reason[:_REASON_LIMIT]))).encode()
+    return b"%08x %s\n" % (crc32c(text), text)
+
+
+def _copy(source: LogFile, start: int, size: int, target: LogFile, position: int) -> None:
+    for at in range(0, size, _COPY_BYTES):
+        target.write(position + at, source.read(start + at, min(_COPY_BYTES, size - at)))
+
+
+def _put(fs: FileSystem, directory: str, file: LogFile, temporary: str, name: str) -> None:
+    file.sync()
+    fs.rename(temporary, f"{directory}/{name}")
+    fs.sync_directory(directory)

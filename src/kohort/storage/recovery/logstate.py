@@ -1,0 +1,181 @@
+"""What a start needs to know of a partition so that it reads only what came later: written now and then, and at a stop.
+
+`log.state` says for one offset, before which everything is durable, which leader epochs and producers were there; the
+segments before it have their indexes in files. `<offset>.snapshot` and `leader-epoch-checkpoint` say the same in Apache
+Kafka's formats, for its tools.
+
+Laws: `capture` is quick and belongs to the log's owner; `write` blocks, and is for a thread: it syncs the log before it
+says anything. A file that is damaged or missing costs a longer start and no record.
+Source: Apache Kafka's recovery point, ProducerStateManager (snapshots, version 1) and LeaderEpochFileCache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from struct import Struct
+from typing import Final
+
+from kohort.errors import StorageError
+from kohort.records.checksum import crc32c
+from kohort.storage.directory.checkpoints import load_epochs, save_epochs
+from kohort.storage.files.fs import FileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.producers import ProducerRow, StoredBatch
+from kohort.storage.segments.indexfiles import SegmentFacts, save_facts, save_index, sum_of
+from kohort.storage.segments.segment import Segment
+from kohort.storage.segments.segmentindex import SegmentIndex
+
+STATE_NAME: Final = "log.state"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+_STATE_LIMIT_BYTES: Final = 64 << 20
+_SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEAD: Final = Struct(">hI")
+_COUNT: Final = Struct(">i")
+_PRODUCER: Final = Struct(">qhiqiqiq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """What was there at an offset."""
+
+    offset: int
+    epochs: tuple[tuple[int, int], ...]
+    producers: tuple[ProducerRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A segment whose index is to be written."""
+
+    segment: Segment
+    index: SegmentIndex
+    #: Without the sums of the files, which `write` knows.
+    facts: SegmentFacts
+    is_closed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """What is to be written of a log."""
+
+    log: PartitionLog
+    state: LogState
+    parts: tuple[_Part, ...]
+
+
+def is_outdated(log: PartitionLog) -> bool:
+    """Whether there is more to be written than there was."""
+    return log.log_end_offset != log.state_offset or any(segment.index for segment in log.segments[:-1])
+
+
+def settle(captured: Captured, filed: Sequence[tuple[Segment, SegmentFacts]]) -> None:
+    """What was captured is written: the owner of the log gives memory back."""
+    captured.log.state_offset = captured.state.offset
+    for segment, facts in filed:
+        segment.use_files(facts)
+
+
+def capture(log: PartitionLog) -> Captured:
+    """What the log is now."""
+    newest = log.segments[-1]
+    parts = []
+    for segment in log.segments:
+        index = segment.index
+        if index is not None and (segment.size or segment is newest):
+            # A closed segment's index changes no more.
+            kept = index.copy() if segment is newest else index
+            parts.append(_Part(segment=segment, index=kept, facts=segment.facts, is_closed=segment is not newest))
+    state = LogState(offset=log.log_end_offset, epochs=log.epochs.starts, producers=log.producers.rows())
+    return Captured(log=log, state=state, parts=tuple(parts))
+
+
+def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFacts]]:
+    """Write it all; blocking, and beside the log's owner.
+
+    Returns:
+        Closed segments whose indexes are in files by now; the owner tells them by `Segment.use_files`.
+
+    Raises:
+        StorageError: what was known before stays known, or a little more.
+    """
+    log, state = captured.log, captured.state
+    log.sync()
+    filed = []
+    for part in captured.parts:
+        image = part.index.image()
+        facts = replace(part.facts, index=sum_of(image.offsets), timeindex=sum_of(image.times))
+        save_index(fs, log.directory, part.segment.base_offset, image)
+        save_facts(fs, log.directory, part.segment.base_offset, facts)
+        if part.is_closed:
+            filed.append((part.segment, facts))
+    if tuple(load_epochs(fs, log.directory)) != state.epochs:
+        save_epochs(fs, log.directory, state.epochs)
+    save_state(fs, log.directory, state)
+    return filed
+
+
+def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
+    """Put it in force, in our format and in Kafka's."""
+    document = {"offset": state.offset, "epochs": state.epochs, "producers": state.producers}
+    text = json.dumps(document).encode()
+    _replace(fs, f"{directory}/{STATE_NAME}", b"%08x %s\n" % (crc32c(text), text))
+    kept = f"{state.offset:020d}{SNAPSHOT_SUFFIX}" if state.producers else None
+    for name in fs.list_directory(directory):
+        if name.endswith(SNAPSHOT_SUFFIX) and name != kept:
+            fs.remove(f"{directory}/{name}")
+    if kept is not None:
+        _replace(fs, f"{directory}/{kept}", snapshot_of(state.producers))
+
+
+def forget_state(fs: FileSystem, directory: str) -> None:
+    """Nothing of what was known is to be relied on: the log is about to be mended."""
+    if fs.exists(f"{directory}/{STATE_NAME}"):
+        fs.remove(f"{directory}/{STATE_NAME}")
+        fs.sync_directory(directory)
+
+
+def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState | None:
+    """What was written last; `None` if there is nothing, or it is damaged."""
+    if STATE_NAME not in names:
+        return None
+    try:
+        file = fs.open(f"{directory}/{STATE_NAME}")
+        if file.size() > _STATE_LIMIT_BYTES:
+            return None
+        checksum, _, text = file.read(0, _STATE_LIMIT_BYTES).removesuffix(b"\n").partition(b" ")
+        if int(checksum, 16) != crc32c(text):
+            return None
+        document = json.loads(text)
+        return LogState(
+            offset=document["offset"],
+            epochs=tuple((epoch, offset) for epoch, offset in document["epochs"]),
+            producers=tuple(
+                (producer_id, epoch, tuple(StoredBatch(*batch) for batch in batches))
+                for producer_id, epoch, batches in document["producers"]
+            ),
+        )
+    except (StorageError, ValueError, TypeError, KeyError):
+        return None
+
+
+def snapshot_of(producers: Sequence[ProducerRow]) -> bytes:
+    """Kafka's snapshot, which has the last batch of each producer."""
+    rows = [_COUNT.pack(len(producers))]
+    for producer_id, epoch, batches in producers:
+        last = batches[-1]
+        delta = last.last_offset - last.base_offset
+        rows.append(
+            _PRODUCER.pack(producer_id, epoch, last.last_sequence, last.last_offset, delta, last.timestamp, -1, -1)
+        )
+    content = b"".join(rows)
+    return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(content)) + content
+
+
+def _replace(fs: FileSystem, path: str, content: bytes) -> None:
+    """Without a sync: what is not whole is found out by its checksum."""
+    temporary = f"{path}.tmp"
+    fs.remove(temporary)
+    fs.open(temporary, create=True).write(0, content)
+    fs.rename(temporary, path)

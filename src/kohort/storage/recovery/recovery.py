@@ -1,0 +1,359 @@
+"""What is in a partition's folder after a stop: every byte behind what was durable for sure is checked.
+
+Laws: a torn tail is cut and reported. Damage with valid batches behind it, or where a clean stop had records, is never
+cut: it is kept in a file of its own, and what follows is served (`quarantine`). Nothing is changed before the whole
+partition is understood.
+Source: Apache Kafka's log recovery, which would cut at the first bad batch whatever follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from struct import Struct
+from typing import Final
+
+from kohort.errors import StorageError
+from kohort.records.header import HEADER_SIZE, BatchHeader
+from kohort.storage.directory.catalogfile import CatalogCut
+from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.files.fs import FileSystem, read_bounded, replace_file
+from kohort.storage.partitions.epochs import LeaderEpochs
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.producers import ProducerStates
+from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
+from kohort.storage.recovery.logstart import load_log_start
+from kohort.storage.recovery.logstate import LogState, forget_state, load_state
+from kohort.storage.segments.findbatch import NO_LIMIT
+from kohort.storage.segments.indexfiles import SUFFIXES, has_index, load_facts, load_index
+from kohort.storage.segments.scan import Piece, Rules, scan_file
+from kohort.storage.segments.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
+from kohort.storage.topicconfig import LogConfig
+
+#: Ends the name of a file that becomes a segment; what a crash leaves of it is removed here.
+CLEANED_SUFFIX: Final = UNFINISHED_SUFFIX
+#: Says before which offset Apache Kafka's compaction may have taken whole batches away; see `mark_sparse`.
+SPARSE_NAME: Final = "sparse-before-offset"
+_SPARSE_LIMIT_BYTES: Final = 100
+_RECORD_COUNT: Final = Struct(">i")
+_RECORD_COUNT_POSITION: Final = 57
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailCut:
+    """The end of a log that was written only in part when the broker stopped, and that nobody was answered for."""
+
+    path: str
+    #: Byte at which the file ends now.
+    position: int
+    bytes_cut: int
+    #: The offset that the next record gets; those from here on were cut.
+    next_offset: int
+    #: Records that the first cut batch says it had; `None` if its header is not whole.
+    records_cut: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        records = "" if self.records_cut is None else f" ({self.records_cut} records)"
+        return f"{self.path}: cut {self.bytes_cut} bytes{records} from offset {self.next_offset} on: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What opening a data directory found."""
+
+    #: The last broker stopped cleanly, so that only headers were read.
+    is_clean: bool = True
+    partitions: int = 0
+    bytes_checked: int = 0
+    cuts: tuple[TailCut, ...] = ()
+    #: What was not whole at the end of the catalog.
+    catalog_cut: CatalogCut | None = None
+    #: (folder, offsets that are damaged or gone), those that were known before as well.
+    holes: tuple[tuple[str, Hole], ...] = ()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What reading a partition's files gave."""
+
+    #: All of them in the order of their offsets; those behind the last good batch are not worth keeping.
+    pieces: list[Piece] = field(default_factory=list)
+    #: Files that a compacted one has taken the place of.
+    covered: list[Segment] = field(default_factory=list)
+    producers: ProducerStates = field(default_factory=ProducerStates)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    #: Offset before which producers and epochs were known, and indexes may be in files.
+    known_before: int = 0
+    #: Of batches that were looked at.
+    bytes_checked: int = 0
+
+    @property
+    def end(self) -> PartitionEnd:
+        """Where the log ends, and its size."""
+        end_offset = self.pieces[-1].segment.next_offset if self.pieces else 0
+        return PartitionEnd(end_offset, sum(piece.segment.size for piece in self.pieces))
+
+    def note(self, header: BatchHeader) -> None:
+        """A good batch, in the order of the log."""
+        if header.base_offset < self.known_before:
+            return
+        self.producers.note(header)
+        self.epochs.note(header.partition_leader_epoch, header.base_offset)
+
+
+def open_partition(
+    fs: FileSystem,
+    directory: str,
+    *,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    expected: PartitionEnd | None = None,
+) -> tuple[PartitionLog, TailCut | None]:
+    """The log in `directory`, ready for appends; its `holes` are those of the offsets.
+
+    Args:
+        expected: where the log ended at a clean stop; `None` if the stop was not clean.
+    """
+    names = fs.list_directory(directory)
+    for name in names:
+        if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
+            fs.remove(f"{directory}/{name}")
+    bases = sorted(base for name in names if (base := segment_base(name)) is not None)
+    _remove_orphans(fs, directory, names, bases)
+    known = load_holes(fs, directory, names)
+    sparse_before = load_sparse(fs, directory, names)
+    reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before)
+    state = load_state(fs, directory, names)
+    found = reader.read(state, with_crc=state is not None or expected is None)
+    promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
+    is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
+    if found.end.end_offset < promised or (expected is not None and not is_clean):
+        # Not as it was left: somebody touched it, so every byte is looked at.
+        found = reader.read(None)
+    if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
+        forget_state(fs, directory)
+    mender = _Mender(fs, directory, known, sparse_before=sparse_before)
+    segments, cut = mender.mend(found.pieces, promised)
+    if found.covered:
+        # What covers them is durable, but its name may not be yet.
+        fs.sync_directory(directory)
+        for segment in found.covered:
+            fs.remove(segment.path)
+    log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
+    log.producers, log.epochs, log.holes = found.producers, found.epochs, mender.holes
+    if state is not None and found.known_before and state.offset == log.log_end_offset:
+        log.state_offset = state.offset
+    log.bytes_checked = 0 if is_clean else found.bytes_checked
+    log.start_offset = min(load_log_start(fs, directory), log.log_end_offset)
+    for segment in segments:
+        if not is_clean and segment.size:
+            # What was found in the page cache after a kill is not yet on the disk.
+            segment.sync(directory)
+        segment.release()
+    return log, cut
+
+
+def _remove_orphans(fs: FileSystem, directory: str, names: Sequence[str], bases: Sequence[int]) -> None:
+    """Indexes whose segments have gone."""
+    kept = {f"{base:020d}" for base in bases}
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix in SUFFIXES and stem not in kept and len(stem) == len(f"{0:020d}"):
+            fs.remove(f"{directory}/{name}")
+
+
+def load_sparse(fs: FileSystem, directory: str, names: Sequence[str]) -> int:
+    """The offset before which gaps are no damage; it stands there twice, should one be hurt."""
+    if SPARSE_NAME not in names:
+        return 0
+    lines = read_bounded(fs, f"{directory}/{SPARSE_NAME}", limit_bytes=_SPARSE_LIMIT_BYTES).split(b"\n")
+    return max((int(line) for line in lines if line.isdigit()), default=0)
+
+
+def mark_sparse(fs: FileSystem, directory: str, end_offset: int) -> None:
+    """Say of a log that Apache Kafka wrote that its compaction may have left gaps before `end_offset`."""
+    replace_file(fs, directory, SPARSE_NAME, b"%d\n%d\n" % (end_offset, end_offset))
+
+
+class _Reader:
+    """Reads a partition's files, once or twice."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        bases: list[int],
+        config: LogConfig,
+        *,
+        sparse_before: int,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._bases = bases
+        self._is_compacted = config.is_compacted
+        self._interval_bytes = config.index_interval_bytes
+        self._sparse_before = sparse_before
+
+    def read(self, state: LogState | None, *, with_crc: bool = True) -> _Found:
+        """Every file in turn, and of what `state` is about only what its files do not tell."""
+        found = _Found()
+        if state is not None:
+            found.known_before = state.offset
+            found.producers.restore(state.producers)
+            found.epochs = LeaderEpochs(state.epochs)
+        rules = Rules(with_crc=with_crc, sparse_before=self._sparse_before, on_batch=found.note)
+        for base, next_base in zip(self._bases, [*self._bases[1:], NO_LIMIT], strict=False):
+            end_offset = max((piece.segment.next_offset for piece in found.pieces), default=0)
+            if found.pieces and base < end_offset:
+                if self._is_compacted and self._is_covered(base, end_offset):
+                    found.covered.append(Segment(self._fs, self._directory, base, is_entry_durable=False))
+                    continue
+                path = f"{self._directory}/{segment_name(base)}"
+                raise StorageError(
+                    f"{path} begins at offset {base}, but the file before it ends at {end_offset}; "
+                    "is it of another log? Move one of them away"
+                )
+            found.pieces += self._read_file(base, next_base, rules, found)
+        return found
+
+    def _read_file(self, base: int, next_base: int, rules: Rules, found: _Found) -> list[Piece]:
+        """The pieces of one file; of what is known of it nothing is read."""
+        fs, directory = self._fs, self._directory
+        segment = Segment(fs, directory, base, is_entry_durable=False)
+        segment.interval_bytes = self._interval_bytes
+        facts = load_facts(fs, directory, base) if found.known_before > base or next_base == NO_LIMIT else None
+        if facts is not None and facts.end_offset <= found.known_before:
+            size = fs.open(f"{directory}/{segment_name(base)}").size()
+            is_closed = next_base <= found.known_before
+            if is_closed and size == facts.size and has_index(fs, directory, base, facts):
+                return [Piece(segment=Segment.known(fs, directory, base, facts), file_base=base, start=0)]
+            index = load_index(fs, directory, base, facts, interval_bytes=self._interval_bytes)
+            if not is_closed and size >= facts.size and index is not None:
+                segment.go_on(index, facts)
+        known_size = segment.size
+        pieces = scan_file(fs, directory, base, rules=rules, before_offset=next_base, known=segment)
+        found.bytes_checked += sum(piece.segment.size for piece in pieces) - known_size
+        return pieces
+
+    def _is_covered(self, base: int, end_offset: int) -> bool:
+        """Whether a compacted file has taken this one's place, and the broker stopped before it removed this one."""
+        rules = Rules(with_crc=True, sparse_before=self._sparse_before, on_batch=lambda _: None)
+        pieces = scan_file(self._fs, self._directory, base, rules=rules)
+        return len(pieces) == 1 and not pieces[0].damage and pieces[0].segment.next_offset <= end_offset
+
+
+class _Mender:
+    """Makes segments of what was found: cuts the torn tail, and takes damage out of the middle."""
+
+    def __init__(self, fs: FileSystem, directory: str, known: Iterable[Hole], *, sparse_before: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._known = {(hole.first_offset, hole.next_offset): hole for hole in known}
+        self._sparse_before = sparse_before
+        #: Every hole of the log, ascending.
+        self.holes: tuple[Hole, ...] = ()
+
+    def mend(self, pieces: list[Piece], promised: int) -> tuple[list[Segment], TailCut | None]:
+        """The segments, and what was cut; up to offset `promised` everything was durable once."""
+        last = max((at for at, piece in enumerate(pieces) if piece.segment.size), default=0)
+        end_offset = pieces[last].segment.next_offset if pieces else 0
+        promised = max([promised, *(hole.next_offset for hole in self._known.values())])
+        is_short = promised > end_offset
+        if is_short:
+            last = max((at for at, piece in enumerate(pieces) if piece.segment.size or piece.damage), default=0)
+        kept, behind = pieces[: last + 1], pieces[last + 1 :]
+        if not kept:
+            kept = [Piece(segment=Segment(self._fs, self._directory, 0, is_entry_durable=False), file_base=0, start=0)]
+            kept[0].segment.make_file()
+        next_base = promised if is_short else end_offset
+        damage = None if is_short else kept[-1].damage
+        if (is_short or damage is None) and next_base != kept[-1].segment.base_offset:
+            # A roll that nothing was written to yet.
+            newest = [piece for piece in behind if piece.segment.base_offset == next_base and not piece.damage]
+            behind = [piece for piece in behind if piece not in newest]
+            kept += newest
+        if is_short and kept[-1].segment.next_offset != next_base:
+            kept.append(self._empty_piece(next_base))
+        self.holes = tuple(hole for hole in map(self._hole, kept, kept[1:]) if hole is not None)
+        cut = self._cut(kept[-1], behind)
+        for piece in behind:
+            piece.segment.release()
+            self._fs.remove(piece.segment.path)
+        for file_base, group in groupby(kept, key=lambda piece: piece.file_base):
+            self._separate(file_base, list(group))
+        self._forget(kept[0].segment.base_offset)
+        return [piece.segment for piece in kept], cut
+
+    def _empty_piece(self, base: int) -> Piece:
+        segment = Segment(self._fs, self._directory, base, is_entry_durable=False)
+        segment.make_file()
+        return Piece(segment=segment, file_base=base, start=0)
+
+    def _hole(self, piece: Piece, after: Piece) -> Hole | None:
+        """What is missing between two pieces; what is damaged there is kept."""
+        first, next_offset = piece.segment.next_offset, after.segment.base_offset
+        damage = piece.damage
+        if first == next_offset or (damage is None and next_offset <= self._sparse_before):
+            return None
+        known = self._known.get((first, next_offset))
+        if known is not None and damage is None:
+            return known
+        file = segment_name(piece.file_base)
+        hole = Hole(
+            first_offset=first,
+            next_offset=next_offset,
+            file=file,
+            position=damage.position if damage else piece.start + piece.segment.size,
+            size_bytes=damage.size_bytes if damage else 0,
+            reason=damage.reason if damage else "their file is gone, or was cut",
+        )
+        source = self._fs.open(f"{self._directory}/{file}") if damage else None
+        keep_damage(self._fs, self._directory, hole, source)
+        return hole
+
+    def _cut(self, last: Piece, behind: list[Piece]) -> TailCut | None:
+        """What goes of the end of the log: nobody was answered for it."""
+        damages = [piece.damage for piece in (last, *behind) if piece.damage]
+        if not damages and not behind:
+            return None
+        bytes_cut = sum(damage.size_bytes for damage in damages)
+        file = self._fs.open(f"{self._directory}/{segment_name(last.file_base)}")
+        position = last.start + last.segment.size
+        records_cut = None
+        if last.damage and last.damage.size_bytes >= HEADER_SIZE:
+            count: int = _RECORD_COUNT.unpack(file.read(position + _RECORD_COUNT_POSITION, _RECORD_COUNT.size))[0]
+            # Zeros or noise in place of a header are no count.
+            records_cut = count if 0 < count <= bytes_cut else None
+        return TailCut(
+            path=last.segment.path,
+            position=last.segment.size,
+            bytes_cut=bytes_cut,
+            next_offset=last.segment.next_offset,
+            records_cut=records_cut,
+            reason=damages[0].reason if damages else "the records before the next file are gone",
+        )
+
+    def _separate(self, file_base: int, pieces: list[Piece]) -> None:
+        """Give each piece of a file a file of its own, in an order that a crash may interrupt anywhere."""
+        if len(pieces) == 1 and not pieces[0].damage:
+            return
+        file = self._fs.open(f"{self._directory}/{segment_name(file_base)}")
+        # The last one first: what a crash leaves in the file before a piece that has its own is found there again.
+        for piece in reversed(pieces[1:]):
+            segment = piece.segment
+            name = segment_name(segment.base_offset)
+            copy_range(self._fs, self._directory, name, file, start=piece.start, size=segment.size)
+            segment.is_entry_durable = True
+        pieces[0].segment.release()
+        file.truncate(pieces[0].segment.size)
+        file.sync()
+        self._fs.sync_directory(self._directory)
+
+    def _forget(self, start_offset: int) -> None:
+        """Remove the files of holes that no reader can come to any more."""
+        for hole in self._known.values():
+            if hole.next_offset <= start_offset:
+                self._fs.remove(f"{self._directory}/{hole.name}")

@@ -1,0 +1,83 @@
+"""Batches of a file that may be damaged, cut or unreadable, by their positions; read through a window, never mapped.
+
+Laws: memory is one window, whatever length a batch claims. A file that somebody cuts meanwhile ends where it ends now:
+what is missing is no batch. A page that the disk cannot give is an error of the file, never the end of the process.
+Source: Apache Kafka's log recovery; mmap(2) on files that others cut.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.records.checksum import crc32c
+from kohort.records.header import (
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    check_counts,
+    damaged_batch,
+    parse_header,
+    torn_batch,
+)
+from kohort.storage.files.fs import LogFile
+
+#: Where every byte is looked at, and where headers are that others are between.
+WINDOW_BYTES: Final = 1 << 20
+HEADERS_WINDOW_BYTES: Final = 4 << 10
+
+
+class BatchReader:
+    """Reads forward at the cost of one pass; to jump costs a window."""
+
+    __slots__ = ("_base", "_file", "_window", "_window_bytes", "size")
+
+    def __init__(self, file: LogFile, *, window_bytes: int = WINDOW_BYTES) -> None:
+        self._file = file
+        self._window_bytes = window_bytes
+        #: Bytes of the file from `_base` on.
+        self._window = memoryview(b"")
+        self._base = 0
+        #: What the file had when this was made.
+        self.size: Final = file.size()
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end."""
+        return self._file.read(position, min(size, self.size - position))
+
+    def header_at(self, position: int) -> BatchHeader:
+        """The header at `position`; raises what `parse_header` does, and `StorageError`."""
+        here = position - self._base
+        if here < 0 or here + HEADER_SIZE > len(self._window):
+            self._move_to(position)
+            here = 0
+        return parse_header(self._window, here, origin=self._base)
+
+    def check(self, position: int, header: BatchHeader, *, with_crc: bool = True) -> None:
+        """Refuse a batch of the file as `check_batch` does; raises `StorageError`, too."""
+        check_counts(header)
+        end = position + header.batch_length + LENGTH_OVERHEAD
+        if end > self.size:
+            raise torn_batch(header, self.size - position)
+        if with_crc and self._crc(position + CRC_START, end) != header.crc:
+            raise damaged_batch(header)
+
+    def _crc(self, start: int, end: int) -> int:
+        base, size = self._base, len(self._window)
+        if base <= start and end <= base + size:
+            return crc32c(self._window[start - base : end - base])
+        checksum = 0
+        while start < end:
+            if not self._base <= start < self._base + len(self._window):
+                self._move_to(start)
+                if not self._window:
+                    # It was cut meanwhile.
+                    break
+            piece = self._window[start - self._base : end - self._base]
+            checksum = crc32c(piece, checksum)
+            start += len(piece)
+        return checksum
+
+    def _move_to(self, position: int) -> None:
+        self._window = memoryview(self.read(position, self._window_bytes))
+        self._base = position

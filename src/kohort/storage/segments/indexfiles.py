@@ -1,0 +1,229 @@
+"""The indexes of segments as Apache Kafka's files, and beside them what they are to be held against.
+
+`<base>.index` and `<base>.timeindex` are Kafka's. `<base>.facts` is ours: how much of the segment they are about, their
+checksums, and the checksum of the whole segment once it is known. It carries a checksum of its own.
+
+Laws: an index whose checksum differs is never used; whoever meets it makes another one out of the segment. So nothing
+here needs a sync. Of a large index a few entries are in memory at a time.
+Source: Apache Kafka's OffsetIndex and TimeIndex.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from dataclasses import asdict, dataclass
+from operator import itemgetter
+from struct import Struct
+from typing import Final
+
+from kohort.errors import StorageError
+from kohort.records.checksum import crc32c
+from kohort.storage.files.fs import FileSystem
+from kohort.storage.segments.segmentindex import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexImage, SegmentIndex
+
+INDEX_SUFFIX: Final = ".index"
+TIME_SUFFIX: Final = ".timeindex"
+FACTS_SUFFIX: Final = ".facts"
+SUFFIXES: Final = (INDEX_SUFFIX, TIME_SUFFIX, FACTS_SUFFIX)
+_FACTS_LIMIT_BYTES: Final = 4096
+#: Entries that are read at a time.
+_CHUNK: Final = 512
+_OFFSET_ENTRY: Final = Struct(">II")
+_TIME_ENTRY: Final = Struct(">qI")
+
+
+class IndexDamagedError(StorageError):
+    """An index file is not what was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFacts:
+    """What is known of the first `size` bytes of a segment without reading them."""
+
+    #: Behind the last offset in them.
+    end_offset: int
+    size: int
+    first_timestamp: int
+    max_timestamp: int
+    max_timestamp_position: int
+    has_gaps: bool
+    #: (bytes, CRC-32C) of the two files.
+    index: tuple[int, int]
+    timeindex: tuple[int, int]
+    #: CRC-32C of these bytes; `None` while nobody has looked.
+    checksum: int | None = None
+
+
+def index_path(directory: str, base_offset: int, suffix: str) -> str:
+    """The path of one of a segment's other files."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def save_index(fs: FileSystem, directory: str, base_offset: int, image: IndexImage) -> None:
+    """Write Kafka's two files; the facts follow."""
+    for suffix, content in ((INDEX_SUFFIX, image.offsets), (TIME_SUFFIX, image.times)):
+        _write(fs, index_path(directory, base_offset, suffix), content)
+
+
+def sum_of(content: bytes) -> tuple[int, int]:
+    """Size and checksum."""
+    return len(content), crc32c(content)
+
+
+def save_facts(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> None:
+    """Put them in force."""
+    text = json.dumps(asdict(facts)).encode()
+    _write(fs, index_path(directory, base_offset, FACTS_SUFFIX), b"%08x %s\n" % (crc32c(text), text))
+
+
+def load_facts(fs: FileSystem, directory: str, base_offset: int) -> SegmentFacts | None:
+    """What is known of a segment; `None` if that is nothing, or damaged."""
+    path = index_path(directory, base_offset, FACTS_SUFFIX)
+    try:
+        if not fs.exists(path):
+            return None
+        checksum, _, text = fs.open(path).read(0, _FACTS_LIMIT_BYTES).partition(b" ")
+        text = text.removesuffix(b"\n")
+        if int(checksum, 16) != crc32c(text):
+            return None
+        rows = json.loads(text)
+        rows["index"], rows["timeindex"] = tuple(rows["index"]), tuple(rows["timeindex"])
+        return SegmentFacts(**rows)
+    except (StorageError, ValueError, TypeError, KeyError):
+        return None
+
+
+def load_index(
+    fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts, *, interval_bytes: int
+) -> SegmentIndex | None:
+    """The whole index, to go on with; `None` if it is damaged."""
+    found = []
+    for suffix, (size, checksum) in ((INDEX_SUFFIX, facts.index), (TIME_SUFFIX, facts.timeindex)):
+        path = index_path(directory, base_offset, suffix)
+        content = fs.open(path).read(0, size) if fs.exists(path) else b""
+        if len(content) != size or crc32c(content) != checksum:
+            return None
+        found.append(content)
+    return SegmentIndex.of_image(base_offset, IndexImage(*found), interval_bytes=interval_bytes)
+
+
+def has_index(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> bool:
+    """Whether both files are there, as long as they were written."""
+    for suffix, (size, _) in ((INDEX_SUFFIX, facts.index), (TIME_SUFFIX, facts.timeindex)):
+        path = index_path(directory, base_offset, suffix)
+        if not fs.exists(path) or fs.open(path).size() != size:
+            return False
+    return True
+
+
+def remove_index(fs: FileSystem, directory: str, base_offset: int) -> None:
+    """The segment is gone, or another one by now."""
+    for suffix in reversed(SUFFIXES):
+        fs.remove(index_path(directory, base_offset, suffix))
+
+
+def _write(fs: FileSystem, path: str, content: bytes) -> None:
+    file = fs.open(path, create=True)
+    if file.size() > len(content):
+        file.truncate(0)
+    if content:
+        file.write(0, content)
+
+
+class FiledIndex:
+    """The index of a segment that grows no more, looked up in its files."""
+
+    __slots__ = ("_base", "_offsets", "_times", "is_checked")
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> None:
+        self._base = base_offset
+        self._offsets = _Entries(
+            fs, index_path(directory, base_offset, INDEX_SUFFIX), facts.index, layout=_OFFSET_ENTRY
+        )
+        self._times = _Entries(fs, index_path(directory, base_offset, TIME_SUFFIX), facts.timeindex, layout=_TIME_ENTRY)
+        assert (_OFFSET_ENTRY.size, _TIME_ENTRY.size) == (OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES)
+        #: The checksums were right since the broker has started.
+        self.is_checked = False
+
+    def release(self) -> None:
+        """Keep nothing in memory."""
+        self._offsets.release()
+        self._times.release()
+
+    def position_before_offset(self, offset: int, *, wait: bool = True) -> int:
+        """As `SegmentIndex` has it; `IndexDamagedError`, and `NotResidentError` unless `wait`."""
+        self._look(wait=wait)
+        entry = self._offsets.last_up_to(offset - self._base, 0)
+        return entry[1] if entry is not None else 0
+
+    def position_before(self, limit: int, *, wait: bool = True) -> int:
+        """As `SegmentIndex` has it."""
+        self._look(wait=wait)
+        entry = self._offsets.last_up_to(limit, 1)
+        return entry[1] if entry is not None else 0
+
+    def position_before_timestamp(self, timestamp_ms: int, *, wait: bool = True) -> int:
+        """As `SegmentIndex` has it."""
+        self._look(wait=wait)
+        entry = bisect_left(self._times, timestamp_ms, key=lambda entry: entry[0]) - 1
+        return self.position_before_offset(self._base + self._times[entry][1], wait=wait) if entry >= 0 else 0
+
+    def _look(self, *, wait: bool) -> None:
+        self._offsets.wait = self._times.wait = wait
+        if not self.is_checked:
+            self._offsets.check()
+            self._times.check()
+            self.is_checked = True
+
+
+class _Entries:
+    """The entries of one file; the last chunk that was read stays."""
+
+    __slots__ = ("_chunk", "_first", "_fs", "_layout", "_path", "_sum", "wait")
+
+    def __init__(self, fs: FileSystem, path: str, expected: tuple[int, int], *, layout: Struct) -> None:
+        self._fs = fs
+        self._path = path
+        self._layout = layout
+        #: Size and checksum.
+        self._sum = expected
+        self._first = 0
+        self._chunk: list[tuple[int, ...]] = []
+        self.wait = True
+
+    def __len__(self) -> int:
+        return self._sum[0] // self._layout.size
+
+    def __getitem__(self, at: int) -> tuple[int, ...]:
+        if not 0 <= at - self._first < len(self._chunk):
+            first = at - at % _CHUNK
+            width = self._layout.size
+            raw = self._fs.open(self._path).read(first * width, min(_CHUNK, len(self) - first) * width, wait=self.wait)
+            if len(raw) % width or len(raw) <= (at - first) * width:
+                raise IndexDamagedError(f"{self._path} is shorter than it was")
+            self._chunk, self._first = list(self._layout.iter_unpack(raw)), first
+        return self._chunk[at - self._first]
+
+    def last_up_to(self, value: int, column: int) -> tuple[int, ...] | None:
+        """The last entry with at most `value` in an ascending column; whoever goes on finds it where it was last."""
+        chunk, in_column = self._chunk, itemgetter(column)
+        if chunk and chunk[0][column] <= value < chunk[-1][column]:
+            return chunk[bisect_right(chunk, value, key=in_column) - 1]
+        at = bisect_right(self, value, key=in_column) - 1
+        return self[at] if at >= 0 else None
+
+    def check(self) -> None:
+        """`IndexDamagedError` if the file is not as it was written."""
+        try:
+            found = sum_of(self._fs.open(self._path).read(0, self._sum[0], wait=self.wait))
+        except StorageError as why:
+            if self._fs.exists(self._path):
+                raise
+            raise IndexDamagedError(f"{self._path} is gone") from why
+        if found != self._sum:
+            raise IndexDamagedError(f"{self._path} is damaged")
+
+    def release(self) -> None:
+        """Keep nothing in memory."""
+        self._chunk = []

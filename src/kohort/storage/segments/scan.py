@@ -1,0 +1,106 @@
+"""Reads the batches of one file and tells the good ones from what is damaged; nothing is changed here.
+
+Laws: a batch counts if it is whole, its checksum and counts are right, and it stands where its offset belongs.
+Source: Apache Kafka's log recovery, which would cut at the first bad batch whatever follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kohort.errors import CorruptRecordError
+from kohort.records.header import BatchHeader
+from kohort.storage.files.fs import FileSystem
+from kohort.storage.segments.batchreader import HEADERS_WINDOW_BYTES, WINDOW_BYTES, BatchReader
+from kohort.storage.segments.findbatch import NO_LIMIT, find_batch
+from kohort.storage.segments.segment import Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes of a file that are no batches."""
+
+    #: Where they begin, and where the next batch does or the file ends.
+    position: int
+    end: int
+    reason: str
+
+    @property
+    def size_bytes(self) -> int:
+        """How many they are."""
+        return self.end - self.position
+
+
+@dataclass(slots=True, kw_only=True)
+class Piece:
+    """Good batches that follow each other in a file, as a segment; positions in it count from `start`."""
+
+    segment: Segment
+    #: The file's first offset by its name.
+    file_base: int
+    start: int
+    #: What comes behind them in the file.
+    damage: Damage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a file is held against."""
+
+    with_crc: bool
+    #: Offsets before it may lie in no batch: Apache Kafka's compaction took it away.
+    sparse_before: int
+    on_batch: Callable[[BatchHeader], None]
+
+
+def scan_file(
+    fs: FileSystem,
+    directory: str,
+    base: int,
+    *,
+    rules: Rules,
+    before_offset: int = NO_LIMIT,
+    known: Segment | None = None,
+) -> list[Piece]:
+    """The pieces of a file, at least one; more than one if there is damage between good batches.
+
+    Args:
+        before_offset: where the next file begins.
+        known: the segment with those batches that need not be read again.
+    """
+    segment = known or Segment(fs, directory, base, is_entry_durable=False)
+    piece = Piece(segment=segment, file_base=base, start=0)
+    pieces = [piece]
+    reader = BatchReader(segment.file, window_bytes=WINDOW_BYTES if rules.with_crc else HEADERS_WINDOW_BYTES)
+    size = reader.size
+    position = segment.size
+    while position < size:
+        segment = piece.segment
+        try:
+            header = reader.header_at(position)
+            reader.check(position, header, with_crc=rules.with_crc)
+            _check_offset(header, segment.next_offset, rules.sparse_before)
+        except CorruptRecordError as why:
+            found = find_batch(reader, position, beyond_offset=segment.next_offset, before_offset=before_offset)
+            end = size if found is None else found
+            piece.damage = Damage(position=position, end=end, reason=str(why))
+            if found is None:
+                break
+            base = reader.header_at(found).base_offset
+            piece = Piece(
+                segment=Segment(fs, directory, base, is_entry_durable=False), file_base=piece.file_base, start=found
+            )
+            pieces.append(piece)
+            position = found
+            continue
+        segment.note(position - piece.start, header)
+        rules.on_batch(header)
+        position += header.size_bytes
+    return pieces
+
+
+def _check_offset(header: BatchHeader, expected: int, sparse_before: int) -> None:
+    offset = header.base_offset
+    if offset != expected and not expected < offset < sparse_before:
+        raise CorruptRecordError(f"offset {offset} stands where {expected} belongs")

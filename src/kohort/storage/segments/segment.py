@@ -1,0 +1,363 @@
+"""One segment file: batches in offset order, found by a sparse index and read by position.
+
+Laws: `size` and `next_offset` are raised only after the bytes are in the file. A file that has less than was written,
+or other lengths of batches, is an error, never an answer. The file holds plain version 2 batches and nothing else,
+named by its first offset, so that Apache Kafka's tools can read it. Whoever does not wait gets `NotResidentError`
+before anything has changed.
+Source: Apache Kafka's log format.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, Literal, NamedTuple
+
+from kohort.errors import CorruptRecordError, StorageError
+from kohort.records.header import HEADER_SIZE, BatchHeader, parse_header
+from kohort.storage.files.fs import Buffer, FileSystem, LogFile
+from kohort.storage.segments.indexfiles import SUFFIXES, FiledIndex, IndexDamagedError, SegmentFacts, index_path
+from kohort.storage.segments.segmentindex import INDEX_INTERVAL_BYTES, SegmentIndex
+
+SUFFIX: Final = ".log"
+#: Ends the name of a segment that has left its log and waits to be removed.
+DELETED_SUFFIX: Final = ".deleted"
+#: Base offset, length and last offset delta, with which a reader hops from batch to batch.
+_HOP: Final = Struct(">qi11xi")
+_LENGTH_OVERHEAD: Final = 12
+_Way = Literal["position_before_offset", "position_before", "position_before_timestamp"]
+_NO_TIMESTAMP: Final = 1 << 63
+#: Bytes that are read at a time to hop from batch to batch.
+_WINDOW_BYTES: Final = INDEX_INTERVAL_BYTES + HEADER_SIZE
+#: More batches are not hopped over where the index tells a place farther on.
+_MOST_HOPS: Final = 16
+#: Places that are kept for readers who go on where they ended.
+_MOST_PLACES: Final = 10
+
+
+def segment_name(base_offset: int) -> str:
+    """The file name that Kafka gives a segment: 20 digits."""
+    return f"{base_offset:020d}{SUFFIX}"
+
+
+def segment_base(name: str) -> int | None:
+    """The base offset in a segment's file name; `None` for other files."""
+    digits = name.removesuffix(SUFFIX)
+    return (
+        int(digits) if name.endswith(SUFFIX) and len(digits) == 20 and digits.isascii() and digits.isdigit() else None
+    )
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch lies in its segment."""
+
+    position: int
+    header: BatchHeader
+
+
+class Segment:
+    """A file of a partition's log; only the newest of them grows."""
+
+    __slots__ = (
+        "_borders",
+        "_directory",
+        "_file",
+        "_fs",
+        "_index",
+        "_places",
+        "base_offset",
+        "first_timestamp",
+        "has_gaps",
+        "is_entry_durable",
+        "max_timestamp",
+        "max_timestamp_position",
+        "next_offset",
+        "path",
+        "size",
+    )
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, is_entry_durable: bool) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file: LogFile | None = None
+        #: In memory while the segment grows; in its files once they are written.
+        self._index: SegmentIndex | FiledIndex = SegmentIndex(base_offset)
+        #: Offset -> position of the batch that holds it or is the first behind it, for where reading ended lately.
+        self._places: dict[int, int] | None = None
+        self.base_offset = base_offset
+        #: The offset that the next batch gets.
+        self.next_offset = base_offset
+        #: Some offsets lie in no batch: Apache Kafka's compaction took it away whole.
+        self.has_gaps = False
+        #: Bytes of whole batches in the file.
+        self.size = 0
+        #: (offset, position) where damage begins and ends that was found since the log was opened: no header there is
+        #: believed, and nobody hops across it.
+        self._borders: list[tuple[int, int]] = []
+        #: Largest timestamp of the first batch; so late that nothing is later while there is none, or it has no time.
+        self.first_timestamp = _NO_TIMESTAMP
+        #: Largest timestamp, -1 while empty, and the position of the first batch that has it.
+        self.max_timestamp = -1
+        self.max_timestamp_position = 0
+        self.path = f"{directory}/{segment_name(base_offset)}"
+        #: Whether the name of the file survives a crash.
+        self.is_entry_durable = is_entry_durable
+
+    @property
+    def file(self) -> LogFile:
+        """The open file; opened on first use, and created if nothing can be in it."""
+        if self._file is None:
+            self._file = self._fs.open(self.path, create=self.size == 0)
+        return self._file
+
+    def make_file(self) -> None:
+        """Have the file in its directory, so that whoever looks finds it."""
+        self._file = self._fs.open(self.path, create=True)
+
+    def release(self) -> None:
+        """Let go of the file until somebody needs it again; views in use stay valid."""
+        self._file = None
+        if isinstance(self._index, FiledIndex):
+            self._index.release()
+
+    def append(self, buffer: Buffer, places: list[BatchPlace]) -> None:
+        """Write whole batches that already carry their offsets; positions in `places` count from the buffer's start."""
+        start = self.size
+        (self._file or self.file).write(start, buffer)
+        for place in places:
+            self.note(start + place.position, place.header)
+
+    def note(self, position: int, header: BatchHeader) -> None:
+        """Take a batch that is in the file, and is the next one, into index and totals."""
+        assert isinstance(self._index, SegmentIndex), "nothing is appended to a segment that is closed"
+        self._index.note(position, header)
+        if not position and header.max_timestamp >= 0:
+            self.first_timestamp = header.max_timestamp
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_position = position
+        if header.base_offset != self.next_offset:
+            self.has_gaps = True
+        self.next_offset = header.base_offset + header.last_offset_delta + 1
+        self.size = position + header.batch_length + _LENGTH_OVERHEAD
+
+    @classmethod
+    def known(cls, fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> Segment:
+        """A segment of which nothing is read, since its files tell; it takes no more batches."""
+        segment = cls(fs, directory, base_offset, is_entry_durable=True)
+        segment._take(facts)
+        segment._index = FiledIndex(fs, directory, base_offset, facts)
+        return segment
+
+    def go_on(self, index: SegmentIndex, facts: SegmentFacts) -> None:
+        """Take batches behind those that `facts` and `index` are about."""
+        self._take(facts)
+        self._index = index
+
+    def _take(self, facts: SegmentFacts) -> None:
+        self.next_offset, self.size, self.has_gaps = facts.end_offset, facts.size, facts.has_gaps
+        self.first_timestamp = facts.first_timestamp
+        self.max_timestamp, self.max_timestamp_position = facts.max_timestamp, facts.max_timestamp_position
+
+    @property
+    def interval_bytes(self) -> int:
+        """Bytes between two entries of the index while it grows."""
+        return self._index.interval_bytes if isinstance(self._index, SegmentIndex) else 0
+
+    @interval_bytes.setter
+    def interval_bytes(self, count: int) -> None:
+        if isinstance(self._index, SegmentIndex):
+            self._index.interval_bytes = count
+
+    @property
+    def index(self) -> SegmentIndex | None:
+        """The index if it is in memory; `None` if its files are all there is."""
+        return self._index if isinstance(self._index, SegmentIndex) else None
+
+    @property
+    def facts(self) -> SegmentFacts:
+        """What is to be known of the segment as it is now, but for its index."""
+        return SegmentFacts(
+            end_offset=self.next_offset,
+            size=self.size,
+            first_timestamp=self.first_timestamp,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_position=self.max_timestamp_position,
+            has_gaps=self.has_gaps,
+            index=(0, 0),
+            timeindex=(0, 0),
+        )
+
+    @property
+    def index_files(self) -> list[str]:
+        """What goes with the segment."""
+        if self.index is not None:
+            return []
+        return [index_path(self._directory, self.base_offset, suffix) for suffix in SUFFIXES]
+
+    def use_files(self, facts: SegmentFacts) -> None:
+        """The index is in its files, and the segment grows no more: memory is given back."""
+        if facts.size == self.size and self.index is not None:
+            self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
+
+    def _look_up(self, way: _Way, value: int, wait: bool) -> int:
+        try:
+            return self._ask(way, value, wait)
+        except IndexDamagedError:
+            self._rebuild_index()
+            return self._ask(way, value, wait)
+
+    def _ask(self, way: _Way, value: int, wait: bool) -> int:
+        match way:
+            case "position_before_offset":
+                return self._index.position_before_offset(value, wait=wait)
+            case "position_before":
+                return self._index.position_before(value, wait=wait)
+            case "position_before_timestamp":
+                return self._index.position_before_timestamp(value, wait=wait)
+
+    def _rebuild_index(self) -> None:
+        """Somebody damaged the files since the start: what they said is read again."""
+        index = SegmentIndex(self.base_offset)
+        position = 0
+        while position < self.size:
+            header = self.header_at(position)
+            index.note(position, header)
+            position += header.size_bytes
+        self._index = index
+
+    def position_of(self, offset: int, *, wait: bool = True) -> int:
+        """Position of the batch that holds `offset` or is the first behind it; the segment's size if there is none."""
+        if offset >= self.next_offset:
+            return self.size
+        if offset <= self.base_offset:
+            return 0
+        if self._places is not None and (known := self._places.get(offset)) is not None:
+            return known
+        before = self._look_up("position_before_offset", offset, wait)
+        if self._borders:
+            border, at = max((each for each in self._borders if each[0] <= offset), default=(-1, 0))
+            if border == offset:
+                return at
+            before = max(before, at)
+        found = self._walk(before, offset, wait=wait)
+        if self.has_gaps and (header := self.header_at(found, wait=wait)).last_offset < offset:
+            return found + header.size_bytes
+        return found
+
+    def note_damage(self, first_offset: int, next_offset: int, position: int, size_bytes: int) -> None:
+        """From now on nothing is read there, and nobody finds the way by what is."""
+        self._borders += [(first_offset, position), (next_offset, position + size_bytes)]
+        self._places = None
+
+    def remember(self, offset: int, position: int) -> None:
+        """`position_of(offset)` is `position`, and somebody is likely to ask for it soon."""
+        if self._places is None:
+            self._places = {}
+        elif len(self._places) >= _MOST_PLACES and offset not in self._places:
+            del self._places[next(iter(self._places))]
+        self._places[offset] = position
+
+    def read_batches(self, start: int, max_bytes: int, *, at_least_one: bool, wait: bool = True) -> memoryview:
+        """The whole batches in `max_bytes` from the batch at `start` on; there are more bytes than that.
+
+        Args:
+            at_least_one: the first batch is read even if it is larger.
+        """
+        if max_bytes >= HEADER_SIZE:
+            found = self.view(start, start + max_bytes, wait=wait)
+            size = self._size_of_whole(found, start, wait=wait)
+            if size or not at_least_one:
+                return found[:size]
+        elif not at_least_one:
+            return memoryview(b"")
+        header = self.header_at(start, wait=wait)
+        end = start + header.size_bytes
+        if end > self.size:
+            raise self._is_damaged(start, header.batch_length)
+        self.remember(header.last_offset + 1, end)
+        return self.view(start, end, wait=wait)
+
+    def _size_of_whole(self, found: memoryview, start: int, *, wait: bool) -> int:
+        """Where the last whole batch ends in the bytes that were found at `start`, the begin of a batch."""
+        unpack, size = _HOP.unpack_from, len(found)
+        at, next_offset = 0, -1
+        if unpack(found)[1] * _MOST_HOPS < size:
+            at = max(self._look_up("position_before", start + size - _HOP.size, wait) - start, 0)
+        while size - at >= _HOP.size:
+            base_offset, length, last_delta = unpack(found, at)
+            if length < HEADER_SIZE - _LENGTH_OVERHEAD:
+                raise self._is_damaged(start + at, length)
+            if length + _LENGTH_OVERHEAD > size - at:
+                next_offset = base_offset if next_offset < 0 else next_offset
+                break
+            at += length + _LENGTH_OVERHEAD
+            next_offset = base_offset + last_delta + 1
+        if next_offset >= 0:
+            self.remember(next_offset, start + at)
+        return at
+
+    def view(self, start: int, end: int, *, wait: bool = True) -> memoryview:
+        """The bytes from `start` to `end`, both boundaries of batches."""
+        found = self.file.view(start, end - start, wait=wait)
+        if len(found) < end - start:
+            raise self._is_cut(start + len(found))
+        return found
+
+    def sync(self, directory: str) -> None:
+        """Make the batches durable, and the file's name in `directory`; safe in another thread."""
+        file = self._file
+        if file is None:
+            # Nothing was written since the log was opened, or it is closed by now.
+            return
+        file.sync()
+        if not self.is_entry_durable:
+            self._fs.sync_directory(directory)
+            self.is_entry_durable = True
+
+    def header_at(self, position: int, *, wait: bool = True) -> BatchHeader:
+        """The header of the batch at `position`."""
+        raw = self.file.read(position, HEADER_SIZE, wait=wait)
+        if len(raw) < HEADER_SIZE:
+            raise self._is_cut(position + len(raw))
+        try:
+            return parse_header(raw, 0)
+        except CorruptRecordError as why:
+            raise StorageError(f"{self.path} is damaged at byte {position}: {why}") from why
+
+    def first_batch_since(self, timestamp_ms: int, *, wait: bool = True) -> BatchPlace | None:
+        """The first batch with a timestamp of at least `timestamp_ms`; `None` if there is none."""
+        if timestamp_ms > self.max_timestamp or self.size == 0:
+            return None
+        position = self._look_up("position_before_timestamp", timestamp_ms, wait)
+        while position < self.size:
+            header = self.header_at(position, wait=wait)
+            if header.max_timestamp >= timestamp_ms:
+                return BatchPlace(position, header)
+            position += header.size_bytes
+        return None
+
+    def _walk(self, position: int, offset: int, *, wait: bool) -> int:
+        """Hop from the batch at `position` to the last one that begins at or before `offset`."""
+        read, unpack = self.file.read, _HOP.unpack_from
+        window, base, found = b"", position, position
+        while position < self.size:
+            here = position - base
+            if here + _HOP.size > len(window):
+                window, base, here = read(position, _WINDOW_BYTES, wait=wait), position, 0
+                if len(window) < _HOP.size:
+                    raise self._is_cut(position + len(window))
+            begins_at, length, last_delta = unpack(window, here)
+            if begins_at > offset and position > found:
+                break
+            if length < HEADER_SIZE - _LENGTH_OVERHEAD:
+                raise self._is_damaged(position, length)
+            found, position = position, position + length + _LENGTH_OVERHEAD
+            if begins_at + last_delta >= offset:
+                break
+        return found
+
+    def _is_cut(self, at: int) -> StorageError:
+        return StorageError(f"{self.path} ends at byte {at} of {self.size} that were written; was it cut from outside?")
+
+    def _is_damaged(self, at: int, length: int) -> StorageError:
+        return StorageError(f"{self.path} is damaged at byte {at}: a batch of {length} bytes")

@@ -1,0 +1,1 @@
+"""Topics made, changed and deleted, in the catalogue and on disk."""

@@ -1,0 +1,342 @@
+"""Changes of topics: planned, written and settled, so that nobody who must not wait for the disk does.
+
+A change is planned, which decides whether it can be; written, which does all that waits for the disk and may be done
+by a thread beside the owner's, many changes at once; and settled, which puts it in force.
+
+Laws: a topic exists when the catalog's file says so; its folders are made before and removed after, so that after a
+crash at any point it is there as a whole or not at all. What is planned is written before anything that concerns the
+same topic is planned; one thread writes at a time.
+Source: Apache Kafka's ReplicationControlManager, which decides alone and answers when its log has the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.ids import INTERNAL_TOPICS, TopicId
+from kohort.storage.directory.catalog import (
+    PRODUCER_ID_BLOCK,
+    Catalog,
+    CatalogChange,
+    TopicEntry,
+    check_topic_name,
+    collision_key,
+    join,
+)
+from kohort.storage.directory.catalogfile import CatalogCut, CatalogFile
+from kohort.storage.files.diskerrors import DiskFailedError
+from kohort.storage.files.fs import FileSystem
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.recovery import open_partition
+from kohort.storage.topicconfig import LogConfig
+from kohort.storage.topics.topicfolders import TopicFolders
+
+#: A file in memory doubles as it grows; short ones keep the pauses short.
+_MEMORY_SEGMENT_BYTES: Final = 16 << 20
+#: Partitions between two calls of `after_many`.
+_MANY: Final = 100
+#: Folders of deleted topics that are removed between two changes.
+_REMOVED_AT_ONCE: Final = 100
+
+
+@dataclass(slots=True, kw_only=True)
+class Topic:
+    """One topic with its logs; changed by the store only."""
+
+    name: str
+    topic_id: TopicId
+    #: By partition number.
+    partitions: list[PartitionLog]
+    #: Its own configs, without the broker's defaults.
+    configs: dict[str, str]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it belongs to the broker rather than to applications."""
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TopicPlan:
+    """A change on its way."""
+
+    change: CatalogChange
+    #: Puts it in force in memory.
+    settle: Callable[[TopicPlan], None]
+    #: The topic that gets folders, from partition `first` on; `None` where no folders are made.
+    entry: TopicEntry | None = None
+    first: int = 0
+    config: LogConfig | None = None
+    #: The partitions that were made.
+    logs: list[PartitionLog] = field(default_factory=list)
+    #: Why it is not in force and never will be.
+    failure: StorageError | None = None
+
+
+class TopicChanges:
+    """The topics of a store, and what changes them."""
+
+    def __init__(self, fs: FileSystem, directory: str, settings: Mapping[str, object]) -> None:
+        """`settings`: the broker's defaults of topic configs."""
+        self._fs: Final = fs
+        self._settings = settings
+        self._file: Final = CatalogFile(fs, directory)
+        self.folders: Final = TopicFolders(fs, directory)
+        #: Whether folders of deleted topics were moved away since the last change, which does not say so yet.
+        self._has_freed = False
+        #: Why folders of deleted topics cannot be removed; `None` where they can.
+        self.stuck_on: StorageError | None = None
+        #: Called now and then while partitions are made, on whatever thread does it.
+        self.after_many: Callable[[], None] = lambda: None
+        self._made = 0
+        #: That of partitions that are created; it rises at each start after a stop that was not clean.
+        self.leader_epoch = 0
+        #: By name.
+        self.topics: Final[dict[str, Topic]] = {}
+        #: What two topics must not have in common -> the topics that have it.
+        self._collisions: Final[dict[str, set[str]]] = {}
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is in force."""
+        return self._file.catalog
+
+    @property
+    def catalog_cut(self) -> CatalogCut | None:
+        """What was not whole at the end of the catalog, and is gone."""
+        return self._file.cut
+
+    def keep(self, topic: Topic) -> None:
+        """There is this topic."""
+        self.topics[topic.name] = topic
+        self._collisions.setdefault(collision_key(topic.name), set()).add(topic.name)
+
+    def set_defaults(self, settings: Mapping[str, object]) -> None:
+        """Other defaults of topic configs, in force at once."""
+        self._settings = settings
+        for topic in self.topics.values():
+            config = self.log_config(topic.configs, is_stored=True)
+            for log in topic.partitions:
+                log.configure(config)
+
+    def finish_deletions(self) -> None:
+        """Do what an earlier run had to do for the topics that it deleted."""
+        self._free_folders()
+        self.folders.remove_deleted()
+
+    # ---- planning
+
+    def check_new_name(self, name: str) -> None:
+        """Refuse a name that no new topic can have."""
+        check_topic_name(name)
+        if name in self.topics:
+            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if others := self._collisions.get(collision_key(name)):
+            raise Refused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {min(others)}"
+            )
+
+    def plan_topic(
+        self, name: str, partition_count: int, *, topic_id: TopicId, configs: Mapping[str, str] | None = None
+    ) -> TopicPlan:
+        """A new topic.
+
+        Raises:
+            Refused: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS.
+            ConfigError: a config that does not exist or cannot have that value.
+        """
+        self.check_new_name(name)
+        if partition_count < 1:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"a topic cannot have {partition_count} partitions")
+        assert len(topic_id) == 16
+        own_configs = dict(configs or {})
+        entry = TopicEntry(name=name, topic_id=topic_id, partition_count=partition_count, configs=own_configs)
+
+        def settle(plan: TopicPlan) -> None:
+            self.keep(Topic(name=name, topic_id=topic_id, partitions=plan.logs, configs=own_configs))
+
+        config = self.log_config(own_configs)
+        return TopicPlan(change=CatalogChange(topics=(entry,)), settle=settle, entry=entry, config=config)
+
+    def plan_partitions(self, name: str, new_count: int) -> TopicPlan:
+        """More partitions for a topic; the new ones are empty.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS if there are as many already.
+        """
+        topic = self._topic(name)
+        old_count = len(topic.partitions)
+        if new_count <= old_count:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, already_has(old_count, new_count))
+        entry = replace(self.catalog.topics[name], partition_count=new_count)
+
+        def settle(plan: TopicPlan) -> None:
+            topic.partitions += plan.logs
+
+        return TopicPlan(
+            change=CatalogChange(topics=(entry,)),
+            settle=settle,
+            entry=entry,
+            first=old_count,
+            config=self.log_config(topic.configs, is_stored=True),
+        )
+
+    def plan_deletion(self, name: str) -> TopicPlan:
+        """The end of a topic and its records; views that readers hold stay valid.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        topic = self._topic(name)
+
+        def settle(_: TopicPlan) -> None:
+            del self.topics[name]
+            alike = self._collisions[collision_key(name)]
+            alike.discard(name)
+            if not alike:
+                del self._collisions[collision_key(name)]
+            for log in topic.partitions:
+                log.close()
+
+        return TopicPlan(change=CatalogChange(gone=(name,)), settle=settle)
+
+    def plan_configs(self, name: str, configs: Mapping[str, str]) -> TopicPlan:
+        """These configs for a topic instead of its present ones.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+            ConfigError: a config that does not exist or cannot have that value.
+        """
+        topic = self._topic(name)
+        own_configs = dict(configs)
+        config = self.log_config(own_configs)
+
+        def settle(_: TopicPlan) -> None:
+            topic.configs = own_configs
+            for log in topic.partitions:
+                log.configure(config)
+
+        entry = replace(self.catalog.topics[name], configs=own_configs)
+        return TopicPlan(change=CatalogChange(topics=(entry,)), settle=settle)
+
+    def plan_producer_ids(self, then: Callable[[range], None]) -> TopicPlan:
+        """1,000 producer ids that nobody was given before, across restarts too."""
+        first = self.catalog.next_producer_id
+        block = range(first, first + PRODUCER_ID_BLOCK)
+        return TopicPlan(change=CatalogChange(next_producer_id=block.stop), settle=lambda _: then(block))
+
+    def plan_broker_configs(self, configs: Mapping[str, str]) -> TopicPlan:
+        """These configs of the broker instead of those that were set before."""
+        return TopicPlan(change=CatalogChange(broker_configs=dict(configs)), settle=lambda _: None)
+
+    # ---- writing and settling
+
+    def write(self, plans: Sequence[TopicPlan]) -> None:
+        """Do what waits for the disk, with one sync of folders and one of the catalog; on any thread, one at a time.
+
+        A plan that the disk refuses says why in `failure`, the others go on; what was begun of it is taken back.
+        With no plans, folders of deleted topics are removed, some at a time.
+
+        Raises:
+            DiskFailedError: what the disk holds is unknown.
+        """
+        self.stuck_on = None
+        try:
+            is_freed = self._free_folders()
+            for plan in plans:
+                self._make(plan)
+            if any(plan.logs for plan in plans):
+                self.folders.sync()
+            if plans:
+                changes = [plan.change for plan in plans if plan.failure is None]
+                self._file.write(join([CatalogChange(is_freed=is_freed), *changes]))
+                self._has_freed = False
+            else:
+                self.folders.remove_doomed(_REMOVED_AT_ONCE)
+        except DiskFailedError:
+            raise
+        except StorageError as why:
+            self.stuck_on = why
+            for plan in plans:
+                if plan.failure is None:
+                    self._take_back(plan, why)
+
+    def settle(self, plan: TopicPlan) -> None:
+        """Put what was written in force; the owner's.
+
+        Raises:
+            StorageError: the disk did not take it, and nothing has changed.
+        """
+        if plan.failure is not None:
+            raise plan.failure
+        plan.settle(plan)
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether folders of deleted topics wait for a `write` without plans."""
+        has_some = (self.catalog.deleting and not self._has_freed) or self.folders.has_doomed
+        return bool(has_some) and self.stuck_on is None
+
+    def _free_folders(self) -> bool:
+        """Move folders of deleted topics out of the way, once; whether the next change has to say that it was done."""
+        deleting = self.catalog.deleting
+        if deleting and not self._has_freed:
+            self.folders.free(deleting)
+            self._has_freed = True
+        return self._has_freed
+
+    def _make(self, plan: TopicPlan) -> None:
+        if plan.entry is None or plan.config is None:
+            return
+        try:
+            self.folders.make(plan.entry, plan.first)
+        except DiskFailedError:
+            raise
+        except StorageError as why:
+            plan.failure = why
+            return
+        try:
+            for number in range(plan.first, plan.entry.partition_count):
+                plan.logs.append(self._open_new(plan.entry, number, plan.config))
+                self._made += 1
+                if self._made % _MANY == 0:
+                    self.after_many()
+        except DiskFailedError:
+            raise
+        except StorageError as why:
+            self._take_back(plan, why)
+
+    def _take_back(self, plan: TopicPlan, why: StorageError) -> None:
+        plan.failure = why
+        if plan.entry is not None:
+            plan.logs.clear()
+            self.folders.unmake(plan.entry, plan.first)
+
+    def _open_new(self, entry: TopicEntry, partition: int, config: LogConfig) -> PartitionLog:
+        path = self.folders.path(entry.name, partition)
+        log, _ = open_partition(self._fs, path, topic=entry.name, partition=partition, config=config)
+        log.leader_epoch = self.leader_epoch
+        return log
+
+    def log_config(self, configs: Mapping[str, str], *, is_stored: bool = False) -> LogConfig:
+        """What a topic of these configs does; those that are stored may be of another version."""
+        config = (LogConfig.of_stored if is_stored else LogConfig.of)(configs, self._settings)
+        if self._fs.volatile:
+            config = replace(config, segment_bytes=min(config.segment_bytes, _MEMORY_SEGMENT_BYTES))
+        return config
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return topic
+
+
+def already_has(count: int, wanted: int) -> str:
+    """Kafka's words for a topic that is to grow to what it has."""
+    if wanted == count:
+        return f"Topic already has {count} partition(s)."
+    return f"The topic currently has {count} partition(s); {wanted} would not be an increase."

@@ -1,0 +1,1 @@
+"""Work on closed segments while a broker serves: compacted, and read again for damage."""

@@ -1,0 +1,103 @@
+"""Reads closed segments again, long after they were written, and holds them against their checksums.
+
+Laws: a segment without a checksum gets one once each of its batches is found right, and from then on every byte counts,
+those too that no batch's own checksum covers. Nothing of a segment is changed here: what is damaged is told, and its
+facts go, so that the next start looks at every byte and keeps the damage (`recovery`).
+Source: scrubbing in file systems and in Ceph; Apache Kafka has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kohort.records.checksum import crc32c
+from kohort.storage.files.fs import FileSystem, LogFile
+from kohort.storage.partitions.quarantine import Hole
+from kohort.storage.segments.findbatch import NO_LIMIT
+from kohort.storage.segments.indexfiles import FACTS_SUFFIX, SegmentFacts, index_path, load_facts, save_facts
+from kohort.storage.segments.scan import Rules, scan_file
+from kohort.storage.segments.segment import segment_name
+
+#: Bytes that are read between two calls of `pause`.
+READ_BYTES: Final = 1 << 20
+
+
+class ScrubStoppedError(Exception):
+    """Whoever scrubs is to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrubbed:
+    """What a segment's bytes are like."""
+
+    size_bytes: int
+    #: The offsets that are damaged; none: it is as it was written.
+    damages: tuple[Hole, ...] = ()
+    reason: str = ""
+
+
+def scrub(fs: FileSystem, directory: str, base_offset: int, *, pause: Callable[[int], None]) -> Scrubbed | None:
+    """Read a closed segment; blocking, for a thread.
+
+    Args:
+        pause: called with the bytes that were read since it was called last.
+
+    Returns:
+        `None` if the segment is another one by now, or nothing is known of it yet.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    facts = load_facts(fs, directory, base_offset)
+    path = f"{directory}/{segment_name(base_offset)}"
+    if facts is None or not fs.exists(path):
+        return None
+    file = fs.open(path)
+    if file.size() < facts.size:
+        return _damaged(fs, directory, base_offset, facts, f"{facts.size - file.size()} bytes are gone")
+    found = _checksum(file, facts.size, pause)
+    if facts.checksum == found:
+        return Scrubbed(size_bytes=facts.size)
+    if facts.checksum is not None:
+        return _damaged(fs, directory, base_offset, facts, "its checksum is another one")
+    (*others, last) = scan_file(fs, directory, base_offset, rules=_rules(facts))
+    if others or last.damage:
+        return _damaged(fs, directory, base_offset, facts, "a batch is damaged")
+    save_facts(fs, directory, base_offset, replace(facts, checksum=found))
+    return Scrubbed(size_bytes=facts.size)
+
+
+def _checksum(file: LogFile, size: int, pause: Callable[[int], None]) -> int:
+    checksum = 0
+    for position in range(0, size, READ_BYTES):
+        chunk = file.read(position, min(READ_BYTES, size - position))
+        checksum = crc32c(chunk, checksum)
+        pause(len(chunk))
+    return checksum
+
+
+def _rules(facts: SegmentFacts) -> Rules:
+    return Rules(with_crc=True, sparse_before=NO_LIMIT if facts.has_gaps else 0, on_batch=lambda _: None)
+
+
+def _damaged(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts, reason: str) -> Scrubbed:
+    """What of the segment is still good, and what is not."""
+    fs.remove(index_path(directory, base_offset, FACTS_SUFFIX))
+    end_offset = facts.end_offset
+    pieces = scan_file(fs, directory, base_offset, rules=_rules(facts), before_offset=end_offset)
+    ends = [*(piece.segment.base_offset for piece in pieces[1:]), end_offset]
+    holes = [
+        Hole(
+            first_offset=piece.segment.next_offset,
+            next_offset=end,
+            file=segment_name(base_offset),
+            position=piece.damage.position if piece.damage else piece.start + piece.segment.size,
+            size_bytes=piece.damage.size_bytes if piece.damage else 0,
+            reason=piece.damage.reason if piece.damage else reason,
+        )
+        for piece, end in zip(pieces, ends, strict=True)
+        if piece.segment.next_offset < end
+    ]
+    return Scrubbed(size_bytes=sum(piece.segment.size for piece in pieces), damages=tuple(holes), reason=reason)
