@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kohort.client.actions import Endpoint
+from kohort.client.membershipoptions import MEMBERSHIP, check_membership, heartbeat_intervals, or_nothing
 from kohort.client.option_kinds import (
     check_protocols,
     choice,
@@ -25,14 +26,10 @@ from kohort.client.option_kinds import (
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, parse_partitioner
 from kohort.client.retry import Backoff
 from kohort.client.securityoptions import SECURITY, SecuritySettings, security_settings
-from kohort.config import Option, OptionSet, Unserved, Verdict, as_keyword, parse_int, parse_list
+from kohort.config import Option, OptionSet, Unserved, Verdict, as_keyword
 from kohort.errors import ConfigError
 
 _INT32_MAX: Final = 2**31 - 1
-#: Pause between heartbeats of the classic protocol where none is given.
-_CLASSIC_HEARTBEAT_INTERVAL_MS: Final = 3_000
-#: Assignors that members of classic groups know.
-_ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
 
 
 _SHARED: Final = (
@@ -62,60 +59,6 @@ _SHARED: Final = (
 
 #: A producer's calls are bounded by max.block.ms and delivery.timeout.ms.
 _CALLS: Final = (number("default.api.timeout.ms", 60_000, "Limit of calls without a timeout.", minimum=1),)
-
-_MEMBERSHIP: Final = (
-    text("group.id", None, "Group to join or to commit for; none means neither."),
-    text(
-        "group.instance.id",
-        None,
-        "Name of a static member: it keeps its partitions while it restarts within its session, and does not leave the "
-        "group when it closes.",
-    ),
-    choice(
-        "group.protocol",
-        "consumer",
-        "Protocol of membership; consumer (KIP-848) falls back to classic where the broker lacks it (Kafka: classic).",
-        "consumer",
-        "classic",
-    ),
-    text("group.remote.assignor", None, "Assignor of the coordinator (consumer protocol)."),
-    Option(
-        name="partition.assignment.strategy",
-        parse=parse_list,
-        default=["range", "cooperative-sticky"],
-        doc="Assignors in order of preference (classic protocol; in Kafka classes): range, roundrobin, "
-        "cooperative-sticky; with the last one alone, members keep what does not move while the group rebalances.",
-    ),
-    number(
-        "session.timeout.ms",
-        45_000,
-        "A coordinator silent for so long is given up; classic: so is a member, by the coordinator.",
-        minimum=1,
-    ),
-    Option(
-        name="heartbeat.interval.ms",
-        parse=parse_int,
-        default=None,
-        doc="Pause between heartbeats; classic: 3000 by default (as in Kafka); consumer: by default what the broker "
-        "says, otherwise proposed to a kohort broker, whose answer counts.",
-        minimum=1,
-        maximum=_INT32_MAX,
-    ),
-    number(
-        "max.poll.interval.ms",
-        300_000,
-        "Longest time between two polls, and for a revocation, before the member leaves.",
-        minimum=1,
-    ),
-    choice(
-        "revocation.timeout.policy",
-        "retry_then_leave",
-        "What to do when a revocation callback takes longer than max.poll.interval.ms (in Kafka no option).",
-        "retry_then_leave",
-        "leave",
-        "retry",
-    ),
-)
 
 _OFFSETS: Final = (
     switch("enable.auto.commit", True, "Commit what the application has processed."),
@@ -184,7 +127,7 @@ _LIMITS: Final = (
     "max.poll.records",
 )
 
-_CONSUMING: Final = (*_CALLS, *_MEMBERSHIP, *_OFFSETS, *_FETCH)
+_CONSUMING: Final = (*_CALLS, *MEMBERSHIP, *_OFFSETS, *_FETCH)
 _PRODUCING: Final = (
     choice("acks", "all", "Copies that must hold a record.", "all", "-1", "0", "1"),
     switch("enable.idempotence", True, "No record twice, none out of order."),
@@ -253,7 +196,7 @@ PRODUCER_OPTIONS: Final = OptionSet(
 ADMIN_OPTIONS: Final = OptionSet(
     "admin option",
     (*_SHARED, *_CALLS),
-    unserved=_unserved("FOR_ADMINS", ("producers", _PRODUCING), ("consumers", (*_MEMBERSHIP, *_OFFSETS, *_FETCH))),
+    unserved=_unserved("FOR_ADMINS", ("producers", _PRODUCING), ("consumers", (*MEMBERSHIP, *_OFFSETS, *_FETCH))),
 )
 
 
@@ -280,6 +223,9 @@ class ConsumerSettings:
     group_id: str | None
     #: Name of a static member; `None` means a dynamic one.
     group_instance_id: str | None
+    #: What makes a group without members a static one when this member is the first to join; -1: it says nothing.
+    registration_timeout_ms: int
+    expansion_timeout_ms: int
     group_protocol: str
     group_remote_assignor: str | None
     assignment_strategy: tuple[str, ...]
@@ -336,29 +282,13 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
 
     `given`: names of the options that are not left at their defaults.
     """
-    if values["group.id"] == "":
-        raise ConfigError("group.id cannot be empty: give the group a name, or leave the option out")
-    if values["group.instance.id"] == "":
-        raise ConfigError("group.instance.id cannot be empty: give the member a name, or leave the option out")
-    if values["group.instance.id"] is not None and values["group.id"] is None:
-        raise ConfigError("group.instance.id names a member of a group: group.id is needed, too")
-    proposed_ms = values["heartbeat.interval.ms"]
-    interval_ms = _CLASSIC_HEARTBEAT_INTERVAL_MS if proposed_ms is None else proposed_ms
-    if values["group.protocol"] == "classic" and interval_ms >= values["session.timeout.ms"]:
-        raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms, a third of it is usual")
-    if values["group.protocol"] == "classic" and values["group.remote.assignor"] is not None:
-        raise ConfigError(
-            "group.remote.assignor is for the consumer protocol, and group.protocol is classic: choose with "
-            "partition.assignment.strategy"
-        )
-    unknown = [name for name in values["partition.assignment.strategy"] if name not in _ASSIGNORS]
-    if unknown or not values["partition.assignment.strategy"]:
-        given = unknown[0] if unknown else ""
-        known = ", ".join(_ASSIGNORS)
-        raise ConfigError(f"partition.assignment.strategy cannot be {given!r}: some of {known} are expected")
+    check_membership(values)
+    interval_ms, proposed_ms = heartbeat_intervals(values)
     return ConsumerSettings(
         group_id=values["group.id"],
         group_instance_id=values["group.instance.id"],
+        registration_timeout_ms=or_nothing(values["registration.timeout.ms"]),
+        expansion_timeout_ms=or_nothing(values["expansion.timeout.ms"]),
         group_protocol=values["group.protocol"],
         group_remote_assignor=values["group.remote.assignor"],
         assignment_strategy=tuple(values["partition.assignment.strategy"]),
@@ -369,7 +299,7 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
         is_reset_chosen="auto.offset.reset" in given,
         session_timeout_ms=values["session.timeout.ms"],
         heartbeat_interval_ms=interval_ms,
-        proposed_heartbeat_interval_ms=-1 if proposed_ms is None else proposed_ms,
+        proposed_heartbeat_interval_ms=proposed_ms,
         max_poll_interval_ms=values["max.poll.interval.ms"],
         max_poll_records=values["max.poll.records"],
         consumer_timeout_ms=values["consumer.timeout.ms"],

@@ -40,8 +40,13 @@ def refused(
     return AuthorizationError(code, message, operation=operation, resource_type=kind, name=name, during=during)
 
 
-def left_out(code: ErrorCode, message: str | None, *, group: str, member: str, epoch: int) -> BrokerError:
-    """The exception for a member that its coordinator will not have, whatever it does."""
+def left_out(
+    code: ErrorCode, message: str | None, *, group: str, member: str, epoch: int, name: str | None = None
+) -> BrokerError:
+    """The exception for a member that its coordinator will not have, whatever it does; `name`: group.instance.id."""
+    if code is ErrorCode.FENCED_INSTANCE_ID and name is None:
+        # A JoinGroup's answer has no words, and nobody can have taken a name that was not given.
+        message = message or f"group {group} is a static one: give every member a name with group.instance.id"
     if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return refused(code, message, during=f"heartbeating in group {group}", operation="read", name=group)
     return FencedError(code, message, group=group, member=member, epoch=epoch, during="joining the group")

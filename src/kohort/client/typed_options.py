@@ -131,6 +131,15 @@ class ConsumerOptions(SharedOptions, total=False):
     group_instance_id: str | None
     """Name of a static member: it keeps its partitions while it restarts within its session, and does not leave
     the group when it closes."""
+    member_name: str | None
+    """The same as group_instance_id."""
+    registration_timeout_ms: int | None
+    """How long the group keeps what a member with a name has that is offline. With this option or the next one,
+    the first member that joins a group without members makes it a static one; later ones change nothing (in
+    Kafka no option: its brokers skip both)."""
+    expansion_timeout_ms: int | None
+    """How long members that are new to a static group are gathered before they get something, all at once (in
+    Kafka no option)."""
     group_protocol: Literal["consumer", "classic"]
     """Protocol of membership; consumer (KIP-848) falls back to classic where the broker lacks it (Kafka: classic)."""
     group_remote_assignor: str | None

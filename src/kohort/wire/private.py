@@ -120,6 +120,8 @@ CONSUMER_CONFIGS: Final = (
     "consumer.timeout.ms",
     "enable.auto.offset.store",
     "on.corrupt.records",
+    "registration.timeout.ms",
+    "expansion.timeout.ms",
     *CLIENT_CONFIGS,
 )
 #: Options of producers that Kafka's do not have.

@@ -132,12 +132,23 @@ def test_acks_and_idempotence_contradict_each_other_however_they_are_spelt() -> 
         ),
         ({"partition_assignment_strategy": "sticky"}, "range, roundrobin, cooperative-sticky"),
         ({"partition_assignment_strategy": []}, "range, roundrobin, cooperative-sticky"),
+        ({"group_id": "g", "registration_timeout_ms": 1_000}, "group.instance.id .member.name. is needed, too"),
+        ({"group_id": "g", "expansion_timeout_ms": 1_000}, "expansion.timeout.ms is about members with a name"),
+        ({"group_id": "g", "member_name": "a", "expansion_timeout_ms": -1}, "at least 0 is expected"),
+        ({"group_id": "g", "member_name": ""}, "group.instance.id cannot be empty"),
+        ({"group_id": "g", "member_name": "a", "group_instance_id": "b"}, "given twice .member_name and"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, object], words: str) -> None:
     """Before anything is connected."""
     with pytest.raises(ConfigError, match=words):
         consumer_settings(CONSUMER_OPTIONS.parse(options))
+
+
+def test_a_member_may_be_named_as_the_draft_of_static_membership_does() -> None:
+    """S1: `member.name` is `group.instance.id` by another name."""
+    settings = consumer_settings(CONSUMER_OPTIONS.parse({"group.id": "g", "member.name": "till-7"}))
+    assert (settings.group_instance_id, settings.registration_timeout_ms) == ("till-7", -1)
 
 
 @given(seed=st.integers(0, 2**64), attempts=st.integers(0, 200))

@@ -54,6 +54,8 @@ def build_join(
         protocol_type=_PROTOCOL_TYPE,
         reason=reason[:_LONGEST_REASON],
         protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in settings.assignment_strategy],
+        registration_timeout_ms=settings.registration_timeout_ms,
+        expansion_timeout_ms=settings.expansion_timeout_ms,
     )
 
 

@@ -168,6 +168,8 @@ class ConsumerMember(Member):
             topic_partitions=self._list() if lists_owned else None,
             # With every heartbeat, for the coordinator does not remember it; others skip the tagged field.
             proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
+            registration_timeout_ms=self._settings.registration_timeout_ms if self.epoch == 0 else -1,
+            expansion_timeout_ms=self._settings.expansion_timeout_ms if self.epoch == 0 else -1,
         )
         self._has_news = self._has_new_topics = False
         self._has_said_pattern = self._has_said_pattern or self.pattern is not None

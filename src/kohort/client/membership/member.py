@@ -334,7 +334,8 @@ class Member(ABC):
 
     def _refuse(self, code: ErrorCode, message: str | None, now_ms: int) -> None:
         """The coordinator will not have this member, whatever it does."""
-        error = left_out(code, message, group=self.group_id, member=self.member_id, epoch=self.epoch)
+        name = self._settings.group_instance_id
+        error = left_out(code, message, group=self.group_id, member=self.member_id, epoch=self.epoch, name=name)
         if self.state is MemberState.LEAVING:
             self._on_left(now_ms)
             return

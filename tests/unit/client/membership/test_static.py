@@ -131,6 +131,19 @@ def test_commit_carries_the_name(protocol: str) -> None:
     assert dialogue.expect(OffsetCommitRequest).group_instance_id == "till-7"
 
 
+def test_a_member_that_joins_says_by_what_its_group_may_become_static() -> None:
+    """S1, K345: with what it joins by, and with no other heartbeat."""
+    member = ConsumerDialogue(group_instance_id="till-7", registration_timeout_ms=900_000, expansion_timeout_ms=1_000)
+    member.subscribe()
+    joining = member.heartbeat()
+    member.reply(epoch=1, assigned=[])
+    member.advance(5_000)
+    later = member.heartbeat()
+
+    assert (joining.registration_timeout_ms, joining.expansion_timeout_ms) == (900_000, 1_000)
+    assert (later.registration_timeout_ms, later.expansion_timeout_ms) == (-1, -1)
+
+
 # -- classic ----------------------------------------------------------------------------------------------------------
 
 
@@ -240,3 +253,24 @@ def test_a_name_needs_a_group_and_letters() -> None:
         ConsumerDialogue(group_id=None, group_instance_id="till-7")
     with pytest.raises(ConfigError, match="cannot be empty"):
         ConsumerDialogue(group_instance_id="")
+
+
+def test_a_join_says_by_what_its_group_may_become_static() -> None:
+    """S1, K345: tagged fields, which Apache Kafka skips."""
+    classic = ClassicDialogue(group_instance_id="till-7", registration_timeout_ms=900_000)
+    classic.subscribe()
+
+    join = classic.expect(JoinGroupRequest)
+
+    assert (join.registration_timeout_ms, join.expansion_timeout_ms) == (900_000, -1)
+
+
+def test_a_member_without_a_name_is_told_that_its_group_wants_one() -> None:
+    """S2: a JoinGroup's answer has a code and no words; nobody else can have the name that it has not."""
+    classic = ClassicDialogue()
+    classic.subscribe()
+    classic.joined(error=ErrorCode.FENCED_INSTANCE_ID)
+
+    trouble = classic.troubles()[-1]
+    assert trouble.is_fatal
+    assert "group billing is a static one: give every member a name with group.instance.id" in str(trouble.error)
