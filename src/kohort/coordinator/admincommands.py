@@ -65,7 +65,10 @@ class DescribeClassicGroup(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedClassicMember:
-    """`metadata` and `assignment` are the embedded blobs, empty unless the group is Stable."""
+    """`metadata` and `assignment` are the embedded blobs, empty unless the group is Stable.
+
+    `offline_since_ms`: of a static group, milliseconds since 1970; -1: it is online.
+    """
 
     member_id: str
     instance_id: str | None
@@ -73,6 +76,7 @@ class DescribedClassicMember:
     client_host: str
     metadata: bytes
     assignment: bytes
+    offline_since_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,7 @@ class DescribeClassicGroupReply:
     protocol_type: str
     protocol_name: str
     members: tuple[DescribedClassicMember, ...]
+    is_static: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,10 @@ class DescribeConsumerGroup(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedConsumerMember:
-    """`member_type`: -1 unknown, 0 classic, 1 consumer; assignments name topics by id."""
+    """`member_type`: -1 unknown, 0 classic, 1 consumer; assignments name topics by id.
+
+    `offline_since_ms`: of a static group, milliseconds since 1970; -1: it is online.
+    """
 
     member_id: str
     instance_id: str | None
@@ -107,6 +115,7 @@ class DescribedConsumerMember:
     assignment: Partitions
     target_assignment: Partitions
     member_type: int
+    offline_since_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +129,7 @@ class DescribeConsumerGroupReply:
     assignor_name: str
     members: tuple[DescribedConsumerMember, ...]
     topic_names: dict[TopicId, str]
+    is_static: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,9 +50,12 @@ TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("ConsumerGroupHeartbeatResponse", 10_001): "should_compute_assignment",
     ("ConsumerGroupHeartbeatResponse", 10_002): "client_assignment",
     ("ConsumerGroupHeartbeatResponse", 10_003): "metadata_news",
+    ("DescribedGroup", 10_000): "is_static",
+    ("DescribedGroupMember", 10_000): "offline_since_ms",
     ("HeartbeatResponse", 10_000): "rebalance_reason",
     ("JoinGroupRequest", 10_000): "registration_timeout_ms",
     ("JoinGroupRequest", 10_001): "expansion_timeout_ms",
+    ("Member", 10_000): "offline_since_ms",
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs", 20_002: "SubmittedMove"}

@@ -58,6 +58,7 @@ def _describe(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
         assignment_epoch=reply.assignment_epoch,
         assignor_name=reply.assignor_name,
         members=[_member(member, reply.topic_names) for member in reply.members],
+        is_static=reply.is_static,
     )
 
 
@@ -74,6 +75,7 @@ def _member(member: commands.DescribedConsumerMember, names: dict[TopicId, str])
         assignment=_assignment(member.assignment, names),
         target_assignment=_assignment(member.target_assignment, names),
         member_type=member.member_type,
+        offline_since_ms=member.offline_since_ms,
     )
 
 

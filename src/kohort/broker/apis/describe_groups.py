@@ -65,7 +65,9 @@ def _describe(group_id: str, reply: commands.ReplyBody, version: int) -> Describ
                 client_host=member.client_host,
                 member_metadata=member.metadata,
                 member_assignment=member.assignment,
+                offline_since_ms=member.offline_since_ms,
             )
             for member in reply.members
         ],
+        is_static=reply.is_static,
     )

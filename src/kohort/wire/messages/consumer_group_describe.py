@@ -7,7 +7,7 @@ Flexible from the first version.
 from __future__ import annotations
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message, struct
 
 
 @message(key=69, kind="request", versions="0-1", flexible="0+")
@@ -49,6 +49,8 @@ class Member(Message):
     assignment: Assignment = field(Assignment)
     target_assignment: Assignment = field(Assignment)
     member_type: int = field(INT8, since=1, default=-1)
+    #: Ours (wire.private): of a static group, since when the member is offline, milliseconds since 1970.
+    offline_since_ms: int = field(INT64, tag=10_000, default=-1)
 
 
 @struct
@@ -64,6 +66,8 @@ class DescribedGroup(Message):
     assignor_name: str = field(STRING)
     members: list[Member] = field(array(Member))
     authorized_operations: int = field(INT32, default=OPERATIONS_NOT_REQUESTED)
+    #: Ours (wire.private): `group.membership` is static.
+    is_static: bool = field(BOOL, tag=10_000)
 
 
 @message(key=69, kind="response", versions="0-1", flexible="0+")

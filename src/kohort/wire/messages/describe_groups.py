@@ -8,7 +8,7 @@ GROUP_ID_NOT_FOUND with a message, where earlier versions show a dead group with
 from __future__ import annotations
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import BOOL, BYTES, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, BYTES, INT16, INT32, INT64, STRING, Message, array, field, message, struct
 
 
 @message(key=15, kind="request", versions="0-6", flexible="5+")
@@ -29,6 +29,8 @@ class DescribedGroupMember(Message):
     client_host: str = field(STRING)
     member_metadata: bytes = field(BYTES)
     member_assignment: bytes = field(BYTES)
+    #: Ours (wire.private): of a static group, since when the member is offline, milliseconds since 1970.
+    offline_since_ms: int = field(INT64, since=5, tag=10_000, default=-1)
 
 
 @struct
@@ -43,6 +45,8 @@ class DescribedGroup(Message):
     protocol_data: str = field(STRING)
     members: list[DescribedGroupMember] = field(array(DescribedGroupMember))
     authorized_operations: int = field(INT32, since=3, default=OPERATIONS_NOT_REQUESTED)
+    #: Ours (wire.private): `group.membership` is static.
+    is_static: bool = field(BOOL, since=5, tag=10_000)
 
 
 @message(key=15, kind="response", versions="0-6", flexible="5+")

@@ -69,6 +69,7 @@ def from_consumer_group(group: ConsumerGroup) -> GroupDescription:
             member_epoch=member.member_epoch,
             assignment=_partitions(member.assignment),
             target=_partitions(member.target_assignment),
+            offline_since_ms=_or_none(member.offline_since_ms),
         )
         for member in sorted(group.members, key=lambda member: member.member_id)
     )
@@ -81,6 +82,7 @@ def from_consumer_group(group: ConsumerGroup) -> GroupDescription:
         assignment_epoch=group.assignment_epoch,
         members=members,
         authorized_operations=authorized_operations(group.authorized_operations),
+        is_static=group.is_static,
     )
 
 
@@ -95,6 +97,7 @@ def from_classic_group(group: ClassicGroup) -> GroupDescription:
             member_epoch=None,
             assignment=_embedded(member.member_assignment) if group.protocol_type == "consumer" else (),
             target=(),
+            offline_since_ms=_or_none(member.offline_since_ms),
         )
         for member in sorted(group.members, key=lambda member: member.member_id)
     )
@@ -107,6 +110,7 @@ def from_classic_group(group: ClassicGroup) -> GroupDescription:
         assignment_epoch=None,
         members=members,
         authorized_operations=authorized_operations(group.authorized_operations),
+        is_static=group.is_static,
     )
 
 
@@ -217,6 +221,11 @@ def history_event(row: HistoryRow) -> HistoryEvent:
         member_id=row.member_id,
         details={detail.name: detail.value for detail in row.details},
     )
+
+
+def _or_none(time_ms: int) -> int | None:
+    """A time as it goes over the wire, where -1 is none."""
+    return None if time_ms < 0 else time_ms
 
 
 def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:

@@ -67,7 +67,11 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """One member; `member_epoch` is `None` for a classic member, `target` is empty where the protocol has none."""
+    """One member; `member_epoch` is `None` for a classic member, `target` is empty where the protocol has none.
+
+    `offline_since_ms`: of a static group, when its offline member was last heard of, milliseconds since 1970; `None`
+    for one that is online.
+    """
 
     member_id: str
     instance_id: str | None
@@ -76,6 +80,7 @@ class MemberDescription:
     member_epoch: int | None
     assignment: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...]
+    offline_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,7 @@ class GroupDescription:
     """One group; epochs are `None` for a classic group.
 
     `authorized_operations`: what the caller may do with it ("describe", "read", ...), where that was asked for.
+    `is_static`: its membership is static (`Admin.enable_static_membership`).
     """
 
     group_id: str
@@ -93,6 +99,7 @@ class GroupDescription:
     assignment_epoch: int | None
     members: tuple[MemberDescription, ...]
     authorized_operations: tuple[str, ...] | None = None
+    is_static: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
