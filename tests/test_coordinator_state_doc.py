@@ -11,6 +11,7 @@ from kohort.coordinator.classic import volatile as classic_volatile
 from kohort.coordinator.consumer.targets import volatile as consumer_volatile
 from kohort.coordinator.decision import Effect, TimerKind
 from kohort.coordinator.records import VolatileRecord
+from kohort.coordinator.staticmode import follow
 
 ROOT = Path(__file__).resolve().parents[1]
 COORDINATOR = ROOT / "src" / "kohort" / "coordinator"
@@ -47,7 +48,7 @@ def test_every_effect_is_explained() -> None:
 def test_every_volatile_record_is_explained() -> None:
     cells = rows_under("| of | records | why a restart may forget it |")
     named = [name for cell in cells for name in quoted(cell[1])]
-    modules = (records, classic_volatile, consumer_volatile, parking)
+    modules = (records, classic_volatile, consumer_volatile, parking, follow)
     ours = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     volatile = {each.__name__ for each in ours if issubclass(each, VolatileRecord) and each is not VolatileRecord}
     assert sorted(named) == sorted(volatile)

@@ -14,6 +14,7 @@ from typing import Final
 from kohort.coordinator import commands as asked
 from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.consumer import classicmembers
+from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_removal
@@ -25,7 +26,7 @@ from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, TimerKey
 from kohort.coordinator.disconnect import decide_disconnected
-from kohort.coordinator.groupconfigs import decide_alter, decide_describe_configs, decide_list_configs
+from kohort.coordinator.groupconfigchanges import decide_alter, decide_describe_configs, decide_list_configs
 from kohort.coordinator.listing import decide_describe_classic, decide_list
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.offsets.commit import decide_commit
@@ -35,6 +36,7 @@ from kohort.coordinator.offsets.fetch import decide_fetch
 from kohort.coordinator.offsets.transactions import decide_commit_in_transaction, decide_complete
 from kohort.coordinator.parking import hold_classic, hold_heartbeat
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import Entrance, enter
 from kohort.coordinator.topicchange import decide_topics_changed
 from kohort.timers import TimerTable
 
@@ -58,14 +60,22 @@ class Known:
 
 
 def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: GroupSettings, now_ms: int) -> Decision:
-    decision = decide_heartbeat(known.groups, command, settings, now_ms=now_ms)
+    if command.member_epoch != JOIN_EPOCH:
+        decision = decide_heartbeat(known.groups, command, settings, now_ms=now_ms)
+    else:
+        entrance = enter(known.groups, command, settings, known.settings)
+        decision = _entered(entrance, decide_heartbeat(known.groups, command, entrance.settings, now_ms=now_ms))
     if command.hold_ms < 0:
         return decision
     return hold_heartbeat(known.groups, command, decision, now_ms=now_ms)
 
 
 def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
-    groups = known.groups
+    entrance = enter(known.groups, command, settings, known.settings)
+    return _entered(entrance, _decide_join(known.groups, command, entrance.settings, now_ms))
+
+
+def _decide_join(groups: GroupsState, command: asked.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
     consumer, group = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     if consumer is not None and consumer.members:
         return classicmembers.decide_join(groups, command, settings, now_ms=now_ms)
@@ -74,6 +84,13 @@ def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_m
         return decision
     timer = Disarm(assignment_key(command.group_id))
     return Decision((*build_group_tombstones(consumer), *decision.records), (timer, *decision.effects))
+
+
+def _entered(entrance: Entrance, decision: Decision) -> Decision:
+    """A join's decision with what it does to the mode of its group."""
+    if not entrance.records:
+        return decision
+    return Decision((*entrance.records, *decision.records), (*entrance.effects, *decision.effects))
 
 
 def _sync(known: Known, command: asked.SyncGroup, settings: GroupSettings, now_ms: int) -> Decision:

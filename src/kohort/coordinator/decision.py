@@ -16,8 +16,10 @@ from kohort.coordinator.records import Record
 from kohort.ids import RequestToken, TopicId
 
 #: "assignment" belongs to a KIP-848 group whose target is to be computed, "moves" to one whose moves wait, "hold" to a
-#: heartbeat whose answer waits; the others are Kafka's.
-TimerKind = Literal["session", "rebalance", "join", "sync", "pending", "initial_delay", "assignment", "moves", "hold"]
+#: heartbeat whose answer waits, "clock" to a static group; the others are Kafka's.
+TimerKind = Literal[
+    "session", "rebalance", "join", "sync", "pending", "initial_delay", "assignment", "moves", "hold", "clock"
+]
 
 
 class TimerKey(NamedTuple):

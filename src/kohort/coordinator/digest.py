@@ -32,6 +32,11 @@ def digest_state(groups: GroupsState) -> dict[str, object]:
             for place, claims in partitions.items()
         },
         "configs": {group_id: dict(configs) for group_id, configs in groups.configs.items()},
+        # How far a clock has run, and not the time at which that was so: a restart sets it on.
+        "clocks": {
+            group_id: (clock.noted_ms - clock.lost_ms, clock.window_opened_ms, dict(clock.offline))
+            for group_id, clock in groups.clocks.items()
+        },
     }
 
 

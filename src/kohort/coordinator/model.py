@@ -23,6 +23,7 @@ from kohort.coordinator.records import (
     RegularExpressionResolved,
 )
 from kohort.coordinator.sharing import Sharing
+from kohort.coordinator.staticmode.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 
@@ -268,6 +269,7 @@ class GroupsState:
 
     __slots__ = (
         "classic",
+        "clocks",
         "configs",
         "consumer",
         "holds",
@@ -298,6 +300,8 @@ class GroupsState:
         self.holds: dict[str, dict[str, AnyHeartbeat]] = {}
         #: group id -> the configs that were set for it, also for groups that are not there; no empty inner mapping.
         self.configs: dict[str, dict[str, str]] = {}
+        #: group id -> the clock of a static group of which somebody is offline or new members wait.
+        self.clocks: dict[str, StaticClock] = {}
         #: Derived: what equal values are kept once by.
         self.sharing = Sharing()
 

@@ -195,6 +195,17 @@ def _encode_move(record: facts.SubmittedMoveSet) -> bytes:
     return _pack(0, own.SubmittedMoveValue(**record.move._asdict()), 0)
 
 
+def _encode_offline(record: facts.OfflineMemberSet) -> bytes:
+    return _pack(0, own.OfflineMemberValue(since_ms=record.since_ms), 0)
+
+
+def _encode_clock(record: facts.StaticClockSet) -> bytes:
+    value = own.StaticClockValue(
+        noted_ms=record.noted_ms, lost_ms=record.lost_ms, window_opened_ms=record.window_opened_ms
+    )
+    return _pack(0, value, 0)
+
+
 def _wire_grants(grants: Grants) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(
@@ -235,6 +246,10 @@ _KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.GroupConfigsForgotten: partial(_group_key, 20_001, own.GroupConfigsKey),
     facts.SubmittedMoveSet: _move_key,
     facts.SubmittedMoveForgotten: _move_key,
+    facts.OfflineMemberSet: partial(_member_key, 20_003, own.OfflineMemberKey),
+    facts.OfflineMemberForgotten: partial(_member_key, 20_003, own.OfflineMemberKey),
+    facts.StaticClockSet: partial(_group_key, 20_004, own.StaticClockKey),
+    facts.StaticClockForgotten: partial(_group_key, 20_004, own.StaticClockKey),
     facts.RegularExpressionResolved: _regex_key,
     facts.RegularExpressionForgotten: _regex_key,
 }
@@ -249,5 +264,7 @@ _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.CurrentAssignmentSet: _encode_current,
     facts.GroupConfigsSet: _encode_configs,
     facts.SubmittedMoveSet: _encode_move,
+    facts.OfflineMemberSet: _encode_offline,
+    facts.StaticClockSet: _encode_clock,
     facts.RegularExpressionResolved: _encode_regex,
 }

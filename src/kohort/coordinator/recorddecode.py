@@ -19,13 +19,15 @@ from kohort.ids import TopicId
 from kohort.wire.codec import decode as decode_message
 from kohort.wire.messages import group_records as wire
 from kohort.wire.messages import own_group_records as own
+from kohort.wire.private import RECORD_TYPES
 from kohort.wire.schema import Message
 
 _INT16: Final = Struct(">h")
 _M = TypeVar("_M", bound=Message)
 
 #: Newest version of each value that we read, by record type; Kafka's flexible ones skip what they do not know.
-_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0, 16: 0, 20_001: 0, 20_002: 0}
+#: Those of ours are all 0.
+_VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0, 16: 0} | dict.fromkeys(RECORD_TYPES, 0)
 
 
 def decode(key: bytes, value: bytes | None) -> facts.Record | None:
@@ -224,6 +226,25 @@ def _decode_move(key: bytes, value: bytes | None) -> facts.Record:
     return facts.SubmittedMoveSet(group_id=group_id, topic_id=topic_id, partition=partition, move=move)
 
 
+def _decode_offline(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(own.OfflineMemberKey, key)
+    group_id, member_id = found.group_id, found.member_id
+    if value is None:
+        return facts.OfflineMemberForgotten(group_id=group_id, member_id=member_id)
+    told = _read_value(own.OfflineMemberValue, 20_003, value)
+    return facts.OfflineMemberSet(group_id=group_id, member_id=member_id, since_ms=told.since_ms)
+
+
+def _decode_clock(key: bytes, value: bytes | None) -> facts.Record:
+    group_id = _read_key(own.StaticClockKey, key).group_id
+    if value is None:
+        return facts.StaticClockForgotten(group_id=group_id)
+    told = _read_value(own.StaticClockValue, 20_004, value)
+    return facts.StaticClockSet(
+        group_id=group_id, noted_ms=told.noted_ms, lost_ms=told.lost_ms, window_opened_ms=told.window_opened_ms
+    )
+
+
 def _decode_regex(key: bytes, value: bytes | None) -> facts.Record:
     found = _read_key(wire.ConsumerGroupRegularExpressionKey, key)
     if value is None:
@@ -252,4 +273,6 @@ _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     16: _decode_regex,
     20_001: _decode_configs,
     20_002: _decode_move,
+    20_003: _decode_offline,
+    20_004: _decode_clock,
 }

@@ -265,6 +265,35 @@ class SubmittedMoveForgotten(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineMemberSet(Record):
+    """Type 20,003, of ours: a member of a static group is offline since then, by the group's clock."""
+
+    member_id: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineMemberForgotten(Record):
+    """Tombstone of type 20,003: it was heard of, or is a member no more."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticClockSet(Record):
+    """Type 20,004, of ours: the clock of a static group, see `staticmode.clock`; -1: no new members wait."""
+
+    noted_ms: int
+    lost_ms: int
+    window_opened_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticClockForgotten(Record):
+    """Tombstone of type 20,004: nobody is offline, and no new members wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConnectionSeen(VolatileRecord):
     """The connection of a KIP-848 member is known to be gone, or the member was heard of again."""
 

@@ -22,6 +22,12 @@ MOST_MOVES_PER_SECOND: Final = 10_000
 MOST_MOVES_AT_ONCE: Final = 10_000
 #: In which order moves that wait begin.
 MOVE_ORDERS: Final = ("name", "lag", "size")
+#: Who a group's members are: any that come, or those with names, which keep what they have while they are away.
+DYNAMIC: Final = "dynamic"
+STATIC: Final = "static"
+MEMBERSHIPS: Final = (DYNAMIC, STATIC)
+#: Who may make a static group dynamic again: an administrator, or also the first member that joins without a name.
+STATIC_FALLBACKS: Final = ("admin", "join")
 #: What is bounded by two further settings -> the least that its lower bound may be.
 _BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
 
@@ -50,6 +56,10 @@ class GroupSettings:
     `group_moves_per_second`: how many partitions of one KIP-848 group begin to move from member to member in a second,
     0 sets no pace; `group_moves_burst`: how many of them begin together at most; `group_moves_paused`: none begins;
     `group_moves_order`: one of `MOVE_ORDERS`.
+    `group_membership`: one of `MEMBERSHIPS`; `group_registration_timeout_ms`: how long a static group keeps what an
+    offline member has; `group_expansion_timeout_ms`: how long it gathers new members before they get something;
+    `group_rebalance_token`: a new value makes a static group rebalance; `group_static_fallback`: one of
+    `STATIC_FALLBACKS`.
     `group_assignor_max_moves`, `group_assignor_imbalance`: see `kohort.assign.interface.Assignable`.
     """
 
@@ -84,6 +94,15 @@ class GroupSettings:
     group_moves_burst: int = 1
     group_moves_paused: bool = False
     group_moves_order: str = "name"
+    group_membership: str = DYNAMIC
+    group_registration_timeout_ms: int = 1_800_000
+    group_min_registration_timeout_ms: int = 100
+    group_max_registration_timeout_ms: int = 86_400_000
+    group_expansion_timeout_ms: int = 300_000
+    group_min_expansion_timeout_ms: int = 100
+    group_max_expansion_timeout_ms: int = 86_400_000
+    group_rebalance_token: str = ""
+    group_static_fallback: str = "admin"
     incremental_from_partitions: int = 500
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
@@ -114,10 +133,11 @@ class GroupSettings:
             raise ConfigError(
                 f"group.moves.burst cannot be {self.group_moves_burst}: 1 to {MOST_MOVES_AT_ONCE} is expected"
             )
-        if self.group_moves_order not in MOVE_ORDERS:
-            raise ConfigError(
-                f"group.moves.order cannot be {self.group_moves_order}: one of {', '.join(MOVE_ORDERS)} is expected"
-            )
+        _one_of("group.moves.order", self.group_moves_order, MOVE_ORDERS)
+        for name in ("registration", "expansion"):
+            self._check_bounded(f"{name}_timeout_ms", 1, kind="group")
+        _one_of("group.membership", self.group_membership, MEMBERSHIPS)
+        _one_of("group.static.fallback", self.group_static_fallback, STATIC_FALLBACKS)
         _within("group.min.session.timeout.ms", self.group_min_session_timeout_ms, 100)
         _within("group.max.session.timeout.ms", self.group_max_session_timeout_ms, self.group_min_session_timeout_ms)
         _within("group.initial.rebalance.delay.ms", self.group_initial_rebalance_delay_ms, 0)
@@ -125,11 +145,7 @@ class GroupSettings:
         _within("group.consumer.max.size", self.group_consumer_max_size, 1)
         _within("offset.metadata.max.bytes", self.offset_metadata_max_bytes, 0)
         _within("offsets.retention.minutes", self.offsets_retention_minutes, 1)
-        if self.group_consumer_migration_policy not in MIGRATION_POLICIES:
-            raise ConfigError(
-                f"group.consumer.migration.policy cannot be {self.group_consumer_migration_policy}: "
-                f"one of {', '.join(MIGRATION_POLICIES)} is expected"
-            )
+        _one_of("group.consumer.migration.policy", self.group_consumer_migration_policy, MIGRATION_POLICIES)
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
             raise ConfigError(
                 f"group.consumer.heartbeat.interval.ms ({self.group_consumer_heartbeat_interval_ms}) has to be below "
@@ -154,6 +170,11 @@ class GroupSettings:
         return ("", *self.group_consumer_assignors)
 
     @property
+    def is_static(self) -> bool:
+        """Whether a group's members are those with names."""
+        return self.group_membership == STATIC
+
+    @property
     def has_paced_moves(self) -> bool:
         """Whether moves wait for their turn."""
         return self.group_moves_per_second > 0 or self.group_moves_paused
@@ -168,20 +189,24 @@ class GroupSettings:
         """Whether a KIP-848 group whose last members are classic ones may become a classic group."""
         return self.group_consumer_migration_policy in ("bidirectional", "downgrade")
 
-    def _check_bounded(self, name: str, lowest: int) -> None:
+    def _check_bounded(self, name: str, lowest: int, *, kind: str = "group_consumer") -> None:
         """A limit that groups may change for themselves: it lies within bounds that only the broker's start sets."""
-        values = {bound: getattr(self, f"group_consumer_{bound}{name}") for bound in ("min_", "max_", "")}
-        dotted = name.replace("_", ".")
-        _within(f"group.consumer.min.{dotted}", values["min_"], lowest)
-        _within(f"group.consumer.max.{dotted}", values["max_"], values["min_"])
-        _within(f"group.consumer.{dotted}", values[""], values["min_"])
+        values = {bound: getattr(self, f"{kind}_{bound}{name}") for bound in ("min_", "max_", "")}
+        of, dotted = kind.replace("_", "."), name.replace("_", ".")
+        _within(f"{of}.min.{dotted}", values["min_"], lowest)
+        _within(f"{of}.max.{dotted}", values["max_"], values["min_"])
+        _within(f"{of}.{dotted}", values[""], values["min_"])
         if values[""] > values["max_"]:
             raise ConfigError(
-                f"group.consumer.{dotted} cannot be {values['']}: at most {values['max_']} is expected "
-                f"(group.consumer.max.{dotted})"
+                f"{of}.{dotted} cannot be {values['']}: at most {values['max_']} is expected ({of}.max.{dotted})"
             )
 
 
 def _within(name: str, value: int, minimum: int) -> None:
     if value < minimum:
         raise ConfigError(f"{name} cannot be {value}: at least {minimum} is expected")
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name} cannot be {value}: one of {', '.join(choices)} is expected")

@@ -39,6 +39,7 @@ from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.news import News, find_freed
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.follow import CLOCK_RECORDS, follow_clocks, resume
 from kohort.errors import Refused
 from kohort.timers import TimerTable
 
@@ -94,7 +95,9 @@ class Shard:
         except Refused as refused:
             assert isinstance(command, asked.GroupCommand), "nobody waits for an answer"
             return _refuse(command, refused)
-        return follow_moves(self.groups, decision, is_asked=type(command) is asked.SubmitMoves, now_ms=now_ms)
+        is_by_hand = type(command) is asked.SubmitMoves
+        decision = follow_moves(self.groups, decision, is_asked=is_by_hand, now_ms=now_ms)
+        return self._follow_clocks(decision, is_by_hand=is_by_hand, now_ms=now_ms)
 
     def renew(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
         """Handle and commit a heartbeat that was handled before, word for word, if nothing is new by now; one whose
@@ -243,6 +246,8 @@ class Shard:
         for group in self.groups.consumer.values():
             for member_id in group.behind:
                 shift_times(group.members[member_id], gap_ms)
+        for clock in self.groups.clocks.values():
+            resume(clock, gap_ms)
 
     def next_deadline(self) -> int | None:
         """The time at which `expire` has something to do, `None` if there is no such time."""
@@ -253,7 +258,8 @@ class Shard:
         while (key := self.timers.pop_due(now_ms)) is not None:
             decision = self._decide_expiry(key, now_ms=now_ms)
             if decision is not None:
-                return replace(follow_moves(self.groups, decision, is_asked=False, now_ms=now_ms), due=key)
+                decision = follow_moves(self.groups, decision, is_asked=False, now_ms=now_ms)
+                return replace(self._follow_clocks(decision, is_by_hand=False, now_ms=now_ms), due=key)
         return None
 
     def on_loaded(self, now_ms: int) -> None:
@@ -280,6 +286,9 @@ class Shard:
     def state_digest(self) -> dict[str, object]:
         """The durable state as one comparable value: what a fold over the log must give as well."""
         return digest_state(self.groups)
+
+    def _follow_clocks(self, decision: Decision, *, is_by_hand: bool, now_ms: int) -> Decision:
+        return follow_clocks(self.groups, decision, self.settings_for, is_by_hand=is_by_hand, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
         if key.kind == "hold":
@@ -340,6 +349,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
     **CONSUMER_RECORDS,
     **VOLATILE_RECORDS,
+    **CLOCK_RECORDS,
     parking.HeartbeatHeld: parking.apply_held,
     parking.HeartbeatReleased: parking.apply_released,
     parking.ListAwaited: parking.apply_list_awaited,

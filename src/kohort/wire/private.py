@@ -58,12 +58,18 @@ TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("Member", 10_000): "offline_since_ms",
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
-RECORD_TYPES: Final[dict[int, str]] = {20_001: "GroupConfigs", 20_002: "SubmittedMove"}
+RECORD_TYPES: Final[dict[int, str]] = {
+    20_001: "GroupConfigs",
+    20_002: "SubmittedMove",
+    20_003: "OfflineMember",
+    20_004: "StaticClock",
+}
 #: First sentence of a config's documentation in DescribeConfigs where its value changes nothing: it will one day, or
 #: it never has to. The rest is the documentation that other values have.
 NOT_YET: Final = "not acted on yet"
 NO_EFFECT: Final = "without effect here"
-#: Configs of a group that Kafka does not have; the broker has an option of each name for all other groups.
+#: Configs of a group that Kafka does not have; the broker has an option of each name for all other groups, but for
+#: those of `OF_GROUPS_ALONE`.
 GROUP_CONFIGS: Final = (
     "group.disconnect.grace.ms",
     "group.assignor",
@@ -74,7 +80,13 @@ GROUP_CONFIGS: Final = (
     "group.moves.paused",
     "group.moves.order",
     "group.initial.rebalance.delay.ms",
+    "group.membership",
+    "group.registration.timeout.ms",
+    "group.expansion.timeout.ms",
+    "group.rebalance.token",
+    "group.static.fallback",
 )
+OF_GROUPS_ALONE: Final = ("group.rebalance.token",)
 #: Options of the broker that Kafka's does not have.
 BROKER_CONFIGS: Final = (
     "auto.create.topics.per.minute",
@@ -87,7 +99,13 @@ BROKER_CONFIGS: Final = (
     "group.consumer.assignor.timeout.ms",
     "group.consumer.rebalance.heartbeat.interval.ms",
     "group.disconnect.grace.ms",
+    "group.expansion.timeout.ms",
     "group.heartbeat.rate.max",
+    "group.max.expansion.timeout.ms",
+    "group.max.registration.timeout.ms",
+    "group.membership",
+    "group.min.expansion.timeout.ms",
+    "group.min.registration.timeout.ms",
     "group.moves.burst",
     "group.moves.order",
     "group.moves.paused",
@@ -95,6 +113,8 @@ BROKER_CONFIGS: Final = (
     "group.push.clients",
     "group.push.enable",
     "group.push.join.hold.ms",
+    "group.registration.timeout.ms",
+    "group.static.fallback",
     "journal.ring.rows",
     "journal.topic.enable",
     "journal.topic.retention.bytes",

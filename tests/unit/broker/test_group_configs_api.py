@@ -102,6 +102,11 @@ def test_all_configs_of_a_group_are_described(client: RawClient, version: int) -
         "group.moves.paused": ("false", 5),
         "group.moves.order": ("name", 5),
         "group.initial.rebalance.delay.ms": ("0", 5),
+        "group.membership": ("dynamic", 5),
+        "group.registration.timeout.ms": ("1800000", 5),
+        "group.expansion.timeout.ms": ("300000", 5),
+        "group.rebalance.token": ("", 5),
+        "group.static.fallback": ("admin", 5),
     }
 
 

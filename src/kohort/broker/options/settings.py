@@ -17,6 +17,7 @@ from kohort.broker.options.logoptions import LOG_OPTIONS, topic_defaults
 from kohort.broker.options.moveoptions import MOVE_OPTIONS
 from kohort.broker.options.optionkinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.options.pushoptions import PUSH_OPTIONS
+from kohort.broker.options.staticoptions import STATIC_OPTIONS
 from kohort.broker.options.topiclimits import TOPIC_LIMIT_OPTIONS
 from kohort.config import (
     Option,
@@ -249,6 +250,7 @@ BROKER_OPTIONS: Final = OptionSet(
         *LOG_OPTIONS,
         *_GROUPS,
         *MOVE_OPTIONS,
+        *STATIC_OPTIONS,
         *PUSH_OPTIONS,
         *_LIMITS,
         *JOURNAL_OPTIONS,

@@ -52,3 +52,34 @@ class SubmittedMoveValue(Message):
     fenced_ms: int = field(INT64, default=-1)
     committed_ms: int = field(INT64, default=-1)
     granted_ms: int = field(INT64, default=-1)
+
+
+@message(key=20_003, kind="coordinator-key", versions="0", flexible="none")
+class OfflineMemberKey(Message):
+    """One member of a static group."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@message(key=20_003, kind="coordinator-value", versions="0", flexible="0+")
+class OfflineMemberValue(Message):
+    """Since when it is offline, by the group's clock, milliseconds."""
+
+    since_ms: int = field(INT64)
+
+
+@message(key=20_004, kind="coordinator-key", versions="0", flexible="none")
+class StaticClockKey(Message):
+    """The clock of one static group."""
+
+    group_id: str = field(STRING)
+
+
+@message(key=20_004, kind="coordinator-value", versions="0", flexible="0+")
+class StaticClockValue(Message):
+    """When the broker was last known to run, by how much the clock is behind its; -1: no new members wait."""
+
+    noted_ms: int = field(INT64)
+    lost_ms: int = field(INT64)
+    window_opened_ms: int = field(INT64, default=-1)

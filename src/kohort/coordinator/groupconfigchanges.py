@@ -1,0 +1,166 @@
+"""Configs of single groups are set, taken back and told; what a change means for a group that is there.
+
+Laws: all changes of one command are made, or none. A deadline that a config concerns is set anew at once.
+Source: Apache Kafka 4.3's IncrementalAlterConfigs of groups; G8, H2; KIP-345's draft (mode, forced rebalance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kohort.config import as_text
+from kohort.coordinator.commands import (
+    AlterGroupConfigs,
+    DescribeGroupConfigs,
+    DescribeGroupConfigsReply,
+    Done,
+    ListGroupConfigs,
+    ListGroupConfigsReply,
+)
+from kohort.coordinator.consumer.reconciliation.pace import change_pace
+from kohort.coordinator.consumer.targets.window import assignment_key, target_due_ms
+from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
+from kohort.coordinator.groupconfigs import GROUP_CONFIGS, LONGEST_TEXT, configs_in, effective_settings
+from kohort.coordinator.liveness import longest_interval_ms, settled_interval_ms
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet, Record
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import check_switch
+from kohort.errors import ConfigError, ErrorCode, Refused, UnknownOptionError
+from kohort.timers import TimerTable
+
+#: Kafka's configs of kinds of groups that are not served.
+_NOT_OFFERED: Final = ("share.", "streams.", "errors.deadletterqueue.")
+
+
+def decide_alter(
+    groups: GroupsState,
+    command: AlterGroupConfigs,
+    base: GroupSettings,
+    timers: TimerTable[TimerKey],
+    *,
+    now_ms: int,
+) -> Decision:
+    """Set and take back configs of one group, all or none; deadlines that they concern are set anew at once.
+
+    Raises:
+        Refused: INVALID_CONFIG.
+    """
+    group_id = command.group_id
+    before = groups.configs.get(group_id, {})
+    after = dict(before)
+    try:
+        for name, text in command.changes.items():
+            _change(after, name, text, base)
+        _check_pair(after, base)
+        old, new = effective_settings(base, before), effective_settings(base, after)
+        check_switch(groups, group_id, old, new)
+    except ConfigError as why:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(why)) from None
+    reply = Reply(command.request, Done())
+    if command.validate_only or after == before:
+        return Decision(effects=(reply,))
+    record: Record = GroupConfigsForgotten(group_id=group_id)
+    if after:
+        record = GroupConfigsSet(group_id=group_id, configs=after)
+    group = groups.consumer.get(group_id)
+    records, effects = [record], list[Effect]()
+    if group is not None:
+        effects += _rearm(group, old, new, timers, now_ms=now_ms)
+        held_back, armed = change_pace(group, groups.image, old, new, now_ms=now_ms)
+        records += held_back
+        effects += armed
+    return Decision(tuple(records), (reply, *effects))
+
+
+def decide_describe_configs(groups: GroupsState, command: DescribeGroupConfigs, base: GroupSettings) -> Decision:
+    """What was set for a group, and what its configs come to."""
+    configs = groups.configs.get(command.group_id, {})
+    reply = DescribeGroupConfigsReply(
+        configs=dict(configs), effective=configs_in(effective_settings(base, configs)), defaults=configs_in(base)
+    )
+    return Decision(effects=(Reply(command.request, reply),))
+
+
+def decide_list_configs(groups: GroupsState, command: ListGroupConfigs) -> Decision:
+    """The groups that have configs of their own."""
+    return Decision(effects=(Reply(command.request, ListGroupConfigsReply(group_ids=tuple(sorted(groups.configs)))),))
+
+
+def _change(configs: dict[str, str], name: str, text: str | None, base: GroupSettings) -> None:
+    if len(name) > LONGEST_TEXT:
+        raise ConfigError(f"unknown group config: no name is longer than {LONGEST_TEXT} characters")
+    if name.startswith(_NOT_OFFERED):
+        raise ConfigError(f"the group config {name} is not offered: this broker has no share and no streams groups")
+    if text is None and name in configs:
+        # Also one of a newer version, which this one does not know.
+        del configs[name]
+        return
+    config = GROUP_CONFIGS.get(name)
+    if config is None:
+        raise UnknownOptionError(name, GROUP_CONFIGS, what="group config")
+    if text is None:
+        return
+    if len(text) > LONGEST_TEXT:
+        raise ConfigError(f"the value of {name} has {len(text)} characters; at most {LONGEST_TEXT} are possible")
+    configs[name] = as_text(config.parse(text, base))
+
+
+def _check_pair(configs: Mapping[str, str], base: GroupSettings) -> None:
+    """A session has to outlast an interval, whichever of the two is the group's own."""
+    shown: dict[str, tuple[int, str]] = {}
+    for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"):
+        text = configs.get(name)
+        value = getattr(base, GROUP_CONFIGS[name].setting) if text is None else int(text)
+        shown[name] = (value, f"{name} ({value}{', as the broker has it' if text is None else ''})")
+    (interval_ms, interval), (session_ms, session) = shown.values()
+    if interval_ms >= session_ms:
+        raise ConfigError(f"{interval} has to be below {session}, or members are fenced between two heartbeats")
+
+
+def _rearm(
+    group: ConsumerGroup, old: GroupSettings, new: GroupSettings, timers: TimerTable[TimerKey], *, now_ms: int
+) -> list[Effect]:
+    """The deadlines of a group whose limits change from `old` to `new`."""
+    effects: list[Effect] = []
+    session_ms = new.group_consumer_session_timeout_ms
+    is_shorter = session_ms < old.group_consumer_session_timeout_ms
+    if session_ms != old.group_consumer_session_timeout_ms:
+        # A member was told when to come next, and does not know of the new session before that.
+        fair_ms = now_ms + session_ms + (longest_interval_ms(old) if is_shorter else 0)
+        # Classic members have asked for sessions of their own.
+        for member in [member for member in group.members.values() if member.classic is None]:
+            deadline_ms = timers.deadline(member.session_key)
+            if deadline_ms is None:
+                continue
+            due_ms = fair_ms
+            # Static members have no grace.
+            if member.is_disconnected and member.instance_id is None and not is_shorter:
+                due_ms = min(fair_ms, _grace_ends_ms(deadline_ms, old, new, len(group.members), now_ms=now_ms))
+            if due_ms != deadline_ms and (deadline_ms > due_ms) is is_shorter:
+                effects.append(Arm(member.session_key, due_ms))
+    key = assignment_key(group.group_id)
+    deadline_ms = timers.deadline(key)
+    if deadline_ms is not None:
+        effects.append(Arm(key, min(deadline_ms, max(now_ms, target_due_ms(group, new, now_ms=now_ms)))))
+    elif group.members and _balance_wanted(old) != _balance_wanted(new):
+        # More balance may be had now, or what a limit held back, or another assignor wants something else.
+        effects.append(Arm(key, max(now_ms, target_due_ms(group, new, now_ms=now_ms))))
+    return effects
+
+
+def _grace_ends_ms(deadline_ms: int, old: GroupSettings, new: GroupSettings, members: int, *, now_ms: int) -> int:
+    """When a member whose connection is gone is given up once its session is longer.
+
+    Its grace may have been cut by the end of the shorter session, and nobody knows any more by how much: it ends as
+    late as it can have been meant to, at most one grace from now.
+    """
+    if new.group_disconnect_grace_ms < 0:
+        return 2**63 - 1
+    next_heartbeat_ms = deadline_ms - old.group_consumer_session_timeout_ms + settled_interval_ms(old, members, -1)
+    return max(deadline_ms, max(now_ms, next_heartbeat_ms) + new.group_disconnect_grace_ms)
+
+
+def _balance_wanted(settings: GroupSettings) -> tuple[str, int, int]:
+    return settings.group_assignor, settings.group_assignor_max_moves, settings.group_assignor_imbalance

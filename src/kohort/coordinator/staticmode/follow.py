@@ -1,0 +1,171 @@
+"""A static group's clock follows what a decision does to the group: one place for all the ways in which members go.
+
+Who is forgotten, removed or replaced is offline no longer; any rebalance lets in the new members that wait.
+
+Laws: the clock names members alone. One that measures nothing is forgotten, with its deadline; any other has one.
+Source: KIP-345's draft; requirement S1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun, StaticMemberReplaced
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.records import (
+    ClassicGroupStored,
+    ConsumerGroupEpochSet,
+    ConsumerMemberForgotten,
+    OfflineMemberForgotten,
+    OfflineMemberSet,
+    Record,
+    StaticClockForgotten,
+    StaticClockSet,
+    VolatileRecord,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.clock import StaticClock
+from kohort.coordinator.staticmode.mode import clock_key, without_window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockResumed(VolatileRecord):
+    """The broker did not run, or did not look, for so long: the group's clock stood still."""
+
+    by_ms: int
+
+
+def follow_clocks(
+    groups: GroupsState,
+    decision: Decision,
+    settings_for: Callable[[str], GroupSettings],
+    *,
+    is_by_hand: bool,
+    now_ms: int,
+) -> Decision:
+    """Add to a decision what it means for the clocks of the groups that it changes.
+
+    Args:
+        groups: as they are.
+        decision: not carried out yet.
+        settings_for: group id -> its settings.
+        is_by_hand: partitions were moved by somebody's order, which gives new members nothing.
+        now_ms: coordinator time.
+    """
+    if not groups.clocks or not decision.records:
+        return decision
+    records: list[Record] = []
+    effects: list[Effect] = []
+    for group_id in dict.fromkeys(record.group_id for record in decision.records):
+        clock = groups.clocks.get(group_id)
+        own = [] if clock is None else [record for record in decision.records if record.group_id == group_id]
+        if clock is None or any(isinstance(record, StaticClockForgotten) for record in own):
+            continue
+        more, armed = _follow(groups, clock, own, settings_for(group_id), is_by_hand=is_by_hand, now_ms=now_ms)
+        records += more
+        effects += armed
+    if not records and not effects:
+        return decision
+    return replace(decision, records=(*decision.records, *records), effects=(*decision.effects, *effects))
+
+
+def _follow(
+    groups: GroupsState,
+    clock: StaticClock,
+    own: list[Record],
+    settings: GroupSettings,
+    *,
+    is_by_hand: bool,
+    now_ms: int,
+) -> tuple[list[Record], list[Effect]]:
+    group_id, after = own[0].group_id, clock.copy()
+    for record in own:
+        apply_to(after, record)
+    added: list[Record] = [
+        OfflineMemberForgotten(group_id=group_id, member_id=member_id)
+        for member_id in sorted(_gone(own) & after.offline.keys())
+    ]
+    group = groups.consumer.get(group_id)
+    epoch = 0 if group is None else group.epoch
+    if after.has_window and not is_by_hand and any(_is_rebalance(record, epoch) for record in own):
+        added.append(without_window(group_id, after, now_ms=now_ms))
+    for record in added:
+        apply_to(after, record)
+    if after.is_idle:
+        return [*added, StaticClockForgotten(group_id=group_id)], [Disarm(clock_key(group_id))]
+    if not added and not any(isinstance(record, _OF_CLOCKS) for record in own):
+        return [], []
+    return added, [Arm(clock_key(group_id), max(now_ms, after.due_ms(settings)))]
+
+
+def _gone(records: Iterable[Record]) -> set[str]:
+    """Ids of the members that are none any more once the records are applied."""
+    gone: set[str] = set()
+    for record in records:
+        if isinstance(record, ConsumerMemberForgotten | MemberRemoved):
+            gone.add(record.member_id)
+        elif isinstance(record, StaticMemberReplaced):
+            gone.add(record.replaced_id)
+        elif isinstance(record, ClassicGroupStored):
+            # A group that becomes classic takes its members with it.
+            gone.difference_update(member.member_id for member in record.members)
+    return gone
+
+
+def _is_rebalance(record: Record, epoch: int) -> bool:
+    """Whether everybody who is a member gets a share by it; an epoch may be written again for other topics."""
+    return isinstance(record, RebalanceBegun) or (isinstance(record, ConsumerGroupEpochSet) and record.epoch > epoch)
+
+
+#: What changes a clock, and nothing else.
+_OF_CLOCKS: Final = (OfflineMemberSet, OfflineMemberForgotten, StaticClockSet)
+
+
+def apply_to(clock: StaticClock, record: Record) -> None:
+    """Carry out one record on a clock; records of other kinds change nothing."""
+    match record:
+        case OfflineMemberSet(member_id=member_id, since_ms=since_ms):
+            clock.offline[member_id] = since_ms
+        case OfflineMemberForgotten(member_id=member_id):
+            clock.offline.pop(member_id, None)
+        case StaticClockSet():
+            clock.noted_ms, clock.lost_ms = record.noted_ms, record.lost_ms
+            clock.window_opened_ms = record.window_opened_ms
+        case ClockResumed(by_ms=by_ms):
+            resume(clock, by_ms)
+        case _:
+            pass
+
+
+def resume(clock: StaticClock, by_ms: int) -> None:
+    """The clock stood still for so long."""
+    clock.noted_ms += by_ms
+    clock.lost_ms += by_ms
+
+
+def apply_to_clock(groups: GroupsState, record: Record) -> None:
+    """Types 20,003 and 20,004; a row whose clock compaction took away begins another one."""
+    clock = groups.clocks.get(record.group_id)
+    if clock is None:
+        if isinstance(record, OfflineMemberForgotten | ClockResumed):
+            return
+        clock = groups.clocks[record.group_id] = StaticClock()
+    apply_to(clock, record)
+
+
+def apply_clock_forgotten(groups: GroupsState, record: StaticClockForgotten) -> None:
+    """Tombstone of type 20,004."""
+    groups.clocks.pop(record.group_id, None)
+
+
+#: Record type -> what it does.
+CLOCK_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
+    OfflineMemberSet: apply_to_clock,
+    OfflineMemberForgotten: apply_to_clock,
+    StaticClockSet: apply_to_clock,
+    ClockResumed: apply_to_clock,
+    StaticClockForgotten: apply_clock_forgotten,
+}
