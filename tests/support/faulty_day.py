@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from kohort.broker.groups.home import UnservedShard
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.errors import ErrorCode, StorageError
@@ -126,11 +127,22 @@ class Day:
                 self.disk.heal()
                 if self.disk.health.failure is not None:
                     await self._notice_end()
+                elif self._has_unread():
+                    # The next start reads it.
+                    await self._end()
             except StorageError as why:
                 # The start was refused, or the broker has ended: another process.
                 self.refusals.append(str(why))
                 await self._end()
         raise AssertionError(f"a disk that is well still refuses {step}: {self.refusals}")
+
+    def _has_unread(self) -> bool:
+        """The start could not read a partition, or the groups in one."""
+        context = None if self._server is None else self._server._context
+        if context is None:
+            return False
+        homes = self._server.runtime._homes  # type: ignore[union-attr]
+        return bool(context.store.recovery.offline) or any(isinstance(home.shard, UnservedShard) for home in homes)
 
     async def _ensure_running(self, step: Callable[[], Awaitable[None]]) -> None:
         if self._server is None and step not in (self._begin, self._stop):

@@ -320,6 +320,9 @@ def _tell_recovery(report: RecoveryReport) -> None:
         log.warning("event=catalog_cut %s; the broker stopped while that was written", report.catalog_cut)
     for cut in report.cuts:
         log.warning("event=tail_cut %s", cut)
+    for folder, reason in report.offline:
+        advice = "all others are served; see the system's log and kohort log check, mend the disk, start again"
+        log.error("event=partition_offline partition=%s %s; %s", folder, reason, advice)
     for folder, hole in report.holes:
         log.log(
             logging.INFO if hole.is_settled else logging.ERROR, "event=records_missing partition=%s %s", folder, hole

@@ -30,7 +30,7 @@ def add_repair(actions: Any) -> Any:
 
 
 def run_repair(options: argparse.Namespace) -> int:
-    """A row for each damage; 1 where only a backup helps."""
+    """A row for each damage; 1 where only a backup or another disk helps."""
     from kohort.cli.log import read_directory
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.offline.repair import Remedy, plan_repair, repair
@@ -39,6 +39,7 @@ def run_repair(options: argparse.Namespace) -> int:
     directory, contents = read_directory(fs, options.directory)
     steps = list(plan_repair(contents, drop=options.drop))
     is_hopeless = any(step.remedy is Remedy.RESTORE for step in steps)
+    is_left = is_hopeless or any(step.remedy is Remedy.UNREADABLE for step in steps)
     is_done = options.execute and bool(steps) and not is_hopeless
     if is_done:
         repair(fs, directory, contents, drop=options.drop)
@@ -58,4 +59,4 @@ def run_repair(options: argparse.Namespace) -> int:
                 complain(each.damage)
         if steps and not is_done:
             complain("nothing is changed: a backup is needed first" if is_hopeless else NOTHING_CHANGED)
-    return 1 if is_hopeless else 0
+    return 1 if is_left else 0

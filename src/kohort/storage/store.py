@@ -26,11 +26,12 @@ from kohort.storage.directory.datadir import (
     save_marker,
     take_directory,
 )
+from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import DiskFileSystem, FileLock, FileSystem
 from kohort.storage.files.volatilefs import VolatileFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstate import capture, is_outdated, settle, write
-from kohort.storage.recovery.recovery import RecoveryReport, TailCut, open_partition
+from kohort.storage.recovery.recovery import RecoveryReport, TailCut, open_partition, unreadable_partition
 from kohort.storage.topicconfig import LogConfig
 from kohort.storage.topics.topicchanges import Topic, TopicChanges, TopicPlan
 
@@ -53,6 +54,8 @@ class Store:
         self.topics: dict[str, Topic] = {}
         #: What opening found and cut.
         self.recovery = RecoveryReport()
+        #: Where logs that could not be read ended at a clean stop, by folder: they are held to it when they can be.
+        self._unread: dict[str, PartitionEnd] = {}
 
     @classmethod
     def open(
@@ -171,7 +174,7 @@ class Store:
     def recovery_points(self) -> dict[tuple[str, int], int]:
         """(topic, partition) -> the offset behind which a start has to look."""
         logs = [log for topic in self.topics.values() for log in topic.partitions]
-        return {(log.topic, log.partition): log.state_offset for log in logs}
+        return {(log.topic, log.partition): log.state_offset for log in logs if not log.offline}
 
     def _leave_marker(self, logs: list[PartitionLog]) -> None:
         """Make everything durable and say so; a disk that takes nothing leaves the next start to check it all."""
@@ -183,9 +186,9 @@ class Store:
                 if log.log_end_offset > log.durable_offset:
                     log.mark_durable(log.sync())
             save_offsets(self._fs, self.directory, RECOVERY_POINT_NAME, self.recovery_points())
-            save_marker(
-                self._fs, self.directory, {log.name: PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs}
-            )
+            ends = {log.name: PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs if not log.offline}
+            unread = {log.name: self._unread[log.name] for log in logs if log.offline and log.name in self._unread}
+            save_marker(self._fs, self.directory, ends | unread)
         except StorageError as why:
             if why.fatal:
                 raise
@@ -211,7 +214,8 @@ class Store:
             bytes_checked=sum(log.bytes_checked for log in logs),
             cuts=tuple(cuts),
             catalog_cut=self.changes.catalog_cut,
-            holes=tuple((f"{log.topic}-{log.partition}", hole) for log in logs for hole in log.holes),
+            holes=tuple((log.name, hole) for log in logs for hole in log.holes),
+            offline=tuple((log.name, log.offline) for log in logs if log.offline),
         )
         self._begin_epoch(logs, is_new=ends is None)
         remove_marker(self._fs, self.directory)
@@ -236,11 +240,20 @@ class Store:
                     f"the folder {path} is missing though the catalog has topic {entry.name}; restore it from a "
                     "backup, or make an empty folder of that name to go on without its records"
                 )
-            check_partition_metadata(self._fs, path, entry.topic_id)
             expected = ends.get(folder) if ends is not None else None
-            log, cut = open_partition(
-                self._fs, path, topic=entry.name, partition=partition, config=config, expected=expected
-            )
+            try:
+                check_partition_metadata(self._fs, path, entry.topic_id)
+                log, cut = open_partition(
+                    self._fs, path, topic=entry.name, partition=partition, config=config, expected=expected
+                )
+            except UnreadableError as why:
+                # The others are served; the next start reads it again.
+                cut = None
+                log = unreadable_partition(
+                    self._fs, path, topic=entry.name, partition=partition, config=config, reason=str(why)
+                )
+                if expected is not None:
+                    self._unread[folder] = expected
             topic.partitions.append(log)
             if cut:
                 cuts.append(cut)

@@ -98,7 +98,7 @@ class NodeLeadership(Leadership):
 
     def leader_of(self, log: PartitionLog) -> int:
         """The broker that leads a partition."""
-        return self._leaders.of(log)
+        return NO_NODE if log.offline else self._leaders.of(log)
 
     def coordinator_of(self, group_id: str) -> int:
         """The leader of the group's partition of `__consumer_offsets`."""
@@ -129,6 +129,10 @@ class NodeCoordination:
     def shard_count(self) -> int:
         """Those of all brokers."""
         return self._runtime.shard_count
+
+    def serves(self, group_id: str) -> bool:
+        """Whether the log of a group is known whole."""
+        return self._runtime.serves(group_id)
 
     def answer(self, request: Request, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command for a group that is coordinated here."""

@@ -142,7 +142,7 @@ class SimulatedRuntime(Runtime):
         """What `Runtime.start` does, from simulated logs."""
         self._settings, self._image = settings, image
         self._reporter = Reporter(settings)
-        self._index_of = partial(_index_of, len(logs))
+        self.index_of = partial(_index_of, len(logs))
         for index, log in enumerate(logs):
             entries = log.entries()
             living, mirror = fold(entries, settings, build=build), fold(entries, settings)

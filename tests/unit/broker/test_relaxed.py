@@ -56,6 +56,30 @@ def test_relaxed_defaults_are_told_before_there_are_topics(caplog: pytest.LogCap
     assert line.startswith("event=relaxed topics=new ") and "whatever the system has not written yet" in line
 
 
+def test_relaxed_log_of_the_groups_is_told_until_it_is_synced_by_name(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """`log.flush.interval.messages` is every topic's default, the groups' own included, as Apache Kafka's is."""
+
+    def told() -> int:
+        found = sum(line.startswith("event=groups_relaxed topic=__consumer_offsets") for line in caplog.messages)
+        caplog.clear()
+        return found
+
+    config = {"log.flush.interval.messages": 10_000}
+    for _ in range(2):
+        with Broker(data_dir=tmp_path, config=config):
+            assert told() == 1
+    with (
+        Broker(data_dir=tmp_path, config=config) as broker,
+        kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        admin.alter_configs([("topic", "__consumer_offsets")], {"flush.messages": 1})
+    assert told() == 1
+    with Broker(data_dir=tmp_path, config=config):
+        assert told() == 0
+
+
 def test_a_broker_in_memory_says_nothing_of_power(caplog: pytest.LogCaptureFixture) -> None:
     config = {"log.flush.interval.messages": 10}
     with Broker(config=config) as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:

@@ -18,6 +18,7 @@ from kohort.storage.files.diskerrors import (
     DiskHealth,
     NoRoomError,
     SyncFailedError,
+    UnreadableError,
     refusal_of,
 )
 from kohort.storage.files.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
@@ -171,7 +172,7 @@ def test_kinds_of_errors_of_a_change(number: int, kind: type[StorageError], is_f
 
 def test_a_page_that_cannot_be_read_says_nothing_of_the_disk() -> None:
     error = refusal_of(OSError(errno.EIO, "Input/output error"), "read", "/data/a")
-    assert (type(error), str(error)) == (StorageError, "cannot read /data/a: Input/output error")
+    assert (type(error), str(error)) == (UnreadableError, "cannot read /data/a: Input/output error")
 
 
 @contextmanager

@@ -67,10 +67,13 @@ def _losses(context: BrokerContext) -> dict[str, object]:
     """What a power cut may take, and what readers cannot get."""
     windows = relaxed_topics(context.store)
     holes = {log.name: log.holes for topic in context.cluster.topics.values() for log in topic.partitions if log.holes}
+    offline = sorted(log.name for topic in context.cluster.topics.values() for log in topic.partitions if log.offline)
     named = [f"{name}:{hole.first_offset}-{hole.next_offset - 1}" for name in sorted(holes) for hole in holes[name]]
     return {
         "relaxed.topics": len(windows),
         "relaxed.may.lose": widest(windows.values()).told() if windows else "",
         "damaged.ranges": len(named),
         "damaged.ranges.first": " ".join(named[:RANGES_NAMED]),
+        "offline.partitions": len(offline),
+        "offline.partitions.first": " ".join(offline[:RANGES_NAMED]),
     }

@@ -1,7 +1,8 @@
 """DescribeLogDirs (key 35): what every partition takes in the one directory of this broker.
 
 Versions 1 to 5 are served. Version 3: an error for all of it. Version 4: the size of the volume (KIP-827), which a
-broker that keeps everything in memory does not tell. A partition that there is not has no row, as in Apache Kafka.
+broker that keeps everything in memory does not tell. A partition that there is not, or that is offline, has no
+row, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def handle(context: BrokerContext, request: Request, message: DescribeLogDirsReq
                         partition_index=number, partition_size=topics[name].partitions[number].size_bytes
                     )
                     for number in numbers
+                    if not topics[name].partitions[number].offline
                 ],
             )
             for name, numbers in wanted.items()

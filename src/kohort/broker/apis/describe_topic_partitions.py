@@ -89,4 +89,5 @@ def _describe_partition(
         isr_nodes=list(leadership.replicas),
         eligible_leader_replicas=[],
         last_known_elr=[],
+        offline_replicas=leadership.offline_replicas(log),
     )

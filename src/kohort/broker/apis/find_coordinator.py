@@ -11,6 +11,7 @@ from typing import Final
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
+from kohort.broker.topics.leadership import NO_NODE
 from kohort.broker.turns.manyrows import answer_rows, rows_at_once
 from kohort.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -48,7 +49,7 @@ def _find(context: BrokerContext, request: Request, key: str, key_type: int) -> 
         )
     if key_type != GROUP:
         return _refuse(key, ErrorCode.INVALID_REQUEST, f"this broker has no coordinators of kind {key_type}")
-    node_id = context.leadership.coordinator_of(key)
+    node_id = context.leadership.coordinator_of(key) if context.runtime.serves(key) else NO_NODE
     for node in context.leadership.nodes(request.connection):
         if node.node_id == node_id:
             return Coordinator(key=key, node_id=node_id, host=node.host, port=node.port)

@@ -39,6 +39,8 @@ def handle(context: BrokerContext, request: Request, message: GroupHistoryReques
         why = "this broker keeps no journal: start it with journal.ring.rows above 0"
         return GroupHistoryResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=why)
     if message.before_offset >= 0:
+        if target is not None and target.offline:
+            return GroupHistoryResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=target.offline)
         return _older(target, message)
     limit = min(message.max_rows, MAX_ROWS)
     history = journal.history(message.group_id, after=message.after_sequence, limit=limit)

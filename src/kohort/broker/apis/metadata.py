@@ -192,4 +192,5 @@ def _describe_partition(leadership: Leadership, number: int, log: PartitionLog) 
         leader_epoch=log.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=replicas,
+        offline_replicas=leadership.offline_replicas(log),
     )

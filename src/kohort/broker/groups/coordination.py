@@ -26,6 +26,10 @@ class Coordination(Protocol):
         """How many shards there are."""
         ...
 
+    def serves(self, group_id: str) -> bool:
+        """Whether the log of a group is known whole."""
+        ...
+
     def next_token(self) -> RequestToken:
         """A number that no earlier request has; also serves as its cause."""
         ...

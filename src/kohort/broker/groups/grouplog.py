@@ -1,11 +1,11 @@
 """Reads the coordinator's log at the start of a broker: every record of a partition, oldest first, into its shard.
 
 Laws: records are applied in the order of the log, by the same `apply` as when they were decided; those of a
-transaction that was open stay pending until its marker comes. What cannot be read stops the start: a
-coordinator that left it out would serve groups that it only half knows. Damage that recovery has found and told is left
-out: of groups that were written there less is known, and what they committed there is read again, but never skipped.
-Types that nobody knows are counted.
-Source: architecture rule 2 and the journey of a restart; Apache Kafka's coordinator loader.
+transaction that was open stay pending until its marker comes. Where a partition cannot be read, or has a hole that
+nobody has settled, none of its groups is served: they would be half known, and one whose commits are missing would
+begin anew. The log is left as it is. Behind a hole that somebody has settled everything counts that is there. Types
+that nobody knows are counted.
+Source: architecture rule 2 and the journey of a restart; Apache Kafka's coordinator loader, which fails likewise.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from kohort.broker.groups.home import Home, UnservedShard
 from kohort.clock import Clock
 from kohort.coordinator.logbatch import read_in_batch, read_marker
 from kohort.coordinator.recordreader import RecordReader
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
+from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.choice import active_kernels
 from kohort.records.columns import decode_columns
 from kohort.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, split_batches
@@ -57,8 +59,22 @@ class GroupLogLoader:
 
     _reader: RecordReader = field(default_factory=RecordReader)
 
-    def load_shard(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> Shard:
-        """The shard that a log makes."""
+    def load_home(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> Home:
+        """The shard that a log makes; one that refuses all groups where the log is not known whole."""
+        reason = partition.offline or next((str(hole) for hole in partition.holes if not hole.is_settled), "")
+        try:
+            if not reason:
+                return Home(self._load_shard(settings, partition, clock), partition)
+        except (StorageError, CorruptRecordError) as why:
+            reason = str(why)
+        advice = (
+            "stop the broker, see kohort log check, restore the files or give up what is damaged (kohort log repair)"
+        )
+        log.error("event=groups_not_served partition=%s %s; %s", partition.name, reason, advice)
+        text = f"the groups of {partition.name} are not served, since it cannot be read whole; see the broker's log"
+        return Home(UnservedShard(settings, text), partition)
+
+    def _load_shard(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> Shard:
         shard, began_ms = Shard(settings), clock.now_ms()
         found = self.load(shard, partition)
         if found.records or found.unknown:

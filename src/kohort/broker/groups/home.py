@@ -1,16 +1,37 @@
-"""One shard of the coordinator and the log that it is kept in."""
+"""One shard of the coordinator and the log that it is kept in.
+
+Laws: of a log that is not known whole no group is served, since an answer out of what is left would be wrong: a commit
+that is not known begins a group anew, perhaps behind records that nobody has read.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import Final
 
-from kohort.coordinator.decision import ComputeTarget
+from kohort.coordinator.commands import Command, GroupCommand, Refusal
+from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.model import AssignorFailure
+from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
+from kohort.errors import ErrorCode
 from kohort.storage.partitions.partition import PartitionLog
 
 log = logging.getLogger("kohort.broker")
+
+
+class UnservedShard(Shard):
+    """Knows of no group, and tells so whoever asks for one."""
+
+    def __init__(self, settings: GroupSettings, text: str) -> None:
+        super().__init__(settings)
+        self._refusal: Final = Refusal(code=ErrorCode.NOT_COORDINATOR, message=text)
+
+    def handle(self, command: Command, *, now_ms: int) -> Decision:
+        """Decide what one command leads to: nothing, where it is about a group."""
+        if isinstance(command, GroupCommand):
+            return Decision(effects=(Reply(command.request, self._refusal),))
+        return super().handle(command, now_ms=now_ms)
 
 
 class Home:

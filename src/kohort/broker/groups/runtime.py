@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.broker.connections.request import Request
 from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.grouplog import GroupLogLoader, without_collections
-from kohort.broker.groups.home import Home
+from kohort.broker.groups.home import Home, UnservedShard
 from kohort.broker.groups.refusedwrites import RefusedWrites, append_decision
 from kohort.broker.writes.durability import Durability, is_durable
 from kohort.clock import Clock
@@ -95,7 +95,8 @@ class Runtime:
         self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any], Home]]] = {}
         self._last_number = 0
         self._is_stopped = False
-        self._index_of: Callable[[str], int] = lambda _: 0
+        #: The shard of a group; set by `start`.
+        self.index_of: Callable[[str], int] = lambda _: 0
         #: What the logs of partitions have, of those that there are.
         self.measure: Callable[[Iterable[tuple[TopicId, int]]], dict[tuple[TopicId, int], LogExtent]] = lambda _: {}
         #: Set by `start`.
@@ -106,7 +107,6 @@ class Runtime:
 
     def start(self, settings: GroupSettings, partitions: list[PartitionLog], image: TopicImage) -> None:
         """Rebuild the state of every shard from its log; then commands may come."""
-        count = len(partitions)
         self._settings, self._image = settings, image
         self._reporter = Reporter(settings)
         own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
@@ -116,10 +116,10 @@ class Runtime:
 
             self._assignors = OwnAssignors(self._loop, own)
             self._assignors.start()
-        self._index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(coordinator_partition, partition_count=count))
+        self.index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(coordinator_partition, partition_count=len(partitions)))
         loader = GroupLogLoader()
         with without_collections():
-            self._homes = [Home(loader.load_shard(settings, part, self._clock), part) for part in partitions]
+            self._homes = [loader.load_home(settings, part, self._clock) for part in partitions]
             # Deadlines count from the end of all loading: it fences nobody.
             for home in self._homes:
                 self._tell_topics(home)
@@ -143,6 +143,10 @@ class Runtime:
         """How many shards there are."""
         return len(self._homes)
 
+    def serves(self, group_id: str) -> bool:
+        """Whether the log of a group is known whole."""
+        return not isinstance(self._homes[self.index_of(group_id)].shard, UnservedShard)
+
     def next_token(self) -> RequestToken:
         """A number that no earlier request has; also serves as its cause."""
         self._last_number += 1
@@ -150,7 +154,7 @@ class Runtime:
 
     def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
-        home = self._homes[self._index_of(command.group_id)]
+        home = self._homes[self.index_of(command.group_id)]
         for former in home.shard.find_former(command):
             held = self._waiting[former.request][0]
             assert held is not None and held.beat is not None, "a client asked"
@@ -162,7 +166,7 @@ class Runtime:
 
     def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
         """Answer a heartbeat that is held, if it is held still; `is_cut`: something else of its client waits for it."""
-        home = self._homes[self._index_of(command.group_id)]
+        home = self._homes[self.index_of(command.group_id)]
         if parking.is_held(home.shard.groups, command) and not self._is_stopped:
             self._answer_held(home, command, is_cut=is_cut)
 
@@ -176,13 +180,13 @@ class Runtime:
         """The connection of a heartbeat that is held is gone."""
         if self._waiting.pop(command.request, None) is None or self._is_stopped:
             return
-        home = self._homes[self._index_of(command.group_id)]
+        home = self._homes[self.index_of(command.group_id)]
         if parking.is_held(home.shard.groups, command):
             home.shard.commit(parking.drop(command), now_ms=self._clock.now_ms())
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
         """Hold a heartbeat that was held before, word for word; `False` if nothing was done: it is to be read anew."""
-        home, now_ms = self._homes[self._index_of(command.group_id)], self._clock.now_ms()
+        home, now_ms = self._homes[self.index_of(command.group_id)], self._clock.now_ms()
         if self._is_stopped or self._renew(home, command, now_ms) is None:
             return False
         self._waiting[command.request] = (request, translate, home)
@@ -195,7 +199,7 @@ class Runtime:
         Returns:
             The interval that the member is told, ms; `None` if nothing was done: it has news, or waits for the disk.
         """
-        home = self._homes[self._index_of(command.group_id)]
+        home = self._homes[self.index_of(command.group_id)]
         may_answer = not self._is_stopped and is_durable(home.log)
         return self._renew(home, command, self._clock.now_ms()) if may_answer else None
 
@@ -212,7 +216,7 @@ class Runtime:
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
         """Carry out a command; its reply is handed to `on_reply` once it is durable."""
-        home = self._homes[self._index_of(command.group_id)]
+        home = self._homes[self.index_of(command.group_id)]
         self._waiting[command.request] = (None, on_reply, home)
         self._carry_out(home, command)
 
@@ -227,11 +231,7 @@ class Runtime:
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """The connection by which a member was heard of last is closed."""
         command = MemberDisconnected(cause=CauseId(self.next_token()), group_id=group_id, member_id=member_id)
-        self._carry_out(self._homes[self._index_of(group_id)], command)
-
-    def index_of(self, group_id: str) -> int:
-        """The shard of a group."""
-        return self._index_of(group_id)
+        self._carry_out(self._homes[self.index_of(group_id)], command)
 
     def hand_over(self, index: int) -> None:
         """Another node coordinates the groups of a shard from now on: it knows what the log says and nothing else.
@@ -246,12 +246,11 @@ class Runtime:
                 then(refusal)
             elif request.is_open:
                 request.answer(then(request, refusal))
-        shard = GroupLogLoader().load_shard(self._settings, home.log, self._clock)
-        self._homes[index] = Home(shard, home.log)
-        self._tell_topics(self._homes[index])
+        home = self._homes[index] = GroupLogLoader().load_home(self._settings, home.log, self._clock)
+        self._tell_topics(home)
         now_ms = self._clock.now_ms()
-        shard.on_loaded(now_ms)
-        self._deadlines.watch(shard.next_deadline(), now_ms)
+        home.shard.on_loaded(now_ms)
+        self._deadlines.watch(home.shard.next_deadline(), now_ms)
 
     def group_ids(self, index: int) -> list[str]:
         """Every group of a shard, those that only have offsets included."""

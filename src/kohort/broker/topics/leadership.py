@@ -49,6 +49,10 @@ class Leadership:
         """The brokers that hold every partition."""
         return (self.node_id,)
 
+    def offline_replicas(self, log: PartitionLog) -> list[int]:
+        """The brokers that hold a partition and cannot read it."""
+        return list(self.replicas) if log.offline else []
+
     def nodes(self, peer: Peer) -> list[Node]:
         """The brokers that are there, with the addresses that this client is told."""
         settings = self._settings
@@ -61,7 +65,7 @@ class Leadership:
 
     def leader_of(self, log: PartitionLog) -> int:
         """The broker that leads a partition; `NO_NODE` if none does."""
-        return self.node_id
+        return NO_NODE if log.offline else self.node_id
 
     def coordinator_of(self, group_id: str) -> int:
         """The broker that coordinates a group; `NO_NODE` if none does."""
@@ -76,6 +80,8 @@ class Leadership:
         Returns:
             NONE if it serves it.
         """
+        if log.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if epoch < 0 or epoch == log.leader_epoch:
             return ErrorCode.NONE
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -93,7 +93,7 @@ class Cluster:
         return {
             place: LogExtent(log.log_start_offset, log.log_end_offset, log.size_bytes)
             for place, log in found
-            if log is not None
+            if log is not None and not log.offline
         }
 
     # ---- changes that are asked for; `done` is told when they are in force, or why they never will be

@@ -6,13 +6,20 @@ Laws: nothing is said where every append is synced, and nothing of the journal, 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
-from kohort.ids import JOURNAL_TOPIC
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.losswindow import LossWindow, loss_window, widest
 from kohort.storage.store import Store
 from kohort.storage.topicconfig import LogConfig
 
 log = logging.getLogger("kohort.broker")
+
+#: What the records of groups that a power cut takes mean to their members.
+GROUPS_LOSE: Final = (
+    "the last commits before a power cut: their records are read again, and members join anew; set flush.messages=1 on "
+    "the topic to have each commit synced"
+)
 
 
 def relaxed_topics(store: Store) -> dict[str, LossWindow]:
@@ -24,12 +31,15 @@ def relaxed_topics(store: Store) -> dict[str, LossWindow]:
 
 
 def tell_relaxed(store: Store) -> None:
-    """A line if new topics are relaxed, and one if topics are that there are."""
+    """A line if new topics are relaxed, one if topics are that there are, and one if the groups' own log is."""
     defaults = None if store.fs.volatile else _window(store.changes.log_config({}))
     if defaults is not None:
         log.warning("event=relaxed topics=new may_lose=%r", defaults.told())
-    if windows := relaxed_topics(store):
+    windows = relaxed_topics(store)
+    if windows:
         log.warning("event=relaxed topics=%d may_lose=%r", len(windows), widest(windows.values()).told())
+    if OFFSETS_TOPIC in windows or (defaults is not None and OFFSETS_TOPIC not in store.topics):
+        log.warning("event=groups_relaxed topic=%s may_lose=%r", OFFSETS_TOPIC, GROUPS_LOSE)
 
 
 def _window(config: LogConfig) -> LossWindow | None:

@@ -1,9 +1,9 @@
 """What a disk refuses, and what it fails at: the errors of a file system, and whether it can be trusted still.
 
-Laws: errors are of three kinds: what is used up and may come back (`NoRoomError`), what is refused for another reason
-(`StorageError`), and a disk that fails (`DiskFailedError`). After the third nothing more is written through that file
-system, and whoever watches its health is told once. What failed is never tried again: the next sync of the same file
-would succeed, and prove nothing.
+Laws: errors are of four kinds: what is used up and may come back (`NoRoomError`), what cannot be read
+(`UnreadableError`), what is refused for another reason (`StorageError`), and a disk that fails (`DiskFailedError`).
+After the last nothing more is written through that file system, and whoever watches its health is told once. What
+failed is never tried again: the next sync of the same file would succeed, and prove nothing.
 Source: write(2), fsync(2); the fsync error handling that PostgreSQL had to learn in 2018.
 """
 
@@ -25,6 +25,10 @@ class DiskFailedError(StorageError):
 
 class SyncFailedError(DiskFailedError):
     """The operating system could not make written bytes durable; nothing about the file is certain any more."""
+
+
+class UnreadableError(StorageError):
+    """The disk cannot give what is on it; nothing was changed, and what is elsewhere on it may be as it was."""
 
 
 class NoRoomError(StorageError):
@@ -53,10 +57,10 @@ _BROKEN: Final = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN,
 
 
 def refusal_of(why: OSError, doing: str, path: str) -> StorageError:
-    """What an error of the system means to who wanted to do that."""
+    """What an error of the system means to who wanted to do that, and would have changed nothing."""
     if why.errno in _FULL:
         return DiskFullError(os.path.dirname(path))
-    kind = NoRoomError if why.errno in _USED_UP else StorageError
+    kind = NoRoomError if why.errno in _USED_UP else UnreadableError if why.errno in _BROKEN else StorageError
     return kind(f"cannot {doing} {path}: {why.strerror or why}{_advice(why)}")
 
 

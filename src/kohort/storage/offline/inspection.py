@@ -16,6 +16,7 @@ from kohort.records.header import BatchHeader
 from kohort.storage.directory.catalog import Catalog, TopicEntry, split_folder_name
 from kohort.storage.directory.catalogfile import load_catalog
 from kohort.storage.directory.datadir import META_NAME, load_identity, read_partition_metadata, take_directory
+from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileLock, FileSystem
 from kohort.storage.partitions.quarantine import Hole, load_holes
 from kohort.storage.recovery.recovery import load_sparse
@@ -49,6 +50,8 @@ class Damage:
     #: The first one behind that can be; `None`: nothing follows, so that a start would cut it.
     next_offset: int | None
     reason: str
+    #: The disk cannot give the bytes, whatever they are.
+    is_unreadable: bool = False
 
     def __str__(self) -> str:
         follows = "nothing follows" if self.next_offset is None else f"offset {self.next_offset} follows"
@@ -110,7 +113,11 @@ def _inspect_known(fs: FileSystem, path: str, entry: TopicEntry, partition: int)
         return _nothing(path, entry.name, partition, "the folder is missing, though the catalog has the topic")
     is_compacted = LogConfig.of_stored(entry.configs, {}).is_compacted
     content = inspect_partition(fs, path, entry.name, partition, is_compacted=is_compacted)
-    named = read_partition_metadata(fs, path)
+    try:
+        named = read_partition_metadata(fs, path)
+    except UnreadableError as why:
+        content.damages.append(_unreadable(path, why))
+        return content
     if named not in (None, entry.topic_id):
         content.damages.append(_not_readable(path, "the folder belongs to another topic of the same name"))
     return content
@@ -131,6 +138,10 @@ def _nothing(path: str, topic: str, partition: int, reason: str) -> PartitionCon
     return PartitionContent(topic=topic, partition=partition, damages=[_not_readable(path, reason)])
 
 
+def _unreadable(path: str, why: UnreadableError, offset: int = 0) -> Damage:
+    return Damage(path=path, position=0, bytes=0, offset=offset, next_offset=None, reason=str(why), is_unreadable=True)
+
+
 def _not_readable(path: str, reason: str) -> Damage:
     return Damage(path=path, position=0, bytes=0, offset=0, next_offset=None, reason=reason)
 
@@ -138,8 +149,16 @@ def _not_readable(path: str, reason: str) -> Damage:
 def inspect_partition(
     fs: FileSystem, path: str, topic: str, partition: int, *, is_compacted: bool = False
 ) -> PartitionContent:
-    """Read all segments of a folder; holes that nobody has settled are damage, too."""
+    """Read all segments of a folder; holes that nobody has settled are damage, too, and what cannot be read."""
     content = PartitionContent(topic=topic, partition=partition)
+    try:
+        _read_files(content, fs, path, is_compacted=is_compacted)
+    except UnreadableError as why:
+        content.damages.append(_unreadable(path, why, content.end))
+    return content
+
+
+def _read_files(content: PartitionContent, fs: FileSystem, path: str, *, is_compacted: bool) -> None:
     names = fs.list_directory(path)
     holes = load_holes(fs, path, names)
     sparse_before = load_sparse(fs, path, names)
@@ -154,13 +173,15 @@ def inspect_partition(
         content.end = _behind_hole(content, path, holes, base)
         file = f"{path}/{segment_name(base)}"
         bound = NO_LIMIT if is_compacted else limit
-        for each in walk_segment(fs, file, content.end, sparse_before=sparse_before, limit=bound):
-            if isinstance(each, Damage):
-                content.damages.append(each)
-                content.bytes += each.bytes
-            else:
-                _count(content, each.header)
-    return content
+        try:
+            for each in walk_segment(fs, file, content.end, sparse_before=sparse_before, limit=bound):
+                if isinstance(each, Damage):
+                    content.damages.append(each)
+                    content.bytes += each.bytes
+                else:
+                    _count(content, each.header)
+        except UnreadableError as why:
+            content.damages.append(_unreadable(file, why, content.end))
 
 
 def _behind_hole(content: PartitionContent, path: str, holes: Sequence[Hole], base: int) -> int:

@@ -62,6 +62,7 @@ class PartitionLog:
         "is_failed",
         "leader_epoch",
         "log_end_offset",
+        "offline",
         "partition",
         "producers",
         "segments",
@@ -101,6 +102,8 @@ class PartitionLog:
         self.high_watermark = self.log_end_offset
         #: A sync failed: what is in the files is unknown.
         self.is_failed = False
+        #: Why nobody can use the log until the next start, which found its files unreadable; empty: all is well.
+        self.offline = ""
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
@@ -271,6 +274,8 @@ class PartitionLog:
     def _readable_end(self, offset: int, up_to: int | None) -> int:
         """Where reading from `offset` ends."""
         log_end = self.log_end_offset
+        if self.offline:
+            raise self._unusable()
         if offset < self.log_start_offset or offset > log_end:
             raise Refused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -384,4 +389,4 @@ class PartitionLog:
         if self.is_failed:
             words = f"an earlier sync of {self.name} failed; check the disk of {self.directory}, then restart"
             return SyncFailedError(words)
-        return StorageError(f"{self.name} is closed")
+        return StorageError(f"{self.name} is offline: {self.offline}" if self.offline else f"{self.name} is closed")

@@ -72,6 +72,8 @@ class RecoveryReport:
     catalog_cut: CatalogCut | None = None
     #: (folder, offsets that are damaged or gone), those that were known before as well.
     holes: tuple[tuple[str, Hole], ...] = ()
+    #: (folder, why it could not be read): nobody can use it until the next start.
+    offline: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -154,6 +156,17 @@ def open_partition(
             segment.sync(directory)
         segment.release()
     return log, cut
+
+
+def unreadable_partition(
+    fs: FileSystem, directory: str, *, topic: str, partition: int, config: LogConfig, reason: str
+) -> PartitionLog:
+    """Stands for a log whose files the disk cannot give: it refuses everything, and nothing of it is touched."""
+    nothing = Segment(fs, directory, 0, is_entry_durable=True)
+    log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=[nothing])
+    log.offline = reason
+    log.close()
+    return log
 
 
 def _remove_orphans(fs: FileSystem, directory: str, names: Sequence[str], bases: Sequence[int]) -> None:

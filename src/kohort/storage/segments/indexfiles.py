@@ -19,6 +19,7 @@ from typing import Final
 
 from kohort.errors import StorageError
 from kohort.records.checksum import crc32c
+from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.segments.segmentindex import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexImage, SegmentIndex
 
@@ -97,11 +98,14 @@ def load_facts(fs: FileSystem, directory: str, base_offset: int) -> SegmentFacts
 def load_index(
     fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts, *, interval_bytes: int
 ) -> SegmentIndex | None:
-    """The whole index, to go on with; `None` if it is damaged."""
+    """The whole index, to go on with; `None` if it is damaged, or cannot be read."""
     found = []
     for suffix, (size, checksum) in ((INDEX_SUFFIX, facts.index), (TIME_SUFFIX, facts.timeindex)):
         path = index_path(directory, base_offset, suffix)
-        content = fs.open(path).read(0, size) if fs.exists(path) else b""
+        try:
+            content = fs.open(path).read(0, size) if fs.exists(path) else b""
+        except UnreadableError:
+            return None
         if len(content) != size or crc32c(content) != checksum:
             return None
         found.append(content)
