@@ -154,3 +154,22 @@ def test_moves_are_limited_while_the_group_works() -> None:
             wait_for([4, 2])
             admin.alter_group_configs("g", {"group.assignor.max.moves": "-1", "group.assignor.imbalance": None})
             wait_for([3, 3])
+
+
+def test_stock_client_that_names_another_assignor_ends_with_a_sentence_about_it(broker: kohort.Broker) -> None:
+    """`group.consumer.assignor.mismatch=refuse`: librdkafka says it in its own words, by the code; Java by ours."""
+    config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "one-way", "group.protocol": "consumer"}
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("one-way", 2)
+        admin.alter_group_configs("one-way", {"group.consumer.assignor.mismatch": "refuse"})
+        first = confluent_kafka.Consumer({**config, "group.remote.assignor": "range"})
+        other = confluent_kafka.Consumer({**config, "group.remote.assignor": "uniform"})
+        first.subscribe(["one-way"])
+        until(lambda: first.poll(0.1) is None and len(first.assignment()) == 2, what="the first has it all")
+        other.subscribe(["one-way"])
+        said = []
+        until(lambda: (found := other.poll(0.1)) is not None and not said.append(found.error()), what="an error")
+        assert "assignor or its version range is not supported by the consumer group" in said[0].str()
+        assert len(admin.describe_group("one-way").members) == 1
+        other.close()
+        first.close()

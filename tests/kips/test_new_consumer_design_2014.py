@@ -226,6 +226,17 @@ def test_consumer_names_its_own_algorithm_and_one_that_is_not_there_is_rejected(
     assert group.group.members.keys() == {"a"}
 
 
+def test_consumer_whose_algorithm_is_not_that_of_its_group_is_rejected_where_the_group_is_told_so() -> None:
+    """The consumer rebalance design's registration: who names another assignment than its group has is refused. Where
+    nothing is set members vote, as in KIP-848."""
+    group = GroupDialogue({"t": 2}, group_consumer_assignor_mismatch="refuse")
+    group.heartbeat("a", epoch=0, server_assignor="range")
+    group.heartbeat("b", epoch=0, server_assignor="sticky").is_refused(
+        ErrorCode.UNSUPPORTED_ASSIGNOR, saying="uses the assignor range, not sticky"
+    )
+    assert group.group.members.keys() == {"a"}
+
+
 def test_few_moves_may_be_worth_more_than_an_even_load() -> None:
     """Jay Kreps, 21 July 2014, suggestion 1, its last sentence: all load to one consumer interrupts little and balances
     badly. Which of the two counts is a setting here."""

@@ -19,6 +19,7 @@ from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet
 from kohort.coordinator.settings import (
     MEMBERSHIPS,
+    MISMATCH_POLICIES,
     MOST_MOVES_AT_ONCE,
     MOST_MOVES_PER_SECOND,
     MOVE_ORDERS,
@@ -134,6 +135,13 @@ _ALL: Final = (
         "empty: what most of them name.",
         parse=parse_str,
         choices="assignor_choices",
+    ),
+    _of_ours(
+        "group.consumer.assignor.mismatch",
+        "What becomes of a member that names another assignor than the group uses: vote: it has one vote; refuse: it "
+        "is not taken in.",
+        parse=parse_str,
+        choices=MISMATCH_POLICIES,
     ),
     _of_ours(
         "group.assignor.max.moves",

@@ -20,6 +20,8 @@ _INT32_MAX: Final = 2**31 - 1
 #: A pace of moves is no faster, and as many begin together at most.
 MOST_MOVES_PER_SECOND: Final = 10_000
 MOST_MOVES_AT_ONCE: Final = 10_000
+#: What becomes of a member that names another assignor than its group uses.
+MISMATCH_POLICIES: Final = ("vote", "refuse")
 #: In which order moves that wait begin.
 MOVE_ORDERS: Final = ("name", "lag", "size")
 #: Who a group's members are: any that come, or those with names, which keep what they have while they are away.
@@ -42,6 +44,7 @@ class GroupSettings:
     than `group_consumer_assignment_window_max_ms` after the first; 0 computes with the change.
     `group_consumer_assignors`: what a KIP-848 member may name; the first is used where none is named.
     `group_assignor`: the one of them that computes whatever members name; empty leaves it to them.
+    `group_consumer_assignor_mismatch`: one of `MISMATCH_POLICIES`.
     `own_assignors`: names that are not built in, for which the shell has found an assignor.
     `group_consumer_assignor_timeout_ms`: how long an assignor of the user's own may take.
     `group_consumer_assignor_offload_enable`: whether an assignor of the user's own runs beside the coordinator's loop.
@@ -76,6 +79,7 @@ class GroupSettings:
     group_consumer_max_size: int = _INT32_MAX
     group_consumer_assignors: tuple[str, ...] = BUILT_IN
     group_assignor: str = ""
+    group_consumer_assignor_mismatch: str = "vote"
     group_consumer_assignment_window_ms: int = 50
     group_consumer_assignment_window_max_ms: int = 2_000
     group_consumer_assignment_interval_ms: int = 0
@@ -134,6 +138,7 @@ class GroupSettings:
                 f"group.moves.burst cannot be {self.group_moves_burst}: 1 to {MOST_MOVES_AT_ONCE} is expected"
             )
         _one_of("group.moves.order", self.group_moves_order, MOVE_ORDERS)
+        _one_of("group.consumer.assignor.mismatch", self.group_consumer_assignor_mismatch, MISMATCH_POLICIES)
         for name in ("registration", "expansion"):
             self._check_bounded(f"{name}_timeout_ms", 1, kind="group")
         _one_of("group.membership", self.group_membership, MEMBERSHIPS)

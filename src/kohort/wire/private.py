@@ -73,6 +73,7 @@ NO_EFFECT: Final = "without effect here"
 GROUP_CONFIGS: Final = (
     "group.disconnect.grace.ms",
     "group.assignor",
+    "group.consumer.assignor.mismatch",
     "group.assignor.max.moves",
     "group.assignor.imbalance",
     "group.moves.per.second",
@@ -96,6 +97,7 @@ BROKER_CONFIGS: Final = (
     "group.assignor.max.moves",
     "group.consumer.assignment.window.max.ms",
     "group.consumer.assignment.window.ms",
+    "group.consumer.assignor.mismatch",
     "group.consumer.assignor.timeout.ms",
     "group.consumer.rebalance.heartbeat.interval.ms",
     "group.disconnect.grace.ms",

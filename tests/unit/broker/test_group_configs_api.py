@@ -95,6 +95,7 @@ def test_all_configs_of_a_group_are_described(client: RawClient, version: int) -
         "consumer.assignor.offload.enable": ("true", 5),
         "group.disconnect.grace.ms": ("-1", 5),
         "group.assignor": ("", 5),
+        "group.consumer.assignor.mismatch": ("vote", 5),
         "group.assignor.max.moves": ("-1", 5),
         "group.assignor.imbalance": ("0", 5),
         "group.moves.per.second": ("0.0", 5),

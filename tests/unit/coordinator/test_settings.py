@@ -33,6 +33,7 @@ from kohort.errors import ConfigError
         ({"group_max_expansion_timeout_ms": 1_000}, "at most 1000 is expected \\(group.max.expansion.timeout.ms"),
         ({"group_static_fallback": "never"}, "group.static.fallback cannot be never"),
         ({"group_assignor": "mine"}, "group.assignor cannot be mine: one of uniform, range, "),
+        ({"group_consumer_assignor_mismatch": "no"}, "mismatch cannot be no: one of vote, refuse is expected"),
         ({"group_consumer_assignors": ()}, "group.consumer.assignors cannot be empty"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kohort.coordinator.commands import DescribeConsumerGroupReply
@@ -177,3 +179,84 @@ def test_external_moves_nothing_in_a_group_whose_balance_is_kept() -> None:
     after = group.holders()
     assert after["k"] == before["a"]
     assert {name: after[name] for name in "bcdefghij"} == {name: before[name] for name in "bcdefghij"}
+
+
+def refusing(**settings: Any) -> GroupDialogue:
+    return GroupDialogue(group_consumer_assignor_mismatch="refuse", **settings)
+
+
+def test_who_names_another_assignor_than_the_group_uses_is_refused_with_its_name() -> None:
+    """G5 to the letter; the first member chooses, who names none is welcome, and nothing has changed for the others."""
+    group = refusing()
+    group.heartbeat("a", epoch=0, server_assignor="range").replies(epoch=1, assigned=[0, 1])
+    group.heartbeat("b", epoch=0)
+    epoch = group.group.epoch
+    group.heartbeat("c", epoch=0, server_assignor="sticky").is_refused(
+        ErrorCode.UNSUPPORTED_ASSIGNOR, saying="the group g uses the assignor range, not sticky"
+    )
+    assert set(group.group.members) == {"a", "b"} and group.group.epoch == epoch
+    group.heartbeat("c", epoch=0, server_assignor="range")
+    assert set(group.group.members) == {"a", "b", "c"}
+
+
+def test_members_that_name_nothing_use_the_brokers_first() -> None:
+    group = refusing()
+    group.heartbeat("a", epoch=0)
+    group.heartbeat("b", epoch=0, server_assignor="range").is_refused(
+        ErrorCode.UNSUPPORTED_ASSIGNOR, saying="uses the assignor uniform"
+    )
+    group.heartbeat("b", epoch=0, server_assignor="uniform")
+    assert len(group.group.members) == 2
+
+
+def test_the_only_member_may_choose_anew_and_one_of_two_may_not() -> None:
+    group = refusing()
+    group.heartbeat("a", epoch=0, server_assignor="range")
+    group.heartbeat("a", epoch=1, server_assignor="sticky")
+    assert assignor_of(group) == "sticky"
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    group.heartbeat("a", epoch=group.group.epoch, server_assignor="sticky", owned=[0])
+    group.heartbeat("a", epoch=group.group.epoch, server_assignor="range").is_refused(
+        ErrorCode.UNSUPPORTED_ASSIGNOR, saying="uses the assignor uniform"
+    )
+    assert assignor_of(group) == "sticky"
+
+
+def test_with_an_assignor_of_the_group_even_the_first_member_may_name_no_other() -> None:
+    group = refusing(group_assignor="external")
+    group.heartbeat("a", epoch=0, server_assignor="range").is_refused(
+        ErrorCode.UNSUPPORTED_ASSIGNOR, saying="uses the assignor external, not range"
+    )
+    group.heartbeat("a", epoch=0, server_assignor="external")
+    assert set(group.group.members) == {"a"}
+
+
+def test_a_successor_goes_on_with_the_wish_before_it_and_members_that_disagree_already_stay() -> None:
+    """Refusing begins while members are there: nobody is put out for what it asked for before."""
+    group = GroupDialogue()
+    group.heartbeat("a", epoch=0, server_assignor="range", instance_id="one")
+    group.heartbeat("b", epoch=0, server_assignor="range")
+    group.heartbeat("c", epoch=0, server_assignor="sticky", instance_id="three")
+    group.alter_configs({"group.consumer.assignor.mismatch": "refuse"}).is_done()
+    group.settle()
+    group.heartbeat("c", epoch=group.group.epoch, server_assignor="sticky", instance_id="three", owned=[])
+    group.heartbeat("c", epoch=-2, instance_id="three")
+    group.heartbeat("c2", epoch=0, server_assignor="sticky", instance_id="three")
+    assert "c2" in group.group.members
+    group.heartbeat("c2", epoch=-2, instance_id="three")
+    group.heartbeat("c3", epoch=0, server_assignor="uniform", instance_id="three").is_refused(
+        ErrorCode.UNSUPPORTED_ASSIGNOR, saying="uses the assignor range"
+    )
+    assert "c2" in group.group.members
+    group.alter_configs({"group.consumer.assignor.mismatch": ""}).is_refused(
+        ErrorCode.INVALID_CONFIG, saying="one of vote, refuse is expected"
+    )
+
+
+def test_by_default_members_that_disagree_vote() -> None:
+    """Kafka's way stays what it was."""
+    group = GroupDialogue()
+    group.heartbeat("a", epoch=0, server_assignor="range")
+    group.heartbeat("b", epoch=0, server_assignor="sticky")
+    assert set(group.group.members) == {"a", "b"}

@@ -26,7 +26,7 @@ from kohort.config import (
     parse_int,
     parse_list,
 )
-from kohort.coordinator.settings import MIGRATION_POLICIES, GroupSettings
+from kohort.coordinator.settings import MIGRATION_POLICIES, MISMATCH_POLICIES, GroupSettings
 from kohort.errors import ConfigError
 
 _NODE: Final = [
@@ -139,6 +139,13 @@ _GROUPS: Final = [
         _GROUP_DEFAULTS.group_assignor,
         "The assignor of every KIP-848 group that has no group.assignor of its own, whatever members name: one of "
         "group.consumer.assignors; empty: what most members name (not in Kafka).",
+    ),
+    text(
+        "group.consumer.assignor.mismatch",
+        _GROUP_DEFAULTS.group_consumer_assignor_mismatch,
+        "What becomes of a member that names another assignor than its KIP-848 group uses: vote: it has one vote; "
+        "refuse: it is not taken in (not in Kafka, where members vote).",
+        choices=MISMATCH_POLICIES,
     ),
     text(
         "group.consumer.migration.policy",

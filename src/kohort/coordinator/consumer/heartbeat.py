@@ -25,7 +25,7 @@ from kohort.coordinator.consumer.static import (
     find_predecessor,
     successor_of,
 )
-from kohort.coordinator.consumer.targets.assignable import chosen_assignor
+from kohort.coordinator.consumer.targets.assignable import check_wish, chosen_assignor
 from kohort.coordinator.consumer.targets.offload import refuse_joins
 from kohort.coordinator.consumer.targets.target import decide_change, decide_pending, target_epoch_in
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
@@ -254,6 +254,8 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     succeeded = draft.predecessor
     is_new = member.member_id not in group.members and succeeded is None
     image, settings, now_ms = draft.groups.image, draft.settings, draft.now_ms
+    gone = member.member_id if succeeded is None else succeeded.member_id
+    check_wish(group, subscribed.server_assignor, settings, member=member, gone=gone)
     resolved = resolve_regex(group, subscribed.subscribed_topic_regex, image, now_ms=now_ms)
     names = unite_topics(subscribed.subscribed_topic_names, () if resolved is None else resolved.topics)
     has_other_topics = is_new or names != topics_of(group, member)

@@ -18,10 +18,11 @@ from kohort.assign.ownership import PartitionSpace, changed_members, gather_owne
 from kohort.assign.subscribers import subscribers_by_topic
 from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, subscriptions_of
 from kohort.coordinator.consumer.targets.volatile import TargetBalanceKept
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import MemberTargetSet, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
 
 
 def chosen_assignor(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange = NO_CHANGE) -> str:
@@ -35,6 +36,34 @@ def chosen_assignor(group: ConsumerGroup, settings: GroupSettings, change: Membe
     # The first of equals: max keeps it.
     best = max(offered, key=lambda name: votes.get(name, 0))
     return best if votes.get(best, 0) else offered[0]
+
+
+def check_wish(
+    group: ConsumerGroup, wish: str | None, settings: GroupSettings, *, member: ConsumerMember, gone: str
+) -> None:
+    """Refuse a member that asks anew for another assignor than its group uses, where the group does not vote.
+
+    A group of nobody else uses what this member asks for, unless `group.assignor` says otherwise. What a member asked
+    for before stays.
+
+    Args:
+        member: it as it was before; `gone`: whose wish does not count any more, its own or its predecessor's.
+
+    Raises:
+        Refused: UNSUPPORTED_ASSIGNOR.
+    """
+    if settings.group_consumer_assignor_mismatch == "vote" or wish is None or wish == member.server_assignor:
+        return
+    is_alone = not group.members.keys() - {gone}
+    used = settings.group_assignor
+    if not used:
+        used = wish if is_alone else chosen_assignor(group, settings, MembershipChange(gone=(gone,)))
+    if wish != used:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"the group {group.group_id} uses the assignor {used}, not {wish}, and takes in no member that names "
+            f"another (group.consumer.assignor.mismatch): set group.remote.assignor to {used}, or leave it out",
+        )
 
 
 def build_assignable(
