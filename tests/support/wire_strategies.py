@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from kohort.wire.private import FIRST_TAG
 from kohort.wire.schema import Array, Field, Kind, Message, Scalar, schema_of
 from support.wire_messages import kafka_fields_of
 
@@ -55,7 +56,12 @@ class _Builder:
         fields = {each.name: self.field(each) for each in kafka_fields_of(cls) if self.travels(each)}
         if not (self.flexible and self.unknown_tags):
             return st.builds(cls, **fields)
-        tags = st.none() | st.dictionaries(st.integers(1000, 100_000), st.binary(max_size=5), min_size=1, max_size=2)
+        tags = st.none() | st.dictionaries(
+            st.integers(1_000, FIRST_TAG - 1) | st.integers(90_000, 100_000),
+            st.binary(max_size=5),
+            min_size=1,
+            max_size=2,
+        )
         return st.builds(_with_tags, st.builds(cls, **fields), tags)
 
     def travels(self, each: Field) -> bool:
