@@ -21,7 +21,7 @@ from kohort.coordinator import records as facts
 from kohort.coordinator import shard
 from kohort.coordinator.classic import apply as classic_apply
 from kohort.coordinator.classic import rebalance, sync
-from kohort.coordinator.classic.rebalance import build_sync_reply
+from kohort.coordinator.classic.replies import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import GroupCommand, JoinGroupReply, ReplyBody, SyncGroupReply
 from kohort.coordinator.consumer import heartbeat, static

@@ -72,6 +72,10 @@ def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: Gr
 
 def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
     entrance = enter(known.groups, command, settings, known.settings)
+    group = known.groups.classic.get(command.group_id)
+    if group is not None and settings.is_static and not entrance.settings.is_static:
+        fallback = classic.decide_fallback(group, command, settings, entrance.settings, known.groups, now_ms=now_ms)
+        return _entered(entrance, fallback)
     return _entered(entrance, _decide_join(known.groups, command, entrance.settings, now_ms))
 
 
@@ -79,7 +83,7 @@ def _decide_join(groups: GroupsState, command: asked.JoinGroup, settings: GroupS
     consumer, group = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     if consumer is not None and consumer.members:
         return classicmembers.decide_join(groups, command, settings, now_ms=now_ms)
-    decision = classic.decide_join(group, command, settings, now_ms=now_ms, image=groups.image)
+    decision = classic.decide_join(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
     if consumer is None or not decision.records:
         return decision
     timer = Disarm(assignment_key(command.group_id))
@@ -99,7 +103,7 @@ def _sync(known: Known, command: asked.SyncGroup, settings: GroupSettings, now_m
     if consumer is not None:
         return classicmembers.decide_sync(consumer, command, groups.image, now_ms=now_ms)
     group = groups.classic.get(command.group_id)
-    return classic.decide_sync(group, command, settings, now_ms=now_ms, image=groups.image)
+    return classic.decide_sync(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
 
 
 def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings, now_ms: int) -> Decision:
@@ -108,7 +112,8 @@ def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings,
     if consumer is not None:
         decision = classicmembers.decide_heartbeat(consumer, command, groups.image, now_ms=now_ms)
     else:
-        decision = classic.decide_heartbeat(groups.classic.get(command.group_id), command, now_ms=now_ms)
+        group = groups.classic.get(command.group_id)
+        decision = classic.decide_heartbeat(group, command, now_ms=now_ms, groups=groups)
     return hold_classic(groups, command, decision, now_ms=now_ms)
 
 
@@ -116,7 +121,8 @@ def _leave(known: Known, command: asked.LeaveGroup, settings: GroupSettings, now
     groups = known.groups
     if command.group_id in groups.consumer:
         return decide_removal(groups, command, settings, now_ms=now_ms)
-    return classic.decide_leave(groups.classic.get(command.group_id), command, settings, now_ms=now_ms)
+    group = groups.classic.get(command.group_id)
+    return classic.decide_leave(group, command, settings, now_ms=now_ms, groups=groups)
 
 
 def _alter_configs(known: Known, command: asked.AlterGroupConfigs, _: GroupSettings, now_ms: int) -> Decision:

@@ -16,6 +16,7 @@ def digest_state(groups: GroupsState) -> dict[str, object]:
     return {
         "consumer": {group_id: _digest_group(group) for group_id, group in groups.consumer.items()},
         "classic": {group_id: view for group_id, view in views.items() if view is not None},
+        "rebalances": {group_id: group.due for group_id, group in groups.classic.items() if group.due is not None},
         "offsets": {
             (group_id, topic, partition): committed
             for group_id, topics in groups.offsets.items()

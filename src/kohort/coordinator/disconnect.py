@@ -16,6 +16,7 @@ Source: G3; users@kafka 2014 (failure detection); Apache Kafka's fixed limit for
 
 from __future__ import annotations
 
+from kohort.coordinator.classic.presence import decide_connection_closed
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.classic.volatile import ClassicConnectionLost
 from kohort.coordinator.commands import MemberDisconnected, Refusal
@@ -43,6 +44,11 @@ def decide_disconnected(
     if group is not None:
         return _of_consumer(group, command.member_id, settings, timers, now_ms=now_ms)
     classic = groups.classic.get(command.group_id)
+    member = None if classic is None else classic.members.get(command.member_id)
+    if classic is not None and member is not None and member.instance_id is not None and settings.is_static:
+        ends_ms = timers.deadline(TimerKey("session", classic.group_id, member.member_id))
+        heard_ms = now_ms if ends_ms is None else min(now_ms, ends_ms - member.session_timeout_ms)
+        return decide_connection_closed(classic, member.member_id, settings, groups, heard_ms=heard_ms, now_ms=now_ms)
     if classic is None or grace_ms < 0:
         return Decision()
     return _of_classic(classic, command.member_id, timers, due_ms=now_ms + grace_ms)

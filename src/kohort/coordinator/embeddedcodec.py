@@ -67,3 +67,26 @@ def write_assignment(partitions: Mapping[str, Sequence[int]], *, subscription: b
     """What a member may use, in the version that its `subscription` is written in."""
     version = int.from_bytes(subscription[:2], "big", signed=True)
     return embedded.encode_assignment(partitions, version=max(0, min(version, embedded.NEWEST_VERSION)))
+
+
+def with_owned(subscription: bytes, partitions: NamedPartitions, *, generation: int) -> bytes:
+    """The same subscription of a member that has these partitions since that generation, as far as its version says it.
+
+    Bytes that are none stay as they are.
+    """
+    version = int.from_bytes(subscription[:2], "big", signed=True)
+    try:
+        found = embedded.decode_subscription(subscription)
+    except ProtocolError:
+        return subscription
+    owned = {topic: numbers for topic, numbers in partitions.items() if numbers}
+    if version < 1 or (dict(found.owned_partitions) == owned and found.generation_id == generation):
+        return subscription
+    return embedded.encode_subscription(
+        found.topics,
+        user_data=found.user_data,
+        owned_partitions=owned,
+        generation_id=generation,
+        rack_id=found.rack_id,
+        version=min(version, embedded.NEWEST_VERSION),
+    )

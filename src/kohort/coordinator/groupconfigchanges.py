@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kohort.config import as_text
+from kohort.coordinator.classic.requests import decide_mode
 from kohort.coordinator.commands import (
     AlterGroupConfigs,
     DescribeGroupConfigs,
@@ -71,6 +72,11 @@ def decide_alter(
         held_back, armed = change_pace(group, groups.image, old, new, now_ms=now_ms)
         records += held_back
         effects += armed
+    classic = groups.classic.get(group_id)
+    if classic is not None:
+        changed = decide_mode(classic, old, new, groups, now_ms=now_ms)
+        records += changed.records
+        effects += changed.effects
     return Decision(tuple(records), (reply, *effects))
 
 

@@ -206,6 +206,10 @@ def _encode_clock(record: facts.StaticClockSet) -> bytes:
     return _pack(0, value, 0)
 
 
+def _encode_rebalance(record: facts.ClassicRebalanceDue) -> bytes:
+    return _pack(0, own.ClassicRebalanceValue(reason=record.reason, removed=list(record.removed)), 0)
+
+
 def _wire_grants(grants: Grants) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(
@@ -250,6 +254,8 @@ _KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.OfflineMemberForgotten: partial(_member_key, 20_003, own.OfflineMemberKey),
     facts.StaticClockSet: partial(_group_key, 20_004, own.StaticClockKey),
     facts.StaticClockForgotten: partial(_group_key, 20_004, own.StaticClockKey),
+    facts.ClassicRebalanceDue: partial(_group_key, 20_005, own.ClassicRebalanceKey),
+    facts.ClassicRebalanceDone: partial(_group_key, 20_005, own.ClassicRebalanceKey),
     facts.RegularExpressionResolved: _regex_key,
     facts.RegularExpressionForgotten: _regex_key,
 }
@@ -266,5 +272,6 @@ _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.SubmittedMoveSet: _encode_move,
     facts.OfflineMemberSet: _encode_offline,
     facts.StaticClockSet: _encode_clock,
+    facts.ClassicRebalanceDue: _encode_rebalance,
     facts.RegularExpressionResolved: _encode_regex,
 }

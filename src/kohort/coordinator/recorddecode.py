@@ -245,6 +245,14 @@ def _decode_clock(key: bytes, value: bytes | None) -> facts.Record:
     )
 
 
+def _decode_rebalance(key: bytes, value: bytes | None) -> facts.Record:
+    group_id = _read_key(own.ClassicRebalanceKey, key).group_id
+    if value is None:
+        return facts.ClassicRebalanceDone(group_id=group_id)
+    told = _read_value(own.ClassicRebalanceValue, 20_005, value)
+    return facts.ClassicRebalanceDue(group_id=group_id, reason=told.reason, removed=tuple(told.removed))
+
+
 def _decode_regex(key: bytes, value: bytes | None) -> facts.Record:
     found = _read_key(wire.ConsumerGroupRegularExpressionKey, key)
     if value is None:
@@ -275,4 +283,5 @@ _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     20_002: _decode_move,
     20_003: _decode_offline,
     20_004: _decode_clock,
+    20_005: _decode_rebalance,
 }

@@ -230,6 +230,22 @@ class GroupConfigsForgotten(Record):
     """Tombstone of type 20,001."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicRebalanceDue(Record):
+    """Type 20,005, of ours: a classic group in static mode rebalances, and has not written what comes of it.
+
+    `removed`: members that its latest record has and that are gone for good.
+    """
+
+    reason: str
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicRebalanceDone(Record):
+    """Tombstone of type 20,005: what came of the rebalance is written."""
+
+
 class MoveFacts(NamedTuple):
     """A partition's way from one member to another; times in milliseconds of the coordinator, -1: not so far yet.
 

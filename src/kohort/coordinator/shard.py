@@ -267,7 +267,8 @@ class Shard:
         for consumer in self.groups.consumer.values():
             self._arm_loaded(consumer, now_ms)
         for group in list(self.groups.classic.values()):
-            decision = classic.decide_loaded(group, self.settings_for(group.group_id), now_ms=now_ms)
+            settings = self.settings_for(group.group_id)
+            decision = classic.decide_loaded(group, settings, now_ms=now_ms, groups=self.groups)
             assert all(isinstance(record, facts.VolatileRecord) for record in decision.records), (
                 "loading writes nothing"
             )
@@ -300,7 +301,7 @@ class Shard:
         group = self.groups.classic.get(key.group_id)
         if group is None:
             return None
-        decision = classic.decide_expiry(group, key, settings, now_ms=now_ms)
+        decision = classic.decide_expiry(group, key, settings, now_ms=now_ms, groups=self.groups)
         return decision if decision.records or decision.effects else None
 
     def _arm_loaded(self, group: ConsumerGroup, now_ms: int) -> None:

@@ -63,6 +63,7 @@ RECORD_TYPES: Final[dict[int, str]] = {
     20_002: "SubmittedMove",
     20_003: "OfflineMember",
     20_004: "StaticClock",
+    20_005: "ClassicRebalance",
 }
 #: First sentence of a config's documentation in DescribeConfigs where its value changes nothing: it will one day, or
 #: it never has to. The rest is the documentation that other values have.

@@ -6,8 +6,21 @@ Laws: a record is applied as it is, nothing is decided here; an impossible one i
 from __future__ import annotations
 
 from kohort.coordinator.classic import volatile
-from kohort.coordinator.classic.state import PREDECESSORS, ClassicGroup, ClassicGroupState, ClassicMember
-from kohort.coordinator.records import ClassicGroupForgotten, ClassicGroupStored, Record, StoredClassicMember
+from kohort.coordinator.classic.state import (
+    PREDECESSORS,
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+    FormerMember,
+)
+from kohort.coordinator.records import (
+    ClassicGroupForgotten,
+    ClassicGroupStored,
+    ClassicRebalanceDone,
+    ClassicRebalanceDue,
+    Record,
+    StoredClassicMember,
+)
 
 
 def apply_classic(groups: dict[str, ClassicGroup], record: Record) -> None:
@@ -26,6 +39,12 @@ def apply_classic(groups: dict[str, ClassicGroup], record: Record) -> None:
             if group is None:
                 group = groups[record.group_id] = ClassicGroup(record.group_id)
             _apply_stored(group, record)
+        case ClassicRebalanceDue():
+            # In a compacted log it may come before the group's own record.
+            groups.setdefault(record.group_id, ClassicGroup(record.group_id)).due = record
+        case ClassicRebalanceDone():
+            if record.group_id in groups:
+                groups[record.group_id].due = None
         case _:
             _apply_volatile(groups[record.group_id], record)
 
@@ -55,7 +74,7 @@ def _apply_volatile(group: ClassicGroup, record: Record) -> None:
             group.rebalance_reason = record.reason
             group.initial_remaining_ms = record.initial_remaining_ms
             group.new_member_added = False
-            group.unsynced = {}
+            group.unsynced, group.handed_on = {}, {}
         case volatile.InitialDelayExtended():
             group.initial_remaining_ms = record.initial_remaining_ms
             group.new_member_added = False
@@ -67,6 +86,23 @@ def _apply_volatile(group: ClassicGroup, record: Record) -> None:
                 group.awaiting_sync[record.member_id] = record.request
         case volatile.SyncsAnswered():
             group.awaiting_sync = {}
+        case _:
+            _apply_static_mode(group, record)
+
+
+def _apply_static_mode(group: ClassicGroup, record: Record) -> None:
+    match record:
+        case volatile.NewcomerHosted():
+            group.new_members.pop(record.member_id, None)
+        case volatile.NewcomerParked():
+            instance_id = record.newcomer.member.instance_id
+            assert instance_id is not None and instance_id not in group.instance_ids, "who is parked is no member"
+            group.parked[instance_id] = record.newcomer
+        case volatile.NewcomerGone():
+            group.parked.pop(record.instance_id, None)
+        case volatile.AbsenteeEntered():
+            _uncount(group, group.members[record.member.member_id])
+            _count(group, record.member)
         case _:
             raise AssertionError(f"not a record of a classic group: {record!r}")
 
@@ -111,6 +147,9 @@ def _apply_member_replaced(group: ClassicGroup, record: volatile.StaticMemberRep
     former_id, member = record.replaced_id, record.member
     former = group.members[former_id]
     assert former.instance_id == member.instance_id, "an instance is replaced by itself"
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+        told = FormerMember(former_id, former.metadata(group.protocol_name))
+        group.handed_on[member.member_id] = group.handed_on.pop(former_id, told)
     _uncount(group, former)
     # The place in the order decides votes and who leads next; it belongs to the instance.
     group.members = {_renamed(member_id, record): found for member_id, found in group.members.items()}
@@ -132,6 +171,7 @@ def _apply_member_removed(group: ClassicGroup, member_id: str) -> None:
     _uncount(group, member)
     if member.instance_id is not None and group.instance_ids.get(member.instance_id) == member_id:
         del group.instance_ids[member.instance_id]
+    group.handed_on.pop(member_id, None)
     for waiting in (group.awaiting_join, group.awaiting_sync, group.unsynced, group.new_members):
         waiting.pop(member_id, None)
     if group.leader == member_id:
@@ -151,6 +191,7 @@ def _apply_stored(group: ClassicGroup, record: ClassicGroupStored) -> None:
     group.protocol_name = record.protocol_name
     group.leader = record.leader
     group.initial_remaining_ms = None
+    group.handed_on = {}
     group.stored = record
 
 

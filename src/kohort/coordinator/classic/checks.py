@@ -19,6 +19,8 @@ MEMBER_METADATA_LIMIT_BYTES: Final = 1 << 20
 GROUP_METADATA_LIMIT_BYTES: Final = 16 << 20
 #: All assignments of one generation, bytes.
 ASSIGNMENTS_LIMIT_BYTES: Final = 32 << 20
+#: A member cannot heartbeat while its first JoinGroup is parked, so its session is this long until then.
+NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 #: Ids that may be handed out without having come back.
 PENDING_LIMIT: Final = 10_000
 

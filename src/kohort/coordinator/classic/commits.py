@@ -10,8 +10,10 @@ from __future__ import annotations
 from kohort.coordinator.classic.checks import check_generation, check_member
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands import CommitOffsets
-from kohort.coordinator.decision import Arm, Effect, TimerKey
+from kohort.coordinator.decision import Arm, Decision, TimerKey
 from kohort.coordinator.embeddedcodec import NamedPartitions, read_assignment
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.staticmode.mode import heard
 from kohort.errors import ErrorCode, Refused
 
 
@@ -49,9 +51,13 @@ def former_share(group: ClassicGroup, command: CommitOffsets) -> NamedPartitions
     return {} if held is None else held.partitions
 
 
-def commit_effects(group: ClassicGroup | None, command: CommitOffsets, *, now_ms: int) -> tuple[Effect, ...]:
-    """A member that commits is alive: its session is set anew."""
+def decide_sign(
+    group: ClassicGroup | None, command: CommitOffsets, *, now_ms: int, groups: GroupsState | None = None
+) -> Decision:
+    """A member that commits is alive: its session is set anew, and in a static group it is there."""
     member = group.members.get(command.member_id) if group is not None else None
     if group is None or member is None or member.member_id in group.new_members:
-        return ()
-    return (Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms),)
+        return Decision()
+    key = TimerKey("session", group.group_id, member.member_id)
+    records = () if groups is None else tuple(heard(groups, group.group_id, member.member_id))
+    return Decision(records, (Arm(key, now_ms + member.session_timeout_ms),))

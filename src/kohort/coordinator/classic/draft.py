@@ -6,11 +6,20 @@ that the copy is what the group will be. What a draft collects becomes one `Deci
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kohort.coordinator.classic.apply import apply_classic
-from kohort.coordinator.classic.state import ClassicGroup
+from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import ReplyBody
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey, TimerKind
-from kohort.coordinator.records import Record
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.records import (
+    OfflineMemberForgotten,
+    OfflineMemberSet,
+    Record,
+    StaticClockForgotten,
+    StaticClockSet,
+)
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import RequestToken
 
@@ -23,16 +32,26 @@ class Draft:
         group_id: its name.
         now_ms: coordinator time.
         image: the topics that there are, `None` where they do not matter.
+        known: where the clock of a static group is found; `None`: the group has none.
     """
 
-    __slots__ = ("_effects", "_groups", "_records", "group_id", "image", "now_ms")
+    __slots__ = ("_effects", "_groups", "_offline", "_records", "group_id", "image", "known", "now_ms")
 
     def __init__(
-        self, group: ClassicGroup | None, group_id: str, *, now_ms: int, image: TopicImage | None = None
+        self,
+        group: ClassicGroup | None,
+        group_id: str,
+        *,
+        now_ms: int,
+        image: TopicImage | None = None,
+        known: GroupsState | None = None,
     ) -> None:
         self.group_id = group_id
         self.now_ms = now_ms
         self.image = image
+        self.known = known
+        clock = None if known is None else known.clocks.get(group_id)
+        self._offline = set() if clock is None else set(clock.offline)
         self._groups = {} if group is None else {group_id: group.copy()}
         self._records: list[Record] = []
         self._effects: list[Effect] = []
@@ -42,10 +61,34 @@ class Draft:
         """The group after the steps so far."""
         return self._groups[self.group_id]
 
+    @property
+    def offline(self) -> list[ClassicMember]:
+        """Members that are registered and not there, after the steps so far: nobody waits for them."""
+        members = self.group.members
+        return [members[member_id] for member_id in sorted(self._offline & members.keys())] if self._offline else []
+
+    def is_offline(self, member_id: str) -> bool:
+        """Whether a member is one of them."""
+        return member_id in self._offline
+
     def record(self, record: Record) -> None:
         """One more fact."""
-        apply_classic(self._groups, record)
+        match record:
+            case OfflineMemberSet():
+                self._offline.add(record.member_id)
+            case OfflineMemberForgotten():
+                self._offline.discard(record.member_id)
+            case StaticClockSet() | StaticClockForgotten():
+                pass
+            case _:
+                apply_classic(self._groups, record)
         self._records.append(record)
+
+    def add(self, records: Iterable[Record], effects: Iterable[Effect]) -> None:
+        """What somebody else has decided."""
+        for record in records:
+            self.record(record)
+        self._effects.extend(effects)
 
     def reply(self, request: RequestToken, body: ReplyBody) -> None:
         """Answer one request."""

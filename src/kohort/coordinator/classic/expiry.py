@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.leave import drop_if_unused
+from kohort.coordinator.classic.parked import send_back
+from kohort.coordinator.classic.presence import go_offline, look_at_clock
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
     complete_join,
@@ -20,28 +22,40 @@ from kohort.coordinator.classic.rebalance import (
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicGroupState
 from kohort.coordinator.classic.volatile import PendingMemberRemoved
 from kohort.coordinator.decision import Decision, TimerKey
+from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 
 
-def decide_expiry(group: ClassicGroup | None, key: TimerKey, settings: GroupSettings, *, now_ms: int) -> Decision:
+def decide_expiry(
+    group: ClassicGroup | None,
+    key: TimerKey,
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    groups: GroupsState | None = None,
+) -> Decision:
     """Act on a deadline that has passed.
 
     Args:
         group: `None` if it is gone; then there is nothing to do.
-        key: kind "session" and "pending" belong to a member, "join", "sync" and "initial_delay" to the group.
+        key: kind "session" and "pending" belong to a member, "join", "sync", "initial_delay" and "clock" to the group;
+            "join" also to somebody who waits outside of it.
+        groups: where the clocks of static groups are.
     """
     if group is None:
         return Decision()
-    draft = Draft(group, group.group_id, now_ms=now_ms)
+    draft = Draft(group, group.group_id, now_ms=now_ms, image=None if groups is None else groups.image, known=groups)
     match key.kind:
         case "session":
             _expire_session(draft, key.member_id, settings)
         case "pending":
             _expire_pending(draft, key.member_id)
+        case "clock":
+            look_at_clock(draft, settings)
         case "join" | "sync" if key.member_id:
-            # Of somebody who was a classic member of the KIP-848 group that this one was: the phases here are others.
-            pass
+            # Others are of classic members of the KIP-848 group that this one was: the phases here are not theirs.
+            send_back(draft, key.member_id)
         case "join" if group.state is ClassicGroupState.PREPARING_REBALANCE:
             complete_join(draft)
         case "initial_delay" if group.initial_remaining_ms is not None:
@@ -53,16 +67,25 @@ def decide_expiry(group: ClassicGroup | None, key: TimerKey, settings: GroupSett
     return draft.decision()
 
 
-def decide_loaded(group: ClassicGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+def decide_loaded(
+    group: ClassicGroup, settings: GroupSettings, *, now_ms: int, groups: GroupsState | None = None
+) -> Decision:
     """Set the deadlines of a group that was read from the log.
 
     One that is larger than allowed rebalances, and one that became classic and could not share out what the members
-    of the other protocol had held.
+    of the other protocol had held; so does a static one in whose rebalance the broker stopped.
     """
-    draft = Draft(group, group.group_id, now_ms=now_ms)
+    draft = Draft(group, group.group_id, now_ms=now_ms, known=groups)
     for member in group.members.values():
-        draft.arm("session", member.session_timeout_ms, member.member_id)
-    if len(group.members) > settings.group_max_size:
+        if not draft.is_offline(member.member_id):
+            draft.arm("session", member.session_timeout_ms, member.member_id)
+    if group.due is not None and group.members:
+        gone = [member_id for member_id in group.due.removed if member_id in group.members]
+        # What empties a group is written, and nothing is while it is loaded: its last members go by their sessions.
+        for member_id in gone if len(gone) < len(group.members) else ():
+            remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        begin_rebalance(draft, settings, reason=group.due.reason)
+    elif len(group.members) > settings.group_max_size:
         begin_rebalance(draft, settings, reason="the group is larger than group.max.size")
     elif group.members and group.state_timestamp_ms == NOT_REBALANCED:
         begin_rebalance(draft, settings, reason="the group was a consumer group before the restart")
@@ -76,6 +99,11 @@ def _expire_session(draft: Draft, member_id: str, settings: GroupSettings) -> No
     waits = member_id in group.awaiting_join or member_id in group.awaiting_sync
     if waits and member_id not in group.new_members:
         # It cannot heartbeat while we let it wait; its session is set anew when it is answered.
+        return
+    member = group.members[member_id]
+    if settings.is_static and member.instance_id is not None and member_id not in group.new_members:
+        if not draft.is_offline(member_id):
+            go_offline(draft, settings, {member_id: draft.now_ms - member.session_timeout_ms})
         return
     remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     go_on_without(draft, settings, reason=f"the session of member {member_id} ended")
@@ -94,6 +122,12 @@ def _expire_sync(draft: Draft, settings: GroupSettings) -> None:
     if group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE) or not group.unsynced:
         return
     silent = list(group.unsynced)
+    if settings.is_static:
+        named = [member_id for member_id in silent if group.members[member_id].instance_id is not None]
+        silent = [member_id for member_id in silent if member_id not in named]
+        go_offline(draft, settings, dict.fromkeys(named, draft.now_ms))
+        if not silent:
+            return
     for member_id in silent:
         remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     begin_rebalance(draft, settings, reason=f"{len(silent)} members did not ask for their assignment")

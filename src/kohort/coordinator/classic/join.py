@@ -7,23 +7,23 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupJoin`; KIP-394 (member 
 
 from __future__ import annotations
 
-from typing import Final
-
 from kohort.coordinator.classic.checks import (
+    NEW_MEMBER_TIMEOUT_MS,
     PENDING_LIMIT,
     PROTOCOLS_LIMIT,
     check_member,
     check_metadata_size,
 )
 from kohort.coordinator.classic.draft import Draft
+from kohort.coordinator.classic.expansion import host, is_window_for, may_stay, receive
+from kohort.coordinator.classic.presence import come_back
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
-    build_join_error,
-    build_join_reply,
     complete_join_if_all_are_here,
     go_on_without,
     remove_member,
 )
+from kohort.coordinator.classic.replies import build_join_error, build_join_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
 from kohort.coordinator.classic.static import take_over
 from kohort.coordinator.classic.volatile import (
@@ -35,12 +35,10 @@ from kohort.coordinator.classic.volatile import (
 )
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Decision
+from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
-
-#: A member cannot heartbeat while its first JoinGroup is parked, so its session is this long until then.
-NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 def decide_join(
@@ -50,6 +48,7 @@ def decide_join(
     *,
     now_ms: int,
     image: TopicImage | None = None,
+    groups: GroupsState | None = None,
 ) -> Decision:
     """Admit, re-admit or refuse a member.
 
@@ -57,6 +56,7 @@ def decide_join(
         group: `None` if the group does not exist; a member without an id then founds it.
         now_ms: coordinator time.
         image: the topics that there are; `None`: whoever leads has to find out alone what changed.
+        groups: where the clocks of static groups are.
 
     Raises:
         Refused: INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,
@@ -65,7 +65,7 @@ def decide_join(
     check_form(command, settings)
     if group is None and command.member_id:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
-    draft = Draft(group, command.group_id, now_ms=now_ms, image=image)
+    draft = Draft(group, command.group_id, now_ms=now_ms, image=image, known=groups)
     if group is None:
         draft.record(ClassicGroupOpened(group_id=command.group_id))
     if not _has_room(draft.group, command, settings):
@@ -113,7 +113,8 @@ def _has_room(group: ClassicGroup, command: JoinGroup, settings: GroupSettings) 
             # Who waits already keeps its place, so that a limit that was lowered drops the last ones to rejoin.
             return holder in group.awaiting_join or len(group.awaiting_join) < settings.group_max_size
         case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
-            return holder in group.members or len(group.members) < settings.group_max_size
+            waiting = len(group.parked) - (command.instance_id in group.parked)
+            return holder in group.members or len(group.members) + waiting < settings.group_max_size
 
 
 def _turn_away(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Decision:
@@ -155,6 +156,9 @@ def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_
         take_over(draft, command, settings, holder=holder, member=member)
         return
     check_metadata_size(draft.group, member)
+    if is_window_for(draft.group, member, settings):
+        receive(draft, command, settings, member)
+        return
     _park(draft, command, member)
     draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, command.session_timeout_ms), member_id)
     _rebalance_or_complete(draft, settings, reason=f"member {member_id} joined")
@@ -163,6 +167,7 @@ def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_
 def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
     group = draft.group
     member = check_member(group, command.member_id, command.instance_id)
+    come_back(draft, member.member_id)
     rejoined = _build_member(command, member.member_id, instance_id=member.instance_id, assignment=member.assignment)
     reason = _reason_to_rebalance(group, member, rejoined)
     if reason is None:
@@ -171,6 +176,9 @@ def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
         draft.arm("session", member.session_timeout_ms, member.member_id)
         return
     check_metadata_size(group, rejoined)
+    if may_stay(draft, rejoined):
+        host(draft, command, rejoined)
+        return
     older = group.awaiting_join.get(member.member_id)
     if older is not None:
         draft.reply(older, build_join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))

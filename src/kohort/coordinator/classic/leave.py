@@ -12,13 +12,24 @@ from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.classic.volatile import ClassicGroupDropped, PendingMemberRemoved
 from kohort.coordinator.commands import LeaveGroup, LeaveGroupReply, LeavingMember
 from kohort.coordinator.decision import Decision
+from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
 
-def decide_leave(group: ClassicGroup | None, command: LeaveGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Remove each member that may be removed; one rebalance for all of them. Refusals are in the rows of the reply."""
-    draft = Draft(group, command.group_id, now_ms=now_ms)
+def decide_leave(
+    group: ClassicGroup | None,
+    command: LeaveGroup,
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    groups: GroupsState | None = None,
+) -> Decision:
+    """Remove each member that may be removed; one rebalance for all of them. Refusals are in the rows of the reply.
+
+    `groups`: where the clocks of static groups are; whoever is removed there goes at once, too.
+    """
+    draft = Draft(group, command.group_id, now_ms=now_ms, known=groups)
     outcomes: list[tuple[LeavingMember, ErrorCode]] = []
     gone: list[str] = []
     for leaving in command.members:

@@ -7,8 +7,17 @@ Source: Apache Kafka's `GroupMetadataManager` (prepareRebalance, completeClassic
 
 from __future__ import annotations
 
+from kohort.coordinator.classic.absentees import enter_absentees
 from kohort.coordinator.classic.draft import Draft
-from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
+from kohort.coordinator.classic.due import note_done, note_due
+from kohort.coordinator.classic.parked import admit_parked
+from kohort.coordinator.classic.replies import (
+    build_join_error,
+    build_join_reply,
+    build_sync_error,
+    build_sync_reply,
+)
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.classic.volatile import (
     GenerationBegun,
     InitialDelayExtended,
@@ -16,59 +25,9 @@ from kohort.coordinator.classic.volatile import (
     RebalanceBegun,
     SyncsAnswered,
 )
-from kohort.coordinator.commands import JoinedMember, JoinGroupReply, SyncGroupReply
 from kohort.coordinator.records import ClassicGroupStored
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
-
-
-def build_join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupReply:
-    """The current generation as one member learns of it: only the leader is told of the others."""
-    is_leader = group.leader == member.member_id
-    return JoinGroupReply(
-        error=ErrorCode.NONE,
-        generation_id=group.generation,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        leader=group.leader or "",
-        member_id=member.member_id,
-        members=tuple(
-            JoinedMember(
-                member_id=other.member_id, instance_id=other.instance_id, metadata=other.metadata(group.protocol_name)
-            )
-            for other in group.members.values()
-        )
-        if is_leader
-        else (),
-    )
-
-
-def build_join_error(error: ErrorCode, member_id: str) -> JoinGroupReply:
-    """A join that failed; `member_id` is what the client shall come back with."""
-    return JoinGroupReply(
-        error=error,
-        generation_id=-1,
-        protocol_type=None,
-        protocol_name=None,
-        leader="",
-        member_id=member_id,
-        members=(),
-    )
-
-
-def build_sync_reply(group: ClassicGroup, member: ClassicMember) -> SyncGroupReply:
-    """What one member shall own."""
-    return SyncGroupReply(
-        error=ErrorCode.NONE,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        assignment=member.assignment,
-    )
-
-
-def build_sync_error(error: ErrorCode) -> SyncGroupReply:
-    """A sync that failed."""
-    return SyncGroupReply(error=error, protocol_type=None, protocol_name=None, assignment=b"")
 
 
 def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str) -> None:
@@ -78,6 +37,8 @@ def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str) -> No
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         answer_syncs(draft, ErrorCode.REBALANCE_IN_PROGRESS)
     draft.disarm("sync")
+    if settings.is_static and not is_initial:
+        note_due(draft, reason)
     delay_ms = settings.group_initial_rebalance_delay_ms if is_initial else 0
     draft.record(
         RebalanceBegun(
@@ -87,6 +48,7 @@ def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str) -> No
             timestamp_ms=draft.now_ms,
         )
     )
+    admit_parked(draft)
     if delay_ms > 0:
         draft.arm("initial_delay", delay_ms)
     elif is_initial:
@@ -109,11 +71,15 @@ def extend_or_complete_initial_delay(draft: Draft, settings: GroupSettings) -> N
 
 
 def complete_join_if_all_are_here(draft: Draft) -> None:
-    """End the join phase as soon as nobody is missing; an initial delay is always waited out."""
+    """End the join phase as soon as nobody is missing; an initial delay is always waited out.
+
+    Members that are offline take part in their absence.
+    """
     group = draft.group
     if group.state is not ClassicGroupState.PREPARING_REBALANCE or group.initial_remaining_ms is not None:
         return
-    if not group.members or (len(group.awaiting_join) == len(group.members) and not group.pending):
+    awaited = len(group.members) - len(draft.offline)
+    if not group.members or (len(group.awaiting_join) == awaited and not group.pending):
         complete_join(draft)
 
 
@@ -134,7 +100,9 @@ def complete_join(draft: Draft) -> None:
     draft.disarm("initial_delay")
     if not group.members:
         draft.record(_build_empty(group, now_ms=draft.now_ms))
+        note_done(draft)
         return
+    enter_absentees(draft)
     answered = dict(group.awaiting_join)
     leader = group.leader if group.leader in answered else next(iter(answered))
     assert leader is not None
@@ -191,6 +159,8 @@ def go_on_without(draft: Draft, settings: GroupSettings, *, reason: str) -> None
         case ClassicGroupState.STABLE | ClassicGroupState.COMPLETING_REBALANCE:
             begin_rebalance(draft, settings, reason=reason)
         case ClassicGroupState.PREPARING_REBALANCE:
+            if settings.is_static:
+                note_due(draft, draft.group.rebalance_reason)
             complete_join_if_all_are_here(draft)
         case ClassicGroupState.EMPTY:
             pass

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
-from kohort.coordinator.records import ClassicGroupStored, StoredClassicMember
+from kohort.coordinator.records import ClassicGroupStored, ClassicRebalanceDue, StoredClassicMember
 from kohort.ids import RequestToken
 
 
@@ -79,14 +79,33 @@ class ClassicMember:
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
 
+class FormerMember(NamedTuple):
+    """Whose place a member has taken, and what the leader was told of that one."""
+
+    member_id: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedNewcomer:
+    """Somebody who is no member yet; `request` waits, `None` if it was sent back at `since_ms` to ask again."""
+
+    member: ClassicMember
+    protocol_type: str
+    request: RequestToken | None
+    since_ms: int
+
+
 class ClassicGroup:
     """One classic group."""
 
     __slots__ = (
         "awaiting_join",
         "awaiting_sync",
+        "due",
         "generation",
         "group_id",
+        "handed_on",
         "initial_remaining_ms",
         "instance_ids",
         "leader",
@@ -94,6 +113,7 @@ class ClassicGroup:
         "metadata_bytes",
         "new_member_added",
         "new_members",
+        "parked",
         "pending",
         "protocol_counts",
         "protocol_name",
@@ -146,6 +166,13 @@ class ClassicGroup:
         self.rebalance_reason = ""
         #: The latest record of the group in the log, `None` before the first.
         self.stored: ClassicGroupStored | None = None
+        #: The rebalance that a restart begins again, in static mode: what it began for would be forgotten else.
+        self.due: ClassicRebalanceDue | None = None
+        #: instance id -> who waits outside of the group for its next rebalance; static mode, and not in the join phase.
+        self.parked: dict[str, ParkedNewcomer] = {}
+        #: member id -> how the leader knows that member, which took another's place since the join phase ended; only
+        #: while CompletingRebalance.
+        self.handed_on: dict[str, FormerMember] = {}
 
     def copy(self) -> ClassicGroup:
         """A group of its own that shares the members' values."""

@@ -13,12 +13,9 @@ from dataclasses import replace
 
 from kohort.coordinator.classic.checks import check_metadata_size
 from kohort.coordinator.classic.draft import Draft
-from kohort.coordinator.classic.rebalance import (
-    begin_rebalance,
-    build_join_reply,
-    complete_join_if_all_are_here,
-    fence_parked,
-)
+from kohort.coordinator.classic.expansion import is_waiting
+from kohort.coordinator.classic.rebalance import begin_rebalance, complete_join_if_all_are_here, fence_parked
+from kohort.coordinator.classic.replies import build_join_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware
 from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
@@ -44,12 +41,19 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
         case ClassicGroupState.STABLE if leads_unaware(group, member.member_id, draft.image):
             _park(draft, command, member)
             begin_rebalance(draft, settings, reason=f"{reason}, it leads, and topics have changed")
+        case ClassicGroupState.STABLE if is_waiting(draft, member) and group.protocol_name in member.protocol_names:
+            # It has nothing yet, so nothing is to be shared out anew before the others who wait get their part.
+            draft.record(build_stored(group))
+            _tell_the_generation(draft, command, member)
         case ClassicGroupState.STABLE if _wants_the_same(group, former, member):
             draft.record(build_stored(group))
             _tell_the_generation(draft, command, member)
         case ClassicGroupState.STABLE:
             _park(draft, command, member)
             begin_rebalance(draft, settings, reason=f"{reason} with another subscription")
+        case ClassicGroupState.COMPLETING_REBALANCE if settings.is_static and _is_known_to_want(group, former, member):
+            # What the leader gives to the former id is this one's; if it leads, it is told of all members and does so.
+            draft.reply(command.request, build_join_reply(group, member))
         case ClassicGroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the former id at this moment (KAFKA-9801).
             _park(draft, command, member)
@@ -74,6 +78,14 @@ def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicM
         return True
     # The bytes also hold what the member owned and what its assignor noted, which a restart forgets.
     return _topics(before) == _topics(after)
+
+
+def _is_known_to_want(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
+    """Whether what the leader is about to say of the former member is right for this one."""
+    if group.elect_protocol() != group.protocol_name:
+        return False
+    before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
+    return before == after or (group.protocol_type == CONSUMER_PROTOCOL_TYPE and _topics(before) == _topics(after))
 
 
 def _topics(metadata: bytes) -> tuple[str, ...]:

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kohort.coordinator.classic.absentees import find_withheld
 from kohort.coordinator.classic.checks import (
     ASSIGNMENTS_LIMIT_BYTES,
     check_generation,
     check_member,
 )
 from kohort.coordinator.classic.draft import Draft
-from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance, build_sync_error, build_sync_reply
+from kohort.coordinator.classic.due import note_done
+from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance
+from kohort.coordinator.classic.replies import build_sync_error, build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
-from kohort.coordinator.classic.subscriptions import leads_unaware
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware
 from kohort.coordinator.classic.volatile import SyncReceived
 from kohort.coordinator.commands import SyncGroup
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.embeddedcodec import write_assignment
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.records import StoredClassicMember
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
@@ -33,11 +39,13 @@ def decide_sync(
     *,
     now_ms: int,
     image: TopicImage | None,
+    groups: GroupsState | None = None,
 ) -> Decision:
     """Park a follower until the leader has spoken; the leader's word makes the group Stable.
 
     Args:
         image: the topics that there are, `None` where they do not matter.
+        groups: where the clocks of static groups are.
 
     Raises:
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
@@ -54,11 +62,11 @@ def decide_sync(
         case ClassicGroupState.PREPARING_REBALANCE:
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
         case ClassicGroupState.COMPLETING_REBALANCE if group.leader == command.member_id:
-            return _share_out(Draft(group, command.group_id, now_ms=now_ms), command)
+            return _share_out(_draft(group, now_ms, image, groups), command, settings)
         case ClassicGroupState.COMPLETING_REBALANCE:
             return _note(group, command, parked=command.request, effects=_supersede(group, command))
         case ClassicGroupState.STABLE if member.instance_id and leads_unaware(group, member.member_id, image):
-            return _share_out_anew(Draft(group, command.group_id, now_ms=now_ms), command, settings, member)
+            return _share_out_anew(_draft(group, now_ms, image, groups), command, settings, member)
         case ClassicGroupState.STABLE:
             session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
             return _note(
@@ -66,6 +74,10 @@ def decide_sync(
             )
         case ClassicGroupState.EMPTY:
             raise AssertionError("an empty group has no members")
+
+
+def _draft(group: ClassicGroup, now_ms: int, image: TopicImage | None, groups: GroupsState | None) -> Draft:
+    return Draft(group, group.group_id, now_ms=now_ms, image=image, known=groups)
 
 
 def _supersede(group: ClassicGroup, command: SyncGroup) -> tuple[Reply, ...]:
@@ -99,8 +111,12 @@ def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings, m
     return draft.decision()
 
 
-def _share_out(draft: Draft, command: SyncGroup) -> Decision:
-    """The leader has spoken: into the log with it, then to everybody who waits."""
+def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Decision:
+    """The leader has spoken: into the log with it, then to everybody who waits.
+
+    In a static group somebody may have taken another's place meanwhile, come anew, or be away with what it has to give
+    up (absentees.py).
+    """
     group = draft.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())
     if size_bytes > ASSIGNMENTS_LIMIT_BYTES:
@@ -113,17 +129,31 @@ def _share_out(draft: Draft, command: SyncGroup) -> Decision:
     draft.record(SyncReceived(group_id=draft.group_id, member_id=command.member_id, request=command.request))
     if not group.unsynced:
         draft.disarm("sync")
-    unassigned = build_stored(group)
+    unassigned, handed_on = build_stored(group), dict(group.handed_on)
     draft.record(
         replace(
             unassigned,
             state_timestamp_ms=draft.now_ms,
             # Whom the leader forgot owns nothing; whom it invented is no member.
             members=tuple(
-                replace(member, assignment=command.assignments.get(member.member_id, b""))
+                replace(member, assignment=_given(group, command, member, is_static=settings.is_static))
                 for member in unassigned.members
             ),
         )
     )
+    note_done(draft)
     answer_syncs(draft)
+    withheld = find_withheld(draft, handed_on) if settings.is_static else None
+    if withheld is not None:
+        begin_rebalance(draft, settings, reason=f"{withheld} is away and cannot give up what it has to")
     return draft.decision()
+
+
+def _given(group: ClassicGroup, command: SyncGroup, member: StoredClassicMember, *, is_static: bool) -> bytes:
+    former, found = group.handed_on.get(member.member_id), command.assignments.get(member.member_id, b"")
+    if former is not None and not found:
+        found = command.assignments.get(former.member_id, b"")
+    if found or not is_static or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return found
+    # No bytes make the Java client of somebody throw whom the leader did not know.
+    return write_assignment({}, subscription=member.subscription)

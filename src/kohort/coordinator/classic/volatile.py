@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.coordinator.classic.state import ClassicMember
+from kohort.coordinator.classic.state import ClassicMember, ParkedNewcomer
 from kohort.coordinator.records import VolatileRecord
 from kohort.ids import RequestToken
 
@@ -111,3 +111,31 @@ class SyncReceived(VolatileRecord):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncsAnswered(VolatileRecord):
     """No SyncGroup is parked any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewcomerHosted(VolatileRecord):
+    """Who was just put is answered at once: it is in the present generation, whose leader does not know it."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewcomerParked(VolatileRecord):
+    """Somebody who cannot be put into the present generation waits for the next one, or is to ask again."""
+
+    newcomer: ParkedNewcomer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewcomerGone(VolatileRecord):
+    """Who was parked is in the group by now, or is waited for no longer."""
+
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsenteeEntered(VolatileRecord):
+    """A member that is offline takes part in its absence: its metadata says that it has what it was given."""
+
+    member: ClassicMember

@@ -20,7 +20,7 @@ from kohort.coordinator.classic.checks import (
     MEMBER_METADATA_LIMIT_BYTES,
 )
 from kohort.coordinator.classic.join import check_form
-from kohort.coordinator.classic.rebalance import build_join_error
+from kohort.coordinator.classic.replies import build_join_error
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.commands import (
     ConsumerGroupHeartbeat,

@@ -56,7 +56,7 @@ def decide_downgrade(
         common, as no coordinator lets it come to.
     """
     assert can_downgrade(group, gone, settings)
-    draft = Draft(None, group.group_id, now_ms=now_ms)
+    draft = Draft(None, group.group_id, now_ms=now_ms, known=groups)
     members = [
         _build_member(left, left.classic, groups.image)
         for member_id in sorted(group.members.keys() - set(gone))
@@ -69,7 +69,8 @@ def decide_downgrade(
     for member in members:
         # The record keeps one protocol of each; the vote that comes needs them all.
         draft.record(MemberPut(group_id=group.group_id, protocol_type=CONSUMER_PROTOCOL_TYPE, member=member))
-        draft.arm("session", member.session_timeout_ms, member.member_id)
+        if not draft.is_offline(member.member_id):
+            draft.arm("session", member.session_timeout_ms, member.member_id)
     begin_rebalance(draft, settings, reason=reason)
     begun = draft.decision()
     records, effects = build_end(group)
@@ -107,11 +108,11 @@ def decide_succession(
         found = decide_downgrade(groups, group, gone, settings, now_ms=now_ms, reason=reason)
         assert found is not None, "who joins has a protocol in common with all others"
         ended, classic = found
-        joined = decide_join(classic, command, settings, now_ms=now_ms, image=groups.image)
+        joined = decide_join(classic, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
     else:
         records, effects = build_end(group)
         ended = Decision(tuple(records), tuple(effects))
-        joined = decide_join(None, command, settings, now_ms=now_ms)
+        joined = decide_join(None, command, settings, now_ms=now_ms, groups=groups)
     return Decision((*ended.records, *joined.records), (*ended.effects, *joined.effects))
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from kohort.coordinator.classic.rebalance import build_sync_error
+from kohort.coordinator.classic.parked import dismiss_parked
+from kohort.coordinator.classic.replies import build_sync_error
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.commands import JoinGroupReply
@@ -27,6 +28,7 @@ from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ClassicMemberFacts,
+    ClassicRebalanceDone,
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
@@ -36,6 +38,7 @@ from kohort.coordinator.records import (
     TargetAssignmentEpochSet,
 )
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import offline_ids
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
@@ -96,7 +99,7 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
             handler(scratch, record)
     return Upgrade(
         records=records,
-        effects=_build_effects(classic, epoch=epoch, now_ms=now_ms),
+        effects=_build_effects(classic, offline_ids(groups, classic.group_id), epoch=epoch, now_ms=now_ms),
         group=scratch.consumer[classic.group_id],
     )
 
@@ -237,6 +240,8 @@ def _build_records(
         # What a leader gave is not yet a target: one is computed even where the one who joins changes nothing.
         ConsumerGroupEpochSet(group_id=group_id, epoch=epoch + 1, metadata_hash=hash_topics(image, names)),
     ]
+    if classic.due is not None:
+        records.insert(0, ClassicRebalanceDone(group_id=group_id))
     records.extend(_build_subscribed(group_id, each) for each in moved)
     records.extend(
         MemberTargetSet(group_id=group_id, member_id=each.member.member_id, partitions=each.assigned)
@@ -282,7 +287,7 @@ def _build_subscribed(group_id: str, moved: _Moved) -> ConsumerMemberSubscribed:
     )
 
 
-def _build_effects(classic: ClassicGroup, *, epoch: int, now_ms: int) -> list[Effect]:
+def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int, now_ms: int) -> list[Effect]:
     group_id = classic.group_id
     effects: list[Effect] = [
         Arm(assignment_key(group_id), now_ms),
@@ -295,7 +300,9 @@ def _build_effects(classic: ClassicGroup, *, epoch: int, now_ms: int) -> list[Ef
     effects.extend(
         Arm(TimerKey("session", group_id, member.member_id), now_ms + member.session_timeout_ms)
         for member in classic.members.values()
+        if member.member_id not in offline
     )
+    effects.extend(dismiss_parked(classic))
     for member_id, request in classic.awaiting_join.items():
         member = classic.members[member_id]
         effects.append(Reply(request, build_hosted_join_reply(member_id, member.protocols[0][0], generation_id=epoch)))

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.coordinator.classic.requests import check_commit, commit_effects, former_share
+from kohort.coordinator.classic.requests import check_commit, decide_sign, former_share
 from kohort.coordinator.commands import CommitOffsets, CommitOffsetsReply, OffsetToCommit
 from kohort.coordinator.consumer.classicmembers import check_generation
 from kohort.coordinator.consumer.static import bearer_of
-from kohort.coordinator.decision import Arm, Decision, Effect, Reply
+from kohort.coordinator.decision import Arm, Decision, Reply
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import OffsetCommitted
 from kohort.coordinator.settings import GroupSettings
@@ -31,15 +31,15 @@ def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSe
     """Store offsets; one code per partition. Raises `Refused` where the whole request is."""
     group = groups.consumer.get(command.group_id)
     member = None if group is None else check_consumer_member(group, command)
-    effects: tuple[Effect, ...] = ()
+    sign = Decision()
     if member is not None and member.classic is not None:
         # A classic member that commits is alive.
-        effects = (Arm(member.session_key, now_ms + member.classic.session_timeout_ms),)
+        sign = Decision(effects=(Arm(member.session_key, now_ms + member.classic.session_timeout_ms),))
     if group is None:
-        effects = _check_other_group(groups, command, now_ms=now_ms)
+        sign = _check_other_group(groups, command, now_ms=now_ms)
     records, errors = examine_partitions(groups, command, settings, member=member, now_ms=now_ms)
     reply = Reply(command.request, CommitOffsetsReply(errors=tuple(errors)))
-    return Decision(tuple(records), (reply, *effects))
+    return Decision((*sign.records, *records), (reply, *sign.effects))
 
 
 def examine_partitions(
@@ -104,15 +104,15 @@ def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> Consu
     return member
 
 
-def _check_other_group(groups: GroupsState, command: CommitOffsets, *, now_ms: int) -> tuple[Effect, ...]:
+def _check_other_group(groups: GroupsState, command: CommitOffsets, *, now_ms: int) -> Decision:
     """A commit to a classic group, a simple one or one that is not there yet."""
     classic = groups.classic.get(command.group_id)
     if classic is not None:
         check_commit(classic, command)
-        return commit_effects(classic, command, now_ms=now_ms)
+        return decide_sign(classic, command, now_ms=now_ms, groups=groups)
     if command.generation_or_member_epoch < 0:
         # A simple consumer or an administrator; its offsets are what makes the group.
-        return ()
+        return Decision()
     if command.is_member_epoch_aware:
         # Kafka says GROUP_ID_NOT_FOUND; a member whose group was lost has to rejoin, not to give up.
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} has no members")

@@ -9,7 +9,7 @@ Source: KIP-98, KIP-447 (the consumer's identity fences it), KIP-1251, KIP-1319;
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.requests import check_commit, commit_effects
+from kohort.coordinator.classic.requests import check_commit, decide_sign
 from kohort.coordinator.commands import CommitOffsetsReply, CommitTransactionOffsets, CompleteTransaction, Done, Refusal
 from kohort.coordinator.decision import Decision, Effect, Reply
 from kohort.coordinator.model import ConsumerMember, GroupsState
@@ -92,7 +92,8 @@ def _check_consumer(
     if classic is None and generation < 0:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} has no members")
     check_commit(classic, command)
-    return None, commit_effects(classic, command, now_ms=now_ms)
+    # A batch of a transaction has nothing else in it: who is offline is back with its next heartbeat.
+    return None, decide_sign(classic, command, now_ms=now_ms).effects
 
 
 def _code(code: ErrorCode, command: CommitTransactionOffsets) -> ErrorCode:

@@ -83,3 +83,18 @@ class StaticClockValue(Message):
     noted_ms: int = field(INT64)
     lost_ms: int = field(INT64)
     window_opened_ms: int = field(INT64, default=-1)
+
+
+@message(key=20_005, kind="coordinator-key", versions="0", flexible="none")
+class ClassicRebalanceKey(Message):
+    """One classic group in static mode."""
+
+    group_id: str = field(STRING)
+
+
+@message(key=20_005, kind="coordinator-value", versions="0", flexible="0+")
+class ClassicRebalanceValue(Message):
+    """A rebalance is under way: why, and who of the group's record is no member any more."""
+
+    reason: str = field(STRING)
+    removed: list[str] = field(array(STRING))

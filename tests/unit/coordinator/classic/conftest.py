@@ -167,8 +167,8 @@ class ClassicDialogue:
 
         def decide() -> Decision:
             requests.check_commit(self.group, command)
-            effects = requests.commit_effects(self.group, command, now_ms=self.now_ms)
-            return Decision(effects=(*effects, Reply(command.request, Done())))
+            sign = requests.decide_sign(self.group, command, now_ms=self.now_ms)
+            return Decision(sign.records, (*sign.effects, Reply(command.request, Done())))
 
         self._decide(command, decide)
         return self.error(command.request)

@@ -1,0 +1,96 @@
+"""New members of a static group that has members: they wait for the end of the group's window, or any rebalance.
+
+A consumer is put into the present generation with an assignment that gives it nothing, heartbeats like any other, and
+rejoins when it is told to. Other types of members are parked (parked.py).
+
+Laws: nobody gains or loses a partition by who comes while the window is open. A group in which nobody has anything yet
+waits for nobody.
+Source: KIP-345's draft (expansion timeout); requirement S1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kohort.coordinator.classic.absentees import has_nothing
+from kohort.coordinator.classic.draft import Draft
+from kohort.coordinator.classic.parked import has_parked, park, unpark
+from kohort.coordinator.classic.rebalance import begin_rebalance
+from kohort.coordinator.classic.replies import build_join_reply
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kohort.coordinator.classic.volatile import MemberPut, NewcomerGone, NewcomerHosted
+from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.embeddedcodec import write_assignment
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import has_window, open_window, without_window
+
+
+def is_window_for(group: ClassicGroup, member: ClassicMember, settings: GroupSettings) -> bool:
+    """Whether a new member waits, instead of the group rebalancing for it."""
+    if not settings.is_static or member.instance_id is None:
+        return False
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+        # An empty group's first assignment waits for nobody, and so nobody who comes before it is made waits for it.
+        return any(each.assignment for each in group.members.values())
+    return group.state is ClassicGroupState.STABLE
+
+
+def is_waiting(draft: Draft, member: ClassicMember) -> bool:
+    """Whether a member is in the present generation with nothing, and waits for the next."""
+    known = draft.known
+    return (
+        known is not None
+        and member.instance_id is not None
+        and has_window(known, draft.group_id)
+        and has_nothing(draft.group, member)
+    )
+
+
+def receive(draft: Draft, command: JoinGroup, settings: GroupSettings, member: ClassicMember) -> None:
+    """Let a new member wait; the first of them opens the window."""
+    assert draft.known is not None, "a static group has a clock"
+    unpark(draft, member)
+    if command.protocol_type == CONSUMER_PROTOCOL_TYPE and draft.group.protocol_name in member.protocol_names:
+        host(draft, command, member)
+    else:
+        park(draft, command, member)
+    draft.add(*open_window(draft.known, draft.group_id, settings, now_ms=draft.now_ms))
+
+
+def host(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+    """Put a member into the present generation with nothing, or put it there again."""
+    group_id, group = draft.group_id, draft.group
+    nothing = write_assignment({}, subscription=member.metadata(group.protocol_name))
+    member = replace(member, assignment=nothing)
+    draft.record(MemberPut(group_id=group_id, protocol_type=command.protocol_type, member=member))
+    draft.record(NewcomerHosted(group_id=group_id, member_id=member.member_id))
+    if group.state is ClassicGroupState.STABLE:
+        draft.record(build_stored(group))
+    draft.reply(command.request, build_join_reply(group, member))
+    draft.arm("session", member.session_timeout_ms, member.member_id)
+
+
+def may_stay(draft: Draft, member: ClassicMember) -> bool:
+    """Whether somebody who waits and says something else now waits on as before."""
+    group = draft.group
+    return (
+        group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
+        and is_waiting(draft, group.members[member.member_id])
+        and group.leader != member.member_id
+        and group.protocol_name in member.protocol_names
+    )
+
+
+def end_window(draft: Draft, settings: GroupSettings) -> None:
+    """One rebalance takes everybody who waits, if somebody does still."""
+    group, known = draft.group, draft.known
+    assert known is not None
+    waiting = [member.member_id for member in group.members.values() if has_nothing(group, member)]
+    if group.state is not ClassicGroupState.PREPARING_REBALANCE and (waiting or has_parked(draft)):
+        count = len(waiting) + sum(found.request is not None for found in group.parked.values())
+        begin_rebalance(draft, settings, reason=f"the expansion timeout ended, and {count} members have nothing")
+        return
+    for instance_id in list(group.parked):
+        draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
+    draft.record(without_window(draft.group_id, known.clocks[draft.group_id], now_ms=draft.now_ms))
