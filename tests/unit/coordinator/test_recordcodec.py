@@ -15,6 +15,8 @@ from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ClassicGroupStored,
     ClassicMemberFacts,
+    ClassicRebalanceDone,
+    ClassicRebalanceDue,
     ConsumerGroupEpochSet,
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
@@ -142,6 +144,8 @@ RECORDS = st.one_of(
         move=st.builds(MoveFacts, INT32, TEXT, TEXT, *[INT64] * 5),
     ),
     st.builds(SubmittedMoveForgotten, **GROUP, topic_id=ID, partition=COUNT),
+    st.builds(ClassicRebalanceDue, **GROUP, reason=TEXT, removed=st.lists(TEXT, max_size=3).map(tuple)),
+    st.builds(ClassicRebalanceDone, **GROUP),
 )
 
 

@@ -356,7 +356,7 @@ def test_a_shorter_registration_timeout_counts_at_once(fleet: Fleet) -> None:
     assert [at for at, _ in fleet.rebalances] == ["11:00"]
 
 
-@pytest.mark.parametrize("seconds", range(0, 8))
+@pytest.mark.parametrize("seconds", range(8))
 def test_a_restart_in_the_rebalance_of_a_registration_begins_it_again(fleet: Fleet, seconds: int) -> None:
     """Whoever went is gone for good, whatever the group's record says; what it had is given out."""
     fleet.off("a")
@@ -369,7 +369,7 @@ def test_a_restart_in_the_rebalance_of_a_registration_begins_it_again(fleet: Fle
     assert {reason for _, reason in fleet.rebalances} == {"the registration of a-2 ended"}
 
 
-@pytest.mark.parametrize("seconds", range(0, 8))
+@pytest.mark.parametrize("seconds", range(8))
 def test_a_restart_in_the_rebalance_of_a_window_begins_it_again(fleet: Fleet, seconds: int) -> None:
     fleet.join("d")
     fleet.until("4:55")
