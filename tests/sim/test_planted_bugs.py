@@ -25,6 +25,7 @@ from kohort.coordinator.classic.replies import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import GroupCommand, JoinGroupReply, ReplyBody, SyncGroupReply
 from kohort.coordinator.consumer import heartbeat, static
+from kohort.coordinator.consumer.clientside import asking, telling
 from kohort.coordinator.consumer.reconciliation import pace, reconcile
 from kohort.coordinator.consumer.reconciliation.way import target_in
 from kohort.coordinator.consumer.targets import assignable, offload, target
@@ -41,6 +42,7 @@ from kohort.testing.runtime import SimulatedDisk, SimulatedRuntime
 from kohort.testing.scenario import GroupPlan, Scenario, build_settings
 from support.planted_bugs import (
     BEHIND,
+    COMPUTING,
     LATE,
     LEFT_ALONE,
     OWN,
@@ -377,7 +379,7 @@ def test_assignor_that_is_asked_once_only(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_answer_of_an_assignor_that_knew_another_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives partitions to the predecessors of static members, and leaves out who took their places."""
-    monkeypatch.setattr(offload, "_is_overtaken", always(False))
+    monkeypatch.setattr(offload, "is_overtaken", always(False))
     bounced = replace(OWN, weights={"bounce": 6, "join": 1}, static_share=0.9, pause_between_ms=(50, 800))
 
     assert law_that_finds(scenario=bounced) == "LegalTargetAssignment"
@@ -666,3 +668,43 @@ def test_change_of_mind_that_is_told_as_a_join(monkeypatch: pytest.MonkeyPatch) 
 
     scenario = Scenario(groups=SLOW.groups[:1], topics={"t": 3, "u": 2}, weights={"subscribe": 1})
     assert law_that_finds(scenario=scenario) == "ToldCauseIsTrue"
+
+
+# Targets that members compute.
+
+
+def test_members_that_compute_beside_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that comes while one computes asks the next one."""
+    decide = target.decide_asking
+
+    def ask_on(group: ConsumerGroup, *args: Any, **options: Any) -> Any:
+        order = group.computing
+        if order is None or group.client_side is None:
+            return decide(group, *args, **options)
+        group.computing = None
+        group.client_side.failed.add(order.member_id)
+        asked_next = decide(group, *args, **options)
+        group.computing = order
+        group.client_side.failed.discard(order.member_id)
+        return asked_next
+
+    monkeypatch.setattr(target, "decide_asking", ask_on)
+    assert law_that_finds(scenario=COMPUTING) == "OneComputation"
+
+
+def test_members_that_are_told_to_compute_and_were_not_asked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "is_to_be_told", lambda order, _: order is not None and not order.is_prepared)
+    assert law_that_finds(scenario=COMPUTING) == "OneComputation"
+
+
+def test_half_an_assignment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of its members is given gets lost."""
+    take_over = asking.take_over
+
+    def take_half(*args: Any, **options: Any) -> Decision:
+        taken = take_over(*args, **options)
+        first = next((record for record in taken.records if isinstance(record, facts.MemberTargetSet)), None)
+        return replace(taken, records=tuple(record for record in taken.records if record is not first))
+
+    monkeypatch.setattr(asking, "take_over", take_half)
+    assert law_that_finds(scenario=COMPUTING) == "TargetIsWhole"

@@ -22,6 +22,11 @@ CLASSIC = ("x", "y")
 INSTANCES = {"a": "one", "b": "one", "c": "two", "d": None}
 
 
+#: Assignors that members run themselves.
+MINE = asked.ClientAssignor("mine", 0, 2, 0, 1, b"a lot")
+THEIRS = asked.ClientAssignor("theirs", 1, 1, 1, 1, b"")
+
+
 class Chaos:
     """Sends one random thing after the other; half of it makes sense.
 
@@ -60,6 +65,11 @@ class Chaos:
             + [self.compute] * 3
             + ([self.transact, self.transact, self.complete] if has_transactions else [])
         )
+        #: What members say of assignors that they run themselves; in many a group nobody does.
+        self.client_assignors: tuple[tuple[asked.ClientAssignor, ...] | None, ...] = (None,)
+        if self.random.random() < 0.5:
+            self.client_assignors = (None, None, (MINE,), (MINE, THEIRS), (THEIRS, MINE._replace(metadata=b"new")), ())
+            self.steps += [self.assign] * 5
 
     def run(self, count: int) -> None:
         for _ in range(count):
@@ -106,11 +116,47 @@ class Chaos:
                 subscribed_topic_names=topics,
                 topic_partitions={} if said == 0 else owned,
                 instance_id=self.random.choices([None, INSTANCES[member_id], "one"], [3, 6, 1])[0],
+                client_assignors=self._assignors(is_join=said == 0),
             )
         )
         assert not answer.is_parked
         if isinstance(answer.body, asked.Refusal):
             assert said == 0 or answer.body.code != ErrorCode.GROUP_ID_NOT_FOUND
+
+    def _assignors(self, *, is_join: bool) -> tuple[asked.ClientAssignor, ...] | None:
+        if len(self.client_assignors) == 1 or (not is_join and self.random.random() < 0.8):
+            return None
+        weights = [1, 1, 6, 6, 3, 1] if is_join else [1] * 6
+        return self.random.choices(self.client_assignors, weights)[0]
+
+    def assign(self) -> None:
+        """A member computes the target: mostly the one that was asked, mostly rightly."""
+        group = self.dialogue.shard.groups.consumer.get("g")
+        order = None if group is None else group.computing
+        is_asked = order is not None and order.member_id and self.random.random() < 0.9
+        member_id = order.member_id if order is not None and is_asked else self.random.choice(MEMBERS)
+        epoch = self.known(member_id)[0] + self.random.choices([0, -1, 1], [10, 1, 1])[0]
+        if order is None or not order.is_prepared or self.random.random() < 0.2:
+            self.dialogue.prepare(member_id, epoch=epoch)
+            return
+        owners = [
+            self.random.choice(subscribers)
+            for count, subscribers in zip(order.assignable.space.counts, order.assignable.subscribers, strict=True)
+            for _ in range(count)
+        ]
+        match self.random.randint(0, 9):
+            case 0:
+                owners = [self.random.randint(-1, len(order.assignable.members)) for _ in owners]
+            case 1:
+                owners = owners[1:]
+        self.dialogue.install(
+            member_id,
+            owners,
+            epoch=epoch,
+            group_epoch=order.epoch + self.random.choices([0, -1, 1], [10, 1, 1])[0],
+            error=self.random.choices([0, 3], [10, 1])[0],
+            said=tuple((name, 1, b"!") for name in self.random.sample((*MEMBERS, "nobody"), self.random.randint(0, 2))),
+        )
 
     def commit(self) -> None:
         member_id = self.random.choice((*MEMBERS, ""))

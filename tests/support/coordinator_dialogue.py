@@ -346,6 +346,32 @@ class GroupDialogue:
         )
         self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 
+    def prepare(self, member_id: str, *, epoch: int, **fields: Any) -> Answer:
+        """ConsumerGroupPrepareAssignment."""
+        fields.setdefault("group_id", self.group_id)
+        return self.ask(
+            asked.PrepareAssignment(
+                cause=self.cause(), request=self.request(), member_id=member_id, member_epoch=epoch, **fields
+            )
+        )
+
+    def install(
+        self, member_id: str, owners: Sequence[int] = (), *, epoch: int, group_epoch: int, **fields: Any
+    ) -> Answer:
+        """ConsumerGroupInstallAssignment: the owners' numbers by partition."""
+        fields.setdefault("group_id", self.group_id)
+        return self.ask(
+            asked.InstallAssignment(
+                cause=self.cause(),
+                request=self.request(),
+                member_id=member_id,
+                member_epoch=epoch,
+                group_epoch=group_epoch,
+                owners=tuple(owners),
+                **fields,
+            )
+        )
+
     # The world around the coordinator.
 
     def set_topics(self, topics: Mapping[str, int]) -> None:

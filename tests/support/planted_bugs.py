@@ -66,6 +66,13 @@ OWN = Scenario(
     settings=build_settings(assignors=(OWN_ASSIGNOR,)),
     static_share=0.3,
 )
+#: Members that run assignors themselves, which fail in each way.
+COMPUTING = Scenario(
+    groups=tuple(GroupPlan(group_id=group_id, kind="consumer", member_count=3) for group_id in ("blue", "red")),
+    topics={"t": 5, "u": 2},
+    weights={"join": 3, "leave": 1, "ask_anew": 3, "subscribe": 1, "kill": 1},
+    assignor_share=1.0,
+)
 #: Members that rarely say something, some of them by the connection of another one.
 HELD = Scenario(
     groups=(GroupPlan(group_id="blue", kind="consumer", member_count=4),),

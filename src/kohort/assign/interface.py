@@ -27,6 +27,11 @@ class AssignableMember:
     instance_id: str | None = None
     #: Where it runs, `None` if it did not say.
     rack_id: str | None = None
+    #: What it tells the assignor, where members run that themselves: its metadata, their version, and why it wants a
+    #: computation, 0 if it does not.
+    metadata: bytes = b""
+    metadata_version: int = 0
+    reason: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,8 @@ def _started(_: str, details: Details) -> str:
 def _target(_: str, details: Details) -> str:
     count = details.get("members_changed", "0")
     changes = {"0": "nobody changes", "1": "1 member changes"}.get(count, f"{count} members change")
-    return f"assignment of epoch {details.get('epoch', '')} computed: {changes}"
+    by = f" by {details['by']}" if details.get("by") else ""
+    return f"assignment of epoch {details.get('epoch', '')} computed{by}: {changes}"
 
 
 def _at_rest(_: str, details: Details) -> str:
@@ -175,10 +176,14 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     ),
     "partitions_moved": _moved,
     "meanwhile": lambda who, details: f"{who} is waited for, and goes on with {details.get('did', '')}",
-    "assignor_asked": lambda _, details: f"an assignor is asked: {_pairs(details)}",
-    "assignor_failed": lambda _, details: (
-        f"assignor {details.get('assignor', '')} failed, {details.get('failures', '1')} in a row{_why(details)}"
+    "assignor_asked": lambda who, details: f"{who or 'an assignor'} is asked to compute: {_pairs(details)}",
+    "assignor_failed": lambda who, details: (
+        f"assignor {details.get('assignor', '')} of {who}{_why(details)}"
+        if who
+        else f"assignor {details.get('assignor', '')} failed, {details.get('failures', '1')} in a row{_why(details)}"
     ),
+    "PrepareAssignment": lambda who, _: f"{who} asks what to compute",
+    "InstallAssignment": lambda who, _: f"{who} has computed the assignment",
     "rebalance_began": lambda _, details: f"a rebalance begins{_why(details, 'trigger')}{_why(details)}",
     "generation_began": lambda who, details: (
         f"generation {details.get('generation', '')} begins, led by {who}, assignor {details.get('protocol', '-')}"

@@ -39,6 +39,14 @@ from kohort.coordinator.admincommands import (
     SubmitMoves,
     SubmitMovesReply,
 )
+from kohort.coordinator.assigncommands import (
+    ClientAssignment,
+    ClientAssignor,
+    InstallAssignment,
+    InstallAssignmentReply,
+    PrepareAssignment,
+    PrepareAssignmentReply,
+)
 from kohort.coordinator.offsetcommands import (
     CommitOffsets,
     CommitOffsetsReply,
@@ -61,6 +69,8 @@ from kohort.ids import TopicId
 __all__ = [
     "AlterGroupConfigs",
     "AskedMove",
+    "ClientAssignment",
+    "ClientAssignor",
     "Command",
     "CommitOffsets",
     "CommitOffsetsReply",
@@ -85,6 +95,8 @@ __all__ = [
     "FetchOffsets",
     "FetchOffsetsReply",
     "GroupCommand",
+    "InstallAssignment",
+    "InstallAssignmentReply",
     "ListGroupConfigs",
     "ListGroupConfigsReply",
     "ListGroups",
@@ -94,6 +106,8 @@ __all__ = [
     "MoveStatus",
     "OffsetToCommit",
     "Partitions",
+    "PrepareAssignment",
+    "PrepareAssignmentReply",
     "SubmitMoves",
     "SubmitMovesReply",
 ]
@@ -142,28 +156,6 @@ class TargetComputed(Command):
     assignable: Assignable
     owner: array[int] | None
     error: str = ""
-
-
-class ClientAssignor(NamedTuple):
-    """An assignor that a member can run itself: KIP-848 as drafted.
-
-    `version` is that of `metadata`, between the two others; `reason` other than 0 asks for a computation.
-    """
-
-    name: str
-    minimum_version: int
-    maximum_version: int
-    reason: int
-    version: int
-    metadata: bytes
-
-
-class ClientAssignment(NamedTuple):
-    """What the member that computed an assignment says to one of the others; `error` other than 0: it could not."""
-
-    error: int
-    version: int
-    metadata: bytes
 
 
 class Published(NamedTuple):
@@ -382,6 +374,8 @@ ReplyBody = (
     | ListGroupConfigsReply
     | SubmitMovesReply
     | DescribeMovesReply
+    | PrepareAssignmentReply
+    | InstallAssignmentReply
     | Done
     | Refusal
 )

@@ -15,6 +15,8 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
+from kohort.coordinator.consumer.clientside.asking import decide_install, decide_prepare
+from kohort.coordinator.consumer.clientside.telling import tell
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_removal
@@ -65,6 +67,7 @@ def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: Gr
     else:
         entrance = enter(known.groups, command, settings, known.settings)
         decision = _entered(entrance, decide_heartbeat(known.groups, command, entrance.settings, now_ms=now_ms))
+    decision = tell(known.groups, command, decision, now_ms=now_ms)
     if command.hold_ms < 0:
         return decision
     return hold_heartbeat(known.groups, command, decision, now_ms=now_ms)
@@ -177,5 +180,7 @@ DECIDE: Final[dict[type[asked.Command], Callable[..., Decision]]] = {
     asked.TopicsChanged: _topics_changed,
     asked.LogsMeasured: _with_settings(decide_measured),
     asked.TargetComputed: _with_settings(decide_computed),
+    asked.PrepareAssignment: _with_settings(decide_prepare),
+    asked.InstallAssignment: _with_settings(decide_install),
     asked.MemberDisconnected: _disconnected,
 }

@@ -16,9 +16,20 @@ from kohort.coordinator.records import Record
 from kohort.ids import RequestToken, TopicId
 
 #: "assignment" belongs to a KIP-848 group whose target is to be computed, "moves" to one whose moves wait, "hold" to a
-#: heartbeat whose answer waits, "clock" to a static group; the others are Kafka's.
+#: heartbeat whose answer waits, "clock" to a static group, "compute" to a member that computes a target; the others are
+#: Kafka's.
 TimerKind = Literal[
-    "session", "rebalance", "join", "sync", "pending", "initial_delay", "assignment", "moves", "hold", "clock"
+    "session",
+    "rebalance",
+    "join",
+    "sync",
+    "pending",
+    "initial_delay",
+    "assignment",
+    "moves",
+    "hold",
+    "clock",
+    "compute",
 ]
 
 
@@ -59,7 +70,8 @@ class ComputeTarget:
     """Let an assignor of the user's own work beside the coordinator; `TargetComputed` tells what came of it.
 
     `is_step`: the group has not changed, see `consumer.steps`. `timeout_ms`: how long it may take. `is_offloaded`:
-    whether it runs in a process of its own.
+    whether it runs in a process of its own. `member_id`: the member that runs it, "" the broker does; then it is no
+    effect, but asked for in an answer to that member, in which `version`, and `is_prepared` once it knows of what.
     """
 
     group_id: str
@@ -69,6 +81,9 @@ class ComputeTarget:
     is_step: bool
     timeout_ms: int
     is_offloaded: bool
+    member_id: str = ""
+    version: int = 0
+    is_prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

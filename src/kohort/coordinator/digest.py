@@ -62,6 +62,9 @@ def _digest_group(group: ConsumerGroup) -> dict[str, object]:
         )
         for member in group.members.values()
     }
+    side = group.client_side
+    if side is not None and not side.assignors and not side.said:
+        side = None
     return {
         "epoch": group.epoch,
         "metadata_hash": group.metadata_hash,
@@ -71,4 +74,5 @@ def _digest_group(group: ConsumerGroup) -> dict[str, object]:
         "regexes": dict(group.regexes),
         "submitted": dict(group.submitted),
         "members": members,
+        "client_side": {} if side is None else {"assignors": dict(side.assignors), "said": dict(side.said)},
     }

@@ -83,7 +83,11 @@ def check_assignment_is_due(groups: GroupsState, timers: TimerTable[TimerKey], g
     """EventuallyConverges, the coordinator's half: a target that is older than its group is going to be computed."""
     for group_id in group_ids:
         group = groups.consumer.get(group_id)
-        if group is None or not group.members or group.target_epoch >= group.epoch or group.computing is not None:
+        order = None if group is None else group.computing
+        by = "" if order is None or not order.is_prepared else order.member_id
+        if group is not None and by and timers.deadline(TimerKey("compute", group_id, by)) is None:
+            raise _fail(group, "EventuallyConverges", f"{by} may compute for ever")
+        if group is None or not group.members or group.target_epoch >= group.epoch or order is not None:
             continue
         if timers.deadline(TimerKey("assignment", group_id)) is None:
             raise _fail(group, "EventuallyConverges", "the target is old, and nothing computes another one")
@@ -239,6 +243,9 @@ def _check_counts(group: ConsumerGroup) -> None:
     votes = Counter(name for member in group.members.values() if (name := member.server_assignor) is not None)
     if dict(votes) != group.assignor_votes:
         raise _fail(group, law, f"counted votes are {group.assignor_votes}, and should be {dict(votes)}")
+    fault = "" if group.client_side is None else group.client_side.fault()
+    if fault:
+        raise _fail(group, law, fault)
 
 
 def _check_balance(group: ConsumerGroup, image: TopicImage) -> None:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from kohort.coordinator.balance import TargetBalance
 from kohort.coordinator.classic.state import ClassicGroup
+from kohort.coordinator.clientside import ClientSide
 from kohort.coordinator.commands import AnyHeartbeat
 from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.records import (
@@ -167,6 +168,7 @@ class ConsumerGroup:
         "classic_count",
         "classic_metadata_bytes",
         "classic_protocols",
+        "client_side",
         "computing",
         "epoch",
         "failure",
@@ -224,8 +226,7 @@ class ConsumerGroup:
         self.classic_protocols = NOBODY
         #: Derived: what the protocols of all classic members take in memory, roughly.
         self.classic_metadata_bytes = 0
-        #: Derived: ids of the members that have another step to take: they have not what they go to now, or they are
-        #: away. Nobody else has to hear of a new epoch.
+        #: Derived: ids of members that have another step to take, or are away: nobody else has to hear of a new epoch.
         self.behind: set[str] = set()
         #: Moves that the pace holds back, in the order in which they begin; the keeper of each has it in `assigned`. A
         #: restart forgets them, and finds them again.
@@ -244,6 +245,8 @@ class ConsumerGroup:
         self.assignor_votes = NOBODY
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.
         self.balance: TargetBalance | None = None
+        #: What has to do with assignors that members run themselves; `None` until somebody has one.
+        self.client_side: ClientSide | None = None
         #: What an assignor is working on beside the coordinator; `None` if none is. A restart forgets it.
         self.computing: ComputeTarget | None = None
         #: Why the target is older than the group, if its assignor fails; `None` if it does not. A restart forgets it.

@@ -18,6 +18,7 @@ from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.commands import AnyHeartbeat, Heartbeat
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
+from kohort.coordinator.consumer.targets.volatile import ComputationNoted
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, Grants, GroupsState
 from kohort.ids import TopicId
 
@@ -42,6 +43,8 @@ _OF_MEMBER: Final = (
     facts.MemberTargetSet,
     facts.ConsumerMemberForgotten,
     facts.CurrentAssignmentSet,
+    facts.ClientAssignmentSet,
+    facts.ClientAssignmentForgotten,
     classic.MemberRemoved,
 )
 #: With these the members that wait may want something else.
@@ -113,6 +116,9 @@ class News:
                 self._add(group_id, held)
             elif isinstance(record, _OF_MEMBER) and record.member_id in held:
                 self._add(group_id, (record.member_id,))
+            elif isinstance(record, ComputationNoted):
+                asked = "" if record.computing is None else record.computing.member_id
+                self._add(group_id, (asked,) if asked in held else ())
             elif isinstance(record, classic.StaticMemberReplaced):
                 self._add(group_id, (record.replaced_id,))
             elif isinstance(record, MovesBegun) and group_id in groups.consumer:

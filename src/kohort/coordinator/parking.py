@@ -54,13 +54,22 @@ class ListAwaited(VolatileRecord):
     until_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentTold(VolatileRecord):
+    """A member was told what came with its assignment from the member that computed it."""
+
+    member_id: str
+
+
 #: A classic member is held for such a part of its session at most.
 HOLDS_PER_SESSION: Final = 4
 #: A hold with nothing new may end so much earlier, in order to end together with others: so long, such a part of it.
 SOON_MS: Final = 100
 SOON_PARTS: Final = 32
 #: What changes nothing but holds.
-RECORDS: Final = (HeartbeatHeld, HeartbeatReleased, ListAwaited)
+RECORDS: Final = (HeartbeatHeld, HeartbeatReleased, ListAwaited, AssignmentTold)
+#: What is true only of an answer that is not held.
+_OF_ANSWERS: Final = (ListAwaited, AssignmentTold)
 
 
 def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
@@ -81,6 +90,13 @@ def apply_list_awaited(groups: GroupsState, record: ListAwaited) -> None:
     member = find_member(groups, record.group_id, record.member_id)
     if member is not None:
         member.list_awaited_ms = record.until_ms
+
+
+def apply_told(groups: GroupsState, record: AssignmentTold) -> None:
+    """It is not told again, unless there is something new."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.client_side is not None:
+        group.client_side.untold.discard(record.member_id)
 
 
 def find_member(groups: GroupsState, group_id: str, member_id: str) -> ConsumerMember | None:
@@ -116,7 +132,7 @@ def hold_heartbeat(
     until_ms = 0 if member is None else member.list_awaited_ms
     awaited_ms = until_ms if until_ms > now_ms else 0
     is_waiting = command.hold_ms > 0 and _state_after(groups, decision, command) != MemberState.UNREVOKED_PARTITIONS
-    if command.member_epoch == JOIN_EPOCH and is_waiting and not body.is_complete:
+    if command.member_epoch == JOIN_EPOCH and is_waiting and not body.is_complete and not body.should_compute:
         return _hold(decision, command, now_ms=now_ms)
     is_first = command.member_epoch == JOIN_EPOCH or command.tells_all
     if body.assignment is not None and (body.assignment or not is_first):
@@ -150,7 +166,11 @@ def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
     if not isinstance(body, ConsumerGroupHeartbeatReply):
         return isinstance(body, Done)
     assert isinstance(command, ConsumerGroupHeartbeat), "it is answered in its own way"
-    return not body.is_complete if command.member_epoch == JOIN_EPOCH else body.assignment is None
+    if body.should_compute:
+        return False
+    if command.member_epoch == JOIN_EPOCH:
+        return not body.is_complete
+    return body.assignment is None and body.client_assignment is None
 
 
 def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
@@ -171,6 +191,7 @@ def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
         subscribed_topic_names=None,
         subscribed_topic_regex=None,
         server_assignor=None,
+        client_assignors=None,
         # What it was given since it joined it was not told: it has nothing to give up.
         topic_partitions={} if is_join else None,
     )
@@ -186,7 +207,7 @@ def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
 def keep(command: AnyHeartbeat, decision: Decision) -> Decision:
     """What `ask_again` leads to where it has no news: the heartbeat stays held."""
     # Nothing was told, so nothing is to be said.
-    records = tuple(record for record in decision.records if not isinstance(record, ListAwaited))
+    records = tuple(record for record in decision.records if not isinstance(record, _OF_ANSWERS))
     return Decision(records, _without_life(_unanswered(command, decision)))
 
 
@@ -221,7 +242,8 @@ def _unanswered(command: AnyHeartbeat, decision: Decision) -> tuple[Effect, ...]
 def _hold(decision: Decision, command: AnyHeartbeat, *, now_ms: int) -> Decision:
     deadline = Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
     held = HeartbeatHeld(group_id=command.group_id, command=command)
-    return Decision((*decision.records, held), (*_unanswered(command, decision), deadline))
+    records = (record for record in decision.records if not isinstance(record, AssignmentTold))
+    return Decision((*records, held), (*_unanswered(command, decision), deadline))
 
 
 def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:

@@ -210,6 +210,26 @@ def _encode_rebalance(record: facts.ClassicRebalanceDue) -> bytes:
     return _pack(0, own.ClassicRebalanceValue(reason=record.reason, removed=list(record.removed)), 0)
 
 
+def _encode_client_assignors(record: facts.ClientAssignorsSet) -> bytes:
+    rows = [
+        own.StoredClientAssignor(
+            name=each.name,
+            minimum_version=each.minimum_version,
+            maximum_version=each.maximum_version,
+            reason=each.reason,
+            metadata_version=each.version,
+            metadata_bytes=each.metadata,
+        )
+        for each in record.assignors
+    ]
+    return _pack(0, own.ClientAssignorsValue(assignors=rows), 0)
+
+
+def _encode_client_assignment(record: facts.ClientAssignmentSet) -> bytes:
+    error, version, metadata = record.said
+    return _pack(0, own.ClientAssignmentValue(error=error, metadata_version=version, metadata_bytes=metadata), 0)
+
+
 def _wire_grants(grants: Grants) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(
@@ -256,6 +276,10 @@ _KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.StaticClockForgotten: partial(_group_key, 20_004, own.StaticClockKey),
     facts.ClassicRebalanceDue: partial(_group_key, 20_005, own.ClassicRebalanceKey),
     facts.ClassicRebalanceDone: partial(_group_key, 20_005, own.ClassicRebalanceKey),
+    facts.ClientAssignorsSet: partial(_member_key, 20_006, own.ClientAssignorsKey),
+    facts.ClientAssignorsForgotten: partial(_member_key, 20_006, own.ClientAssignorsKey),
+    facts.ClientAssignmentSet: partial(_member_key, 20_007, own.ClientAssignmentKey),
+    facts.ClientAssignmentForgotten: partial(_member_key, 20_007, own.ClientAssignmentKey),
     facts.RegularExpressionResolved: _regex_key,
     facts.RegularExpressionForgotten: _regex_key,
 }
@@ -273,5 +297,7 @@ _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.OfflineMemberSet: _encode_offline,
     facts.StaticClockSet: _encode_clock,
     facts.ClassicRebalanceDue: _encode_rebalance,
+    facts.ClientAssignorsSet: _encode_client_assignors,
+    facts.ClientAssignmentSet: _encode_client_assignment,
     facts.RegularExpressionResolved: _encode_regex,
 }

@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final, TypeVar
 
 from kohort.coordinator import records as facts
+from kohort.coordinator.assigncommands import ClientAssignment, ClientAssignor
 from kohort.coordinator.model import Grants
 from kohort.errors import ProtocolError, RemoteProtocolError, StorageError
 from kohort.ids import TopicId
@@ -253,6 +254,34 @@ def _decode_rebalance(key: bytes, value: bytes | None) -> facts.Record:
     return facts.ClassicRebalanceDue(group_id=group_id, reason=told.reason, removed=tuple(told.removed))
 
 
+def _decode_client_assignors(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(own.ClientAssignorsKey, key)
+    if value is None:
+        return facts.ClientAssignorsForgotten(group_id=found.group_id, member_id=found.member_id)
+    rows = _read_value(own.ClientAssignorsValue, 20_006, value).assignors
+    assignors = tuple(
+        ClientAssignor(
+            row.name,
+            row.minimum_version,
+            row.maximum_version,
+            row.reason,
+            row.metadata_version,
+            bytes(row.metadata_bytes),
+        )
+        for row in rows
+    )
+    return facts.ClientAssignorsSet(group_id=found.group_id, member_id=found.member_id, assignors=assignors)
+
+
+def _decode_client_assignment(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(own.ClientAssignmentKey, key)
+    if value is None:
+        return facts.ClientAssignmentForgotten(group_id=found.group_id, member_id=found.member_id)
+    told = _read_value(own.ClientAssignmentValue, 20_007, value)
+    said = ClientAssignment(told.error, told.metadata_version, bytes(told.metadata_bytes))
+    return facts.ClientAssignmentSet(group_id=found.group_id, member_id=found.member_id, said=said)
+
+
 def _decode_regex(key: bytes, value: bytes | None) -> facts.Record:
     found = _read_key(wire.ConsumerGroupRegularExpressionKey, key)
     if value is None:
@@ -284,4 +313,6 @@ _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     20_003: _decode_offline,
     20_004: _decode_clock,
     20_005: _decode_rebalance,
+    20_006: _decode_client_assignors,
+    20_007: _decode_client_assignment,
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from kohort.coordinator.assigncommands import ClientAssignment, ClientAssignor
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID, TopicId
 
@@ -332,3 +333,36 @@ class RegularExpressionForgotten(Record):
     """Tombstone of type 16."""
 
     regex: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAssignorsSet(Record):
+    """Type 20,006, of ours: the assignors that a member can run itself, in the order of its preference; never empty."""
+
+    member_id: str
+    assignors: tuple[ClientAssignor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAssignorsForgotten(Record):
+    """Tombstone of type 20,006."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAssignmentSet(Record):
+    """Type 20,007, of ours: what came with the target from the member that computed it, for one member.
+
+    `member_id` empty: it is for all of them, and says with which error the latest computation ended.
+    """
+
+    member_id: str
+    said: ClientAssignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAssignmentForgotten(Record):
+    """Tombstone of type 20,007: there is another target, or the member is gone."""
+
+    member_id: str

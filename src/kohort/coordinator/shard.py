@@ -19,6 +19,8 @@ from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.commandtable import DECIDE, Known
 from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
+from kohort.coordinator.consumer.clientside.following import follow_assignors
+from kohort.coordinator.consumer.clientside.records import CLIENT_SIDE_RECORDS
 from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
 from kohort.coordinator.consumer.leave import decide_expiry
 from kohort.coordinator.consumer.reconciliation.following import follow_moves
@@ -97,6 +99,7 @@ class Shard:
             return _refuse(command, refused)
         is_by_hand = type(command) is asked.SubmitMoves
         decision = follow_moves(self.groups, decision, is_asked=is_by_hand, now_ms=now_ms)
+        decision = follow_assignors(self.groups, decision, now_ms=now_ms) if decision.records else decision
         return self._follow_clocks(decision, is_by_hand=is_by_hand, now_ms=now_ms)
 
     def renew(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
@@ -259,6 +262,7 @@ class Shard:
             decision = self._decide_expiry(key, now_ms=now_ms)
             if decision is not None:
                 decision = follow_moves(self.groups, decision, is_asked=False, now_ms=now_ms)
+                decision = follow_assignors(self.groups, decision, now_ms=now_ms)
                 return replace(self._follow_clocks(decision, is_by_hand=False, now_ms=now_ms), due=key)
         return None
 
@@ -349,9 +353,11 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.TransactionCompleted: offsets_apply.apply_transaction_completed,
     facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
     **CONSUMER_RECORDS,
+    **CLIENT_SIDE_RECORDS,
     **VOLATILE_RECORDS,
     **CLOCK_RECORDS,
     parking.HeartbeatHeld: parking.apply_held,
     parking.HeartbeatReleased: parking.apply_released,
     parking.ListAwaited: parking.apply_list_awaited,
+    parking.AssignmentTold: parking.apply_told,
 }

@@ -35,17 +35,18 @@ class SimulatedAssignors:
         self._random = random
         #: How often it was asked.
         self.asked = 0
-        self._is_healed = False
+        #: From now on it does what it shall, and so do those that members run.
+        self.is_healed = False
 
     def heal(self) -> None:
         """From now on it does what it shall."""
-        self._is_healed = True
+        self.is_healed = True
 
     def compute(self, order: ComputeTarget, on_computed: Callable[[Computed], None]) -> None:
         """Carry an order out; `on_computed` is called later."""
         self.asked += 1
-        how = "_right" if self._is_healed else self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-        is_slow = order.is_offloaded and not self._is_healed and self._random.random() < 0.3
+        how = "_right" if self.is_healed else self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        is_slow = order.is_offloaded and not self.is_healed and self._random.random() < 0.3
         delay_ms = self._random.randint(0, _SLOW_MS if is_slow else _USUAL_MS)
         if how == "_late" or delay_ms > order.timeout_ms:
             how, delay_ms = "_late", order.timeout_ms

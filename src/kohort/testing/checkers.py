@@ -20,6 +20,7 @@ from kohort.ids import TopicId
 from kohort.journal.rows import Entry
 from kohort.testing.home import Home
 from kohort.testing.laws.causes import CauseLaws
+from kohort.testing.laws.computations import ComputationLaws
 from kohort.testing.laws.generations import GenerationLaws
 from kohort.testing.laws.handovers import HandOvers
 from kohort.testing.laws.holds import HoldLaws
@@ -60,6 +61,7 @@ class Checkers:
         self.offsets = OffsetLaws(home_of, label_of, members, is_clean=is_clean)
         self._owners = OwnerLaws(label_of, members, is_first_of_its_name)
         self.moves = MoveLaws()
+        self._computations = ComputationLaws()
         self._pace = PaceLaws()
         self._causes = CauseLaws(is_by_administrator)
         self._sharing = SharingLaws()
@@ -89,6 +91,7 @@ class Checkers:
         self._epochs = epochs_of(groups, self._touched)
         self._owners.before_step(groups, command, decision)
         self.moves.before_step(home.shard, command, decision)
+        self._computations.before_step(groups, command, decision)
         self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
         self._sharing.before_step(groups, decision)
         self.offsets.before_step(groups, command, decision)
@@ -119,6 +122,7 @@ class Checkers:
         else:
             self._sessions_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
+        self._computations.on_decided(home.shard.groups, command, body)
         self._generations_of(home).on_decided(home.shard.groups, command, body)
 
     def after_step(self, home: Home, decision: Decision) -> None:
@@ -132,6 +136,7 @@ class Checkers:
             return
         # First, because what equal members have in common changes for all of them.
         self._sharing.after_step()
+        self._computations.after_step(groups)
         check_step(self._epochs, groups)
         check_assignment_is_due(groups, home.shard.timers, self._touched)
         self.moves.after_step(home.shard)

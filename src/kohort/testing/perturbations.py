@@ -135,6 +135,12 @@ class Perturbations:
         if (process := self._pick()) is not None:
             process.slow_callback_ms = self._random.randint(*SLOW_CALLBACK_MS)
 
+    def ask_anew(self) -> None:
+        """A member wants its assignor to be asked."""
+        process = self._pick()
+        if isinstance(process, ConsumerMember):
+            process.ask_anew()
+
     def bounce(self) -> None:
         """A static member's process is replaced by another one: after it closed, after it died, or while it hangs."""
         world = self._world

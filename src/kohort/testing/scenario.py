@@ -136,6 +136,8 @@ class Scenario:
     static_share: float = 0.0
     #: How many of the KIP-848 members have a pattern; that needs google-re2.
     pattern_share: float = 0.0
+    #: How many of the KIP-848 members run assignors of their own.
+    assignor_share: float = 0.0
     #: How many of the KIP-848 members share the connection of another one.
     shared_share: float = 0.0
     #: Whether heartbeats are held.

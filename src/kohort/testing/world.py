@@ -163,6 +163,7 @@ class World:
             instance_id = f"{plan.group_id}-static-{number}"
         protocol = plan.draw_protocol(self.random) if protocol is None else protocol
         if protocol == "consumer":
+            wishes = self._draw_wishes()
             member: MemberProcess = ConsumerMember(
                 self,
                 name,
@@ -170,8 +171,8 @@ class World:
                 topics=topics,
                 settings=settings,
                 instance_id=instance_id,
-                wishes=self._draw_wishes(),
-                wire=self._draw_wire(name),
+                wishes=wishes,
+                wire=self._draw_wire(name, wishes),
             )
         else:
             member = ClassicMember(
@@ -223,20 +224,24 @@ class World:
 
     def _draw_wishes(self) -> Wishes:
         random, assignors = self.random, self.scenario.settings.group_consumer_assignors
+        share = self.scenario.assignor_share
         return Wishes(
             pattern=self.draw_pattern(),
             server_assignor=random.choice((None, None, None, *assignors)),
             proposed_interval_ms=random.choice((-1, -1, 300, 2_500)),
+            runs_assignors=share > 0 and random.random() < share,
         )
 
-    def _draw_wire(self, name: str) -> Wire:
+    def _draw_wire(self, name: str, wishes: Wishes) -> Wire:
         """A connection of its own mostly; some have that of another process."""
         if self.random.random() < self.scenario.shared_share:
             wires = [p.wire for p in self.members.values() if isinstance(p, ConsumerMember) and p.is_alive]
             shared = [wire for wire in dict.fromkeys(wires) if len(wire.users) < MEMBERS_PER_WIRE]
             if shared:
                 return self.random.choice(shared)
-        return Wire(self.network, name, software=self.random.choice(SOFTWARE))
+        software = self.random.choice(SOFTWARE)
+        # Stock clients do not know of assignors of their own.
+        return Wire(self.network, name, software="kohort" if software and wishes.runs_assignors else software)
 
     def restart_broker(self) -> None:
         """A new process; nobody believes more than its log says.

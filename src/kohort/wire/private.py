@@ -28,6 +28,8 @@ class PrivateApiKey(IntEnum):
     SUBMIT_MOVES = 10_002
     DESCRIBE_MOVES = 10_003
     DESCRIBE_BROKER = 10_004
+    CONSUMER_GROUP_PREPARE_ASSIGNMENT = 10_005
+    CONSUMER_GROUP_INSTALL_ASSIGNMENT = 10_006
 
 
 #: API key → first and last version; every version is flexible.
@@ -36,6 +38,8 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
     PrivateApiKey.SUBMIT_MOVES: (0, 0),
     PrivateApiKey.DESCRIBE_MOVES: (0, 0),
     PrivateApiKey.DESCRIBE_BROKER: (0, 0),
+    PrivateApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
+    PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
 }
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
@@ -64,6 +68,8 @@ RECORD_TYPES: Final[dict[int, str]] = {
     20_003: "OfflineMember",
     20_004: "StaticClock",
     20_005: "ClassicRebalance",
+    20_006: "ClientAssignors",
+    20_007: "ClientAssignment",
 }
 #: First sentence of a config's documentation in DescribeConfigs where its value changes nothing: it will one day, or
 #: it never has to. The rest is the documentation that other values have.

@@ -49,6 +49,11 @@ from kohort.coordinator.records import (
 Key = TypeVar("Key")
 
 
+def group_of(groups: GroupsState, group_id: str) -> ConsumerGroup:
+    """The group that a record concerns; it is there from now on."""
+    return _group(groups, group_id)
+
+
 def apply_epoch_set(groups: GroupsState, record: ConsumerGroupEpochSet) -> None:
     """Type 3."""
     group = _group(groups, record.group_id)
@@ -106,6 +111,8 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
         _count_vote(group, member, -1)
         _forget_name(group, member)
         group.behind.discard(member.member_id)
+        if group.client_side is not None:
+            group.client_side.forget_member(member.member_id)
         held, member.assigned = member.assigned, NO_GRANTS
         _release(group, member.member_id, held, member.pending_revocation)
         if group.waiting:
@@ -121,6 +128,8 @@ def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet
         # Nothing is waited for any more, whatever is still under way.
         group.window_opened_ms = 0
         group.computing = group.failure = None
+    if group.client_side is not None:
+        group.client_side.failed.clear()
 
 
 def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEpochForgotten) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kohort.coordinator.assigncommands import ClientAssignor
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import ConsumerMemberSubscribed
 
@@ -25,12 +26,14 @@ class MembershipChange:
     """Members that join, change or go.
 
     `subscribed`: member id -> its new record, of members that join or say something new. `topics`: member id -> what it
-    subscribes to then, ascending, of members for which that changes. `gone`: members that are no more.
+    subscribes to then, ascending, of members for which that changes. `gone`: members that are no more. `assignors`:
+    member id -> those that it runs itself, of members that say so anew.
     """
 
     subscribed: Mapping[str, ConsumerMemberSubscribed] = field(default_factory=dict)
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gone: Collection[str] = ()
+    assignors: Mapping[str, tuple[ClientAssignor, ...]] = field(default_factory=dict)
 
 
 #: The group as it is.

@@ -10,8 +10,8 @@ from kohort.coordinator.commands import (
     DescribeConsumerGroupReply,
     DescribedConsumerMember,
 )
+from kohort.coordinator.consumer.clientside.choice import choice_of
 from kohort.coordinator.consumer.reconciliation.standing import known_epoch
-from kohort.coordinator.consumer.targets.assignable import chosen_assignor
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
@@ -44,7 +44,7 @@ def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, setting
         state=state_of(group, is_paused=settings.group_moves_paused),
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=chosen_assignor(group, settings),
+        assignor_name=choice_of(group, settings).name,
         members=members,
         topic_names=_names(groups, members),
     )

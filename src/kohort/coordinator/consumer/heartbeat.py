@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining, topics_of, unite_topics
+from kohort.coordinator.consumer.clientside.telling import has_word
+from kohort.coordinator.consumer.clientside.wishes import take_assignors
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.reconciliation.handover import decide_times, untaken_after
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
@@ -25,7 +27,7 @@ from kohort.coordinator.consumer.static import (
     find_predecessor,
     successor_of,
 )
-from kohort.coordinator.consumer.targets.assignable import check_wish, chosen_assignor
+from kohort.coordinator.consumer.targets.assignable import check_wish
 from kohort.coordinator.consumer.targets.offload import refuse_joins
 from kohort.coordinator.consumer.targets.target import decide_change, decide_pending, target_epoch_in
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
@@ -106,6 +108,8 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
         and command.subscribed_topic_names is None
         and command.subscribed_topic_regex is None
         and command.server_assignor is None
+        and command.client_assignors is None
+        and (group.client_side is None or not has_word(group, member.member_id))
         and command.rack_id is None
         and (command.instance_id is None or command.instance_id == member.instance_id)
         and not member.is_disconnected
@@ -271,8 +275,13 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         refuse_joins(group, settings, change)
     if succeeded is not None:
         change = replace(change, gone=(succeeded.member_id,))
+    former_id = member.member_id if succeeded is None else succeeded.member_id
+    said, change, is_asked_for = take_assignors(
+        group, draft.command, change, settings, member_id=member.member_id, former_id=former_id
+    )
+    draft.records.extend(said)
     # KAFKA-20434: another choice of the assignor is a reason to compute a target.
-    if has_other_topics or chosen_assignor(group, settings) != chosen_assignor(group, settings, change):
+    if has_other_topics or is_asked_for:
         # A successor's target is not known under its id before this decision is applied: a timer computes anew.
         is_urgent = succeeded is None
         records, effects = decide_change(group, image, settings, change, now_ms=now_ms, is_urgent=is_urgent)

@@ -22,6 +22,7 @@ from kohort.coordinator.consumer.moves import move_id
 from kohort.coordinator.consumer.reconciliation.following import granted_epoch_of
 from kohort.coordinator.consumer.reconciliation.pace import hold_back
 from kohort.coordinator.consumer.static import is_away
+from kohort.coordinator.consumer.targets.volatile import TargetBalanceKept
 from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.decision import Decision, Disarm, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState, Place
@@ -138,6 +139,9 @@ def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapp
     records: list[Record] = [
         ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
     ]
+    if group.balance is not None:
+        # It follows targets one by one, and here one may have a partition before another has lost it.
+        records.append(TargetBalanceKept(group_id=group.group_id, balance=None))
     records += (
         MemberTargetSet(
             group_id=group.group_id,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from kohort.coordinator import records as facts
+from kohort.coordinator.consumer.clientside.records import ComputationFailed
 from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.targets.volatile import ComputationNoted
 from kohort.coordinator.events.scene import Scene, flatten
@@ -38,7 +39,12 @@ def _target_set(scene: Scene, _: facts.MemberTargetSet) -> Iterable[Entry]:
 
 def _target_computed(scene: Scene, record: facts.TargetAssignmentEpochSet) -> Iterator[Entry]:
     scene.course.is_answered = True
-    yield scene.decision("target_computed", epoch=str(record.assignment_epoch), members_changed=str(scene.targets))
+    yield scene.decision(
+        "target_computed",
+        epoch=str(record.assignment_epoch),
+        members_changed=str(scene.targets),
+        by=scene.computed_by,
+    )
     yield from _plans(scene)
 
 
@@ -177,8 +183,12 @@ def _group_forgotten(scene: Scene, _: facts.ConsumerGroupForgotten) -> Iterable[
 def _computation_noted(scene: Scene, record: ComputationNoted) -> Iterable[Entry]:
     asked_of, failure = record.computing, record.failure
     if asked_of is not None:
+        if asked_of.is_prepared:
+            # It was asked before, and comes for what there is to assign.
+            return ()
         entry = scene.decision(
             "assignor_asked",
+            asked_of.member_id,
             assignor=asked_of.assignor,
             epoch=str(asked_of.epoch),
             members=str(len(asked_of.assignable.members)),
@@ -191,6 +201,10 @@ def _computation_noted(scene: Scene, record: ComputationNoted) -> Iterable[Entry
             "assignor_failed", assignor=failure.assignor, why=failure.error, failures=str(failure.count)
         )
     return (entry,)
+
+
+def _computation_failed(scene: Scene, record: ComputationFailed) -> Iterable[Entry]:
+    return (scene.decision("assignor_failed", record.member_id, assignor=record.assignor, why=record.why),)
 
 
 def _connection_seen(scene: Scene, record: facts.MemberConnectionSeen) -> Iterable[Entry]:
@@ -221,6 +235,7 @@ CONSUMER_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]]
     facts.CurrentAssignmentForgotten: _assignment_forgotten,
     facts.ConsumerGroupForgotten: _group_forgotten,
     ComputationNoted: _computation_noted,
+    ComputationFailed: _computation_failed,
     MovesHeldBack: _moves_held_back,
     MovesBegun: _moves_begun,
     facts.MemberConnectionSeen: _connection_seen,

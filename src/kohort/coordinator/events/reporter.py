@@ -198,6 +198,8 @@ class Reporter:
                 timers=timers,
                 now_ms=now_ms,
             )
+            if isinstance(stimulus, asked.InstallAssignment):
+                scene.computed_by = stimulus.member_id
             if MovesHeldBack in scene.kinds:
                 scene.pace = self._pace(groups, group_id, records)
             if not scene.kinds.isdisjoint(_TRIGGERED):
@@ -245,7 +247,7 @@ class Reporter:
             elif isinstance(record, facts.ConsumerGroupEpochSet):
                 reason = self._step_reasons.pop(group_id, STEP)
                 # The deadline of an assignment follows from a change that was told; only a step has its own epoch.
-                if isinstance(stimulus, asked.TargetComputed) or (
+                if isinstance(stimulus, asked.TargetComputed | asked.InstallAssignment) or (
                     isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"
                 ):
                     return reason

@@ -34,6 +34,7 @@ class Scene:
         "_groups",
         "_timers",
         "classic",
+        "computed_by",
         "configs",
         "consumer",
         "course",
@@ -71,6 +72,8 @@ class Scene:
         self.kinds = {type(record) for record in records}
         #: What set the decision off; why there is a new epoch, where nothing of the group has changed.
         self.trigger = self.step = ""
+        #: The member that has computed a target that the records have, "" if the broker has.
+        self.computed_by = ""
         #: How fast moves begin, where some wait.
         self.pace = ""
         self.course = course

@@ -33,12 +33,14 @@ TIMERS: Final = {
     "initial_delay": "initial delay over",
     "assignment": "assignment due",
     "moves": "moves due",
+    "compute": "assignor is late",
     "hold": "heartbeat held for long enough",
 }
 #: An epoch that no change of the group has raised.
 STEP: Final = "next step to an even target"
 LIFTED: Final = "limit on moves lifted"
 OTHER_ASSIGNOR: Final = "group's assignor changed"
+ASKED_FOR: Final = "member asked for an assignment"
 REMOVED: Final = "removed by an administrator"
 LOST: Final = "connection lost"
 FULL: Final = "group is full"
@@ -53,7 +55,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
             return _of_deadline(groups, stimulus)
         case asked.TopicsChanged():
             return "topics changed"
-        case asked.TargetComputed():
+        case asked.TargetComputed() | asked.InstallAssignment():
             return STEP
         case asked.SubmitMoves():
             return BY_ADMINISTRATOR
@@ -116,16 +118,24 @@ def _of_heartbeat(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) ->
         return "member left"
     group = groups.consumer.get(command.group_id)
     member = None if group is None else group.members.get(command.member_id)
+    if member is not None and command.client_assignors is not None and not _has_other_wishes(member, command):
+        return ASKED_FOR
     if member is not None:
         return "subscription changed" if _wants_other_topics(member, command) else "assignor changed"
     is_borne = group is not None and command.instance_id in group.instance_ids
     return "static member returned" if is_borne else "member joined"
 
 
+def _has_other_wishes(member: ConsumerMember, command: asked.ConsumerGroupHeartbeat) -> bool:
+    return command.server_assignor not in (None, member.server_assignor) or _names_other_topics(member, command)
+
+
 def _wants_other_topics(member: ConsumerMember, command: asked.ConsumerGroupHeartbeat) -> bool:
+    return command.server_assignor in (None, member.server_assignor) or _names_other_topics(member, command)
+
+
+def _names_other_topics(member: ConsumerMember, command: asked.ConsumerGroupHeartbeat) -> bool:
     names, regex = command.subscribed_topic_names, command.subscribed_topic_regex
-    if command.server_assignor in (None, member.server_assignor):
-        return True
     has_other_names = names is not None and tuple(sorted(set(names))) != member.subscribed_topic_names
     return has_other_names or (regex is not None and (regex or None) != member.subscribed_topic_regex)
 

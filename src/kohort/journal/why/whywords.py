@@ -28,6 +28,7 @@ _OF_MEMBERS: Final = {
     "static member left for a while": "{} left for a while",
     "subscription changed": "{} subscribed anew",
     "assignor changed": "{} asked for another assignor",
+    "member asked for an assignment": "{} asked for an assignment",
     "member rejoined": "{} joined again",
     "group is full": "{} {was} turned away because the group is full",
 }

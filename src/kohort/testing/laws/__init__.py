@@ -124,6 +124,14 @@ LAWS: Final[dict[str, Law]] = {
         "a target of the assignor external takes nothing from those who stay and want it",
         "testing.laws.moves.MoveLaws",
     ),
+    "OneComputation": Law(
+        "one member at a time is asked to compute a group's target, and nobody else is told so",
+        "testing.laws.computations.ComputationLaws",
+    ),
+    "TargetIsWhole": Law(
+        "what a member installs becomes the target as a whole",
+        "testing.laws.computations.ComputationLaws",
+    ),
     "HandOverEndsInTime": Law(
         "nobody holds up the others for longer than the rebalance timeout",
         "testing.laws.handovers.HandOvers",

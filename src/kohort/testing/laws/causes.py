@@ -79,7 +79,7 @@ class CauseLaws:
                 return _DEADLINES.get(stimulus.kind, frozenset())
             case asked.TopicsChanged():
                 return frozenset({"topics changed"})
-            case asked.TargetComputed():
+            case asked.TargetComputed() | asked.InstallAssignment():
                 return _STEPS
             case asked.SubmitMoves():
                 return frozenset({"administrator moved partitions"})
@@ -91,7 +91,9 @@ class CauseLaws:
             case asked.ConsumerGroupHeartbeat(member_epoch=-2):
                 return frozenset({"static member left for a while"})
             case asked.ConsumerGroupHeartbeat() | asked.JoinGroup():
-                return _of_wishes(groups, group_id, stimulus.member_id, decision)
+                true = _of_wishes(groups, group_id, stimulus.member_id, decision)
+                says = getattr(stimulus, "client_assignors", None) is not None
+                return true | {"member asked for an assignment"} if says else true
             case _:
                 return frozenset({type(stimulus).__name__})
 

@@ -77,7 +77,11 @@ class HoldLaws:
 def _is_quiet(command: asked.AnyHeartbeat, body: ReplyBody) -> bool:
     if not isinstance(body, asked.ConsumerGroupHeartbeatReply) or isinstance(command, asked.Heartbeat):
         return isinstance(body, asked.Done)
-    return not body.is_complete if command.member_epoch == JOIN_EPOCH else body.assignment is None
+    if body.should_compute:
+        return False
+    if command.member_epoch == JOIN_EPOCH:
+        return not body.is_complete
+    return body.assignment is None and body.client_assignment is None
 
 
 def _check_is_of_now(shard: Shard, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
@@ -111,6 +115,7 @@ def _plain(shard: Shard, command: asked.AnyHeartbeat) -> tuple[asked.AnyHeartbea
         subscribed_topic_names=None,
         subscribed_topic_regex=None,
         server_assignor=None,
+        client_assignors=None,
         topic_partitions={} if command.member_epoch == JOIN_EPOCH else None,
     )
     # Who ended the hold itself is asked to come again sooner.

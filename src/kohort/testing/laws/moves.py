@@ -13,7 +13,7 @@ from typing import Final
 
 from kohort.assign.external import External
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import Command, SubmitMoves, TargetComputed
+from kohort.coordinator.commands import Command, InstallAssignment, SubmitMoves, TargetComputed
 from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.targets.assignable import chosen_assignor
 from kohort.coordinator.decision import Decision
@@ -40,7 +40,7 @@ class MoveLaws:
     def before_step(self, shard: Shard, command: Command | None, decision: Decision) -> None:
         """Note the targets that the step replaces."""
         self._before = {}
-        if isinstance(command, TargetComputed | SubmitMoves):
+        if isinstance(command, TargetComputed | InstallAssignment | SubmitMoves):
             # What an assignor of the user's own promises is its own affair, and so is what an administrator wants.
             return
         for record in decision.records:

@@ -17,6 +17,7 @@ from kohort.coordinator import commands as asked
 from kohort.coordinator.commands import GroupCommand, Partitions, ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.testing.members.computing import Computation
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
 from kohort.testing.members.wire import Wire
 from kohort.testing.scenario import TOPIC_NAMES
@@ -31,12 +32,14 @@ class Wishes:
     """What a member may ask for besides partitions.
 
     `pattern`: of topics, by RE2. `server_assignor`: its vote. `proposed_interval_ms`: how often it would like to
-    heartbeat, which kohort's own client can say; -1 says nothing, as stock clients do.
+    heartbeat, which kohort's own client can say; -1 says nothing, as stock clients do. `runs_assignors`: whether it has
+    assignors of its own.
     """
 
     pattern: str | None = None
     server_assignor: str | None = None
     proposed_interval_ms: int = -1
+    runs_assignors: bool = False
 
 
 NO_WISHES = Wishes()
@@ -60,6 +63,9 @@ class ConsumerMember(MemberProcess):
         super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id, wire=wire)
         self.member_id = name
         self.wishes = wishes
+        #: What it does with assignors of its own, `None` if it has none.
+        self.computation = Computation(self) if wishes.runs_assignors else None
+        self._has_new_assignors = False
         #: What it subscribes to besides names.
         self.pattern = wishes.pattern
         self._said_pattern: str | None = None
@@ -87,6 +93,8 @@ class ConsumerMember(MemberProcess):
         self._says_everything = True
         self._has_to_acknowledge = False
         self._said_pattern = None
+        if self.computation is not None:
+            self.computation.forget()
         self._heartbeat()
 
     def leave(self) -> None:
@@ -109,6 +117,14 @@ class ConsumerMember(MemberProcess):
         self.topics, self.pattern = topics, self.world.draw_pattern()
         self._has_new_topics = True
         self._heartbeat_at_once()
+
+    def ask_anew(self) -> None:
+        """The member tells its assignor something new, or wants another assignment as things are."""
+        if self.computation is not None:
+            self.tell("asks for an assignment")
+            self.computation.change()
+            self._has_new_assignors = True
+            self._heartbeat_at_once()
 
     @property
     def wanted_topics(self) -> tuple[str, ...]:
@@ -190,6 +206,9 @@ class ConsumerMember(MemberProcess):
         says_owned = is_full or self._acknowledges
         self._acknowledges = False
         self._has_new_topics = False
+        assignors = None
+        if self.computation is not None and (is_full or self._has_new_assignors):
+            assignors, self._has_new_assignors = self.computation.assignors(), False
         pattern = None
         if says_topics and (self.pattern or self._said_pattern):
             # Who has no pattern any more says so, until it joins anew; who never had one says nothing.
@@ -209,6 +228,7 @@ class ConsumerMember(MemberProcess):
             server_assignor=self.wishes.server_assignor if is_full else None,
             proposed_heartbeat_interval_ms=self.wishes.proposed_interval_ms,
             topic_partitions=self._owned_by_id() if says_owned else None,
+            client_assignors=assignors,
         )
 
     #: The next heartbeat lists what is owned.
@@ -245,10 +265,13 @@ class ConsumerMember(MemberProcess):
         if body.assignment is not None:
             labels = ((self.world.topics.label_of(topic_id), found) for topic_id, found in body.assignment.items())
             self.target = {(label, number) for label, found in labels for number in found}
+        if body.should_compute:
+            assert self.computation is not None, "nobody else is asked"
+            self.computation.begin()
         self._reconcile()
         if self._is_asking:
             return
-        if self._has_to_acknowledge or self._has_new_topics:
+        if self._has_new_assignors or self._has_to_acknowledge or self._has_new_topics:
             self._heartbeat()
         else:
             self._plan_heartbeat(body.heartbeat_interval_ms)

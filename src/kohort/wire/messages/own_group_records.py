@@ -6,7 +6,7 @@ the type, or with the version of the value, stands before each message and is no
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT32, INT64, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message, struct
 
 
 @message(key=20_001, kind="coordinator-key", versions="0", flexible="none")
@@ -98,3 +98,47 @@ class ClassicRebalanceValue(Message):
 
     reason: str = field(STRING)
     removed: list[str] = field(array(STRING))
+
+
+@message(key=20_006, kind="coordinator-key", versions="0", flexible="none")
+class ClientAssignorsKey(Message):
+    """One member of one group."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class StoredClientAssignor(Message):
+    """An assignor that the member can run itself, as it said last."""
+
+    name: str = field(STRING)
+    minimum_version: int = field(INT16)
+    maximum_version: int = field(INT16)
+    reason: int = field(INT8)
+    metadata_version: int = field(INT16)
+    metadata_bytes: bytes = field(BYTES)
+
+
+@message(key=20_006, kind="coordinator-value", versions="0", flexible="0+")
+class ClientAssignorsValue(Message):
+    """In the order of the member's preference."""
+
+    assignors: list[StoredClientAssignor] = field(array(StoredClientAssignor))
+
+
+@message(key=20_007, kind="coordinator-key", versions="0", flexible="none")
+class ClientAssignmentKey(Message):
+    """One member of one group; an empty member id: all of them."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@message(key=20_007, kind="coordinator-value", versions="0", flexible="0+")
+class ClientAssignmentValue(Message):
+    """What the member that computed the target said beside it; `error` other than 0: the latest could not."""
+
+    error: int = field(INT8)
+    metadata_version: int = field(INT16)
+    metadata_bytes: bytes = field(BYTES)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
@@ -67,9 +68,14 @@ def check_wish(
 
 
 def build_assignable(
-    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, change: MembershipChange = NO_CHANGE
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
+    *,
+    client_assignor: str = "",
 ) -> Assignable:
-    """The group as an assignor sees it, once the change is applied."""
+    """The group as an assignor sees it, once the change is applied; `client_assignor`: one that members run."""
     subscriptions = subscriptions_of(group, change)
     # By id, not by arrival: the order of arrival is no part of the durable state.
     member_ids = sorted(subscriptions)
@@ -79,7 +85,7 @@ def build_assignable(
     return Assignable(
         space=space,
         topic_names=tuple(facts.name for facts in topics),
-        members=tuple(_assignable_member(group, change, member_id) for member_id in member_ids),
+        members=tuple(_assignable_member(group, change, member_id, client_assignor) for member_id in member_ids),
         subscribers=tuple(by_name[facts.name] for facts in topics),
         owner=gather_owners(space, [group.targets.get(member_id, NO_TARGET) for member_id in member_ids]),
         max_moves=settings.group_assignor_max_moves,
@@ -106,9 +112,18 @@ def build_target(group: ConsumerGroup, assignable: Assignable, owner: array[int]
     return records
 
 
-def _assignable_member(group: ConsumerGroup, change: MembershipChange, member_id: str) -> AssignableMember:
+def _assignable_member(
+    group: ConsumerGroup, change: MembershipChange, member_id: str, client_assignor: str
+) -> AssignableMember:
     found = change.subscribed.get(member_id) or group.members[member_id]
-    return AssignableMember(member_id=member_id, instance_id=found.instance_id, rack_id=found.rack_id)
+    member = AssignableMember(member_id=member_id, instance_id=found.instance_id, rack_id=found.rack_id)
+    if not client_assignor:
+        return member
+    known = {} if group.client_side is None else group.client_side.assignors
+    for each in change.assignors.get(member_id, known.get(member_id, ())):
+        if each.name == client_assignor:
+            return replace(member, metadata=each.metadata, metadata_version=each.version, reason=each.reason)
+    return member
 
 
 def _subscribers(image: TopicImage, subscriptions: list[tuple[str, ...]]) -> dict[str, Sequence[int]]:

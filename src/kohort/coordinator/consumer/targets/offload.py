@@ -13,6 +13,7 @@ requirement G5.
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 from kohort.assign.answers import find_fault
@@ -94,23 +95,34 @@ def decide_computed(groups: GroupsState, command: TargetComputed, settings: Grou
     order = None if group is None else group.computing
     if group is None or order is None or order.assignable is not command.assignable:
         return Decision()
-    if _is_overtaken(group, order):
-        noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
-        due_ms = window_close_ms(group, settings, now_ms=now_ms)
-        return Decision((noted,), (Arm(assignment_key(group.group_id), due_ms),))
+    if is_overtaken(group, order):
+        return throw_away(group, settings, now_ms=now_ms)
     error = command.error or find_fault(order.assignable, command.owner)
     if command.owner is None or error:
         return _decide_failure(group, order.assignor, error, now_ms=now_ms)
+    return take_over(group, groups.image, settings, order, command.owner, now_ms=now_ms)
+
+
+def take_over(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    order: ComputeTarget,
+    owner: array[int],
+    *,
+    now_ms: int,
+) -> Decision:
+    """Make an answer without fault the group's target, be it that of an epoch that is over."""
     # Members that are gone have lost their targets, and get none.
     targets = [
         record
-        for record in build_target(group, order.assignable, command.owner)
+        for record in build_target(group, order.assignable, owner)
         if not isinstance(record, MemberTargetSet) or record.member_id in group.members
     ]
     noted = ComputationNoted(group_id=group.group_id, computing=None, failure=None)
     if order.is_step and not any(isinstance(record, MemberTargetSet) for record in targets):
         return Decision((noted,))
-    held_back, paced = hold_back(group, groups.image, settings, targets, now_ms=now_ms)
+    held_back, paced = hold_back(group, image, settings, targets, now_ms=now_ms)
     records = [*targets, *held_back, _target_epoch(group, order.epoch, now_ms), noted]
     if order.is_step:
         raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=order.epoch, metadata_hash=group.metadata_hash)
@@ -121,6 +133,13 @@ def decide_computed(groups: GroupsState, command: TargetComputed, settings: Grou
         return Decision(tuple(records), (*paced, Arm(assignment_key(group.group_id), due_ms)))
     limit = order.assignable.max_moves
     return Decision(tuple(records), (*paced, *decide_next_step(group, settings, targets, limit=limit, now_ms=now_ms)))
+
+
+def throw_away(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Whatever came of a computation cannot be used; the next one is due soon."""
+    noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
+    due_ms = window_close_ms(group, settings, now_ms=now_ms)
+    return Decision((noted,), (Arm(assignment_key(group.group_id), due_ms),))
 
 
 def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
@@ -139,7 +158,7 @@ def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: Membersh
         )
 
 
-def _is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
+def is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
     """Whether a result cannot be used whatever it is."""
     if order.is_step:
         # The group has changed, and the next target needs an epoch of its own.

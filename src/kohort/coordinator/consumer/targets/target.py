@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 from kohort.assign.registry import built_in
 from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, count_members, subscribed_names
+from kohort.coordinator.consumer.clientside.asking import decide_asking, is_beside
 from kohort.coordinator.consumer.reconciliation.pace import hold_back
 from kohort.coordinator.consumer.targets.assignable import build_assignable, build_target, chosen_assignor
 from kohort.coordinator.consumer.targets.fewmoves import plan_few_moves
@@ -78,7 +79,7 @@ def decide_change(
         or target_due_ms(group, settings, now_ms=now_ms) > now_ms
     )
     begun: list[Record] = []
-    if not group.target_epoch and (waits or is_own(chosen_assignor(group, settings, change))):
+    if not group.target_epoch and (waits or is_beside(group, settings, change)):
         # A member's epoch is never 0: a group that waits for its first target begins with that of nobody.
         begun.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
         epoch += 1
@@ -117,6 +118,9 @@ def decide_due(
         return [], [build_step_timer(group, settings, now_ms=now_ms)]
     # A member only goes to a target of a newer epoch: each step is one.
     epoch = group.epoch + 1
+    stepped = decide_asking(group, image, limited, epoch=epoch, is_step=True)
+    if stepped is not None:
+        return stepped
     name = chosen_assignor(group, settings)
     if is_own(name):
         return decide_computation(group, image, limited, assignor=name, epoch=epoch, now_ms=now_ms, is_step=True)
@@ -137,6 +141,9 @@ def decide_target(
     now_ms: int,
 ) -> tuple[list[Record], list[Effect]]:
     """The records that make the group's target the one of `epoch`; there are members once `change` is applied."""
+    asked = decide_asking(group, image, settings, change, epoch=epoch)
+    if asked is not None:
+        return asked
     name = chosen_assignor(group, settings, change)
     records = plan_few_moves(group, image, settings, change, assignor=name)
     if records is None:

@@ -1,0 +1,37 @@
+"""ConsumerGroupInstallAssignment (key 10006): what a member has assigned. Version 0 is served, to kohort's clients."""
+
+from __future__ import annotations
+
+from kohort.broker.connections.request import Request
+from kohort.broker.context import BrokerContext
+from kohort.coordinator import commands
+from kohort.ids import CauseId
+from kohort.wire.messages.consumer_group_install_assignment import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: ConsumerGroupInstallAssignmentRequest) -> None:
+    """Ask the group's coordinator."""
+    token = context.runtime.next_token()
+    command = commands.InstallAssignment(
+        cause=CauseId(token),
+        request=token,
+        group_id=message.group_id,
+        member_id=message.member_id,
+        member_epoch=message.member_epoch,
+        group_epoch=message.group_epoch,
+        error=message.error,
+        owners=tuple(message.owners),
+        said=tuple((each.member_id, each.metadata_version, bytes(each.metadata_bytes)) for each in message.members),
+    )
+    context.runtime.answer(request, command, _translate)
+
+
+def _translate(
+    request: Request, body: commands.InstallAssignmentReply | commands.Refusal
+) -> ConsumerGroupInstallAssignmentResponse:
+    del request
+    code = body.code if isinstance(body, commands.Refusal) else body.error
+    return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=body.message)

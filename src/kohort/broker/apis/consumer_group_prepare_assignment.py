@@ -1,0 +1,82 @@
+"""ConsumerGroupPrepareAssignment (key 10005): what a member shall assign. Version 0 is served, to kohort's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kohort.assign.interface import Assignable
+from kohort.broker.connections.request import Request
+from kohort.broker.context import BrokerContext
+from kohort.coordinator import commands
+from kohort.errors import ErrorCode
+from kohort.ids import CauseId
+from kohort.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+    MemberToAssign,
+    SubscriptionToAssign,
+    TopicToAssign,
+)
+
+
+def handle(context: BrokerContext, request: Request, message: ConsumerGroupPrepareAssignmentRequest) -> None:
+    """Ask the group's coordinator."""
+    token = context.runtime.next_token()
+    command = commands.PrepareAssignment(
+        cause=CauseId(token),
+        request=token,
+        group_id=message.group_id,
+        member_id=message.member_id,
+        member_epoch=message.member_epoch,
+    )
+    context.runtime.answer(request, command, _translate)
+
+
+def _translate(
+    request: Request, body: commands.PrepareAssignmentReply | commands.Refusal
+) -> ConsumerGroupPrepareAssignmentResponse:
+    del request
+    if isinstance(body, commands.Refusal):
+        return ConsumerGroupPrepareAssignmentResponse(error_code=body.code, error_message=body.message)
+    group = body.assignable
+    places, subscriptions = _subscriptions(group)
+    return ConsumerGroupPrepareAssignmentResponse(
+        error_code=ErrorCode.NONE,
+        group_epoch=body.group_epoch,
+        assignor_name=body.assignor,
+        assignor_version=body.version,
+        max_moves=group.max_moves,
+        imbalance=group.imbalance,
+        topics=[
+            TopicToAssign(topic_id=topic_id, topic_name=name, partitions=count)
+            for topic_id, name, count in zip(group.space.topic_ids, group.topic_names, group.space.counts, strict=True)
+        ],
+        subscriptions=[SubscriptionToAssign(topics=list(topics)) for topics in subscriptions],
+        members=[
+            MemberToAssign(
+                member_id=member.member_id,
+                member_epoch=epoch,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                subscription=place,
+                reason=member.reason,
+                metadata_version=member.metadata_version,
+                metadata_bytes=member.metadata,
+            )
+            for member, epoch, place in zip(group.members, body.member_epochs, places, strict=True)
+        ],
+        owners=list(group.owner),
+    )
+
+
+def _subscriptions(group: Assignable) -> tuple[Sequence[int], list[tuple[int, ...]]]:
+    """For each member the place of what it subscribes to; and each distinct subscription, as places of topics."""
+    if group.is_homogeneous:
+        return [0] * len(group.members), [tuple(range(len(group.topic_names)))]
+    wanted: list[list[int]] = [[] for _ in group.members]
+    for topic, subscribers in enumerate(group.subscribers):
+        for member in subscribers:
+            wanted[member].append(topic)
+    distinct: dict[tuple[int, ...], int] = {}
+    places = [distinct.setdefault(tuple(topics), len(distinct)) for topics in wanted]
+    return places, list(distinct)
