@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
-.PHONY: demo test checks collected test-all power-loss faulty-disk flips worst-requests matrix held-clients same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
+.PHONY: demo test checks collected test-all power-loss faulty-disk flips worst-requests matrix held-clients static-groups same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -54,6 +54,9 @@ matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to ever
 held-clients: setup  ## every client in every protocol while its heartbeats are held, stopped, killed and committing; half an hour, needs Maven
 	HELD_CLIENTS=whole $(PY) -m pytest -s -n 0 tests/interop/test_held_clients.py
 	PYTHONPATH=tests $(PY) -m support.java_cost  # three minutes
+
+static-groups: setup  ## static groups of every client in every protocol; five minutes, needs Maven
+	STATIC_GROUPS=whole $(PY) -m pytest -v -n 2 tests/interop/test_static_groups.py
 
 same-as-spark: setup  ## every option of the Spark source beside Spark's own; two minutes, needs Maven
 	SAME_AS_SPARK=whole $(PY) -m pytest tests/spark/test_same_as_spark.py

@@ -55,7 +55,9 @@ def test_events_of_the_history_are_those_that_are_told() -> None:
 
 def test_every_option_that_is_named_exists() -> None:
     """Dotted names in code font are options of the broker or the consumer, or configs of groups."""
-    known = {option.name for options in (BROKER_OPTIONS, CONSUMER_OPTIONS) for option in options}
+    known = {
+        name for options in (BROKER_OPTIONS, CONSUMER_OPTIONS) for each in options for name in (each.name, *each.also)
+    }
     named = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", TEXT)) - {"server.properties"}
     assert named
     assert named <= known | GROUP_CONFIGS.keys() | OF_OTHER_CLIENTS

@@ -108,6 +108,26 @@ def test_history_and_moves_of_a_group_are_had_of_kohorts_broker_only(address: st
             admin.switch_partition("anybody", kohort.TopicPartition("t", 0), "somebody")
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_static_groups_are_had_of_kohorts_broker_only(address: str, protocol: str) -> None:
+    """Members that ask for one are members as always: Kafka skips tagged fields that it does not know."""
+    group = client_scenarios.fresh("named")
+    options = group_options(address, group, protocol)
+    with (
+        kohort.Admin(bootstrap_servers=address) as admin,
+        new_topic(address, "named") as topic,
+        Consumer(**options, member_name="till-7", registration_timeout_ms=60_000, expansion_timeout_ms=0) as consumer,
+    ):
+        consumer.subscribe([topic])
+        client_scenarios.wait_until(lambda: bool(consumer.assignment()), "an assignment", consumer)
+        assert [row.instance_id for row in admin.describe_group(group).members] == ["till-7"]
+        for call in (admin.enable_static_membership, admin.enable_dynamic_membership, admin.force_rebalance):
+            saying = "only kohort's broker keeps static groups: the coordinator is Apache Kafka 4.3 and has no "
+            with pytest.raises(UnsupportedFeatureError, match=saying):
+                call(group)
+        assert not admin.describe_group(group).is_static
+
+
 def test_broker_without_kip_848_gets_classic_members(old_kafka: ApacheKafka, caplog: pytest.LogCaptureFixture) -> None:
     """group.protocol=consumer falls back, with one line of warning for as long as the consumer lives."""
     address = old_kafka.bootstrap_servers

@@ -75,6 +75,11 @@ class MemberProcess:
         """Of the process."""
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is over."""
+        return self._process.poll() is not None
+
     def tell(self, word: str) -> None:
         """Have it "leave", "return", commit "often" or "seldom"."""
         assert self._process.stdin is not None
@@ -135,11 +140,16 @@ def _run(client: str, address: str, group: str, topic: str, options: dict[str, A
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     if client == "librdkafka":
         options["logger"] = logging.getLogger("librdkafka")
-    member = getattr(polled_members, _CLASSES[client])(address, group, topic, **options)
     words: list[str] = []
     listener = threading.Thread(target=lambda: words.extend(line.strip() for line in sys.stdin), daemon=True)
-    listener.start()
-    _work(member, words, topic)
+    try:
+        member = getattr(polled_members, _CLASSES[client])(address, group, topic, **options)
+        listener.start()
+        _work(member, words, topic)
+    except Exception as error:
+        # The client will not go on.
+        _complain(error)
+        raise
     member.close()
     print("closed", flush=True)
 
@@ -179,9 +189,13 @@ def _commit(member: Any, done: dict[int, int]) -> None:
     try:
         member.commit(done)
     except Exception as error:
-        print("error", type(error).__name__, str(error).replace("\n", " "), flush=True)
+        _complain(error)
     else:
         print("committed", *(f"{partition}:{offset}" for partition, offset in sorted(done.items())), flush=True)
+
+
+def _complain(error: Exception) -> None:
+    print("error", type(error).__name__, str(error).replace("\n", " "), flush=True)
 
 
 def wait_for(happened: Any, members: Mapping[str, MemberProcess], what: str) -> None:

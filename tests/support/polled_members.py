@@ -116,8 +116,12 @@ class ConfluentMember(_Reading):
 
     def poll(self) -> None:
         for message in self._consumer.consume(100, 0.05):
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 self._take(message.partition() or 0, message.offset() or 0, message.value())
+            elif error.code() == confluent_kafka.KafkaError._FATAL:
+                # It will not be a member again, whatever is done.
+                raise confluent_kafka.KafkaException(error)
 
     def owned(self) -> set[int]:
         return {each.partition for each in self._consumer.assignment()}

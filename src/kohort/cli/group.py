@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohort.cli.bootstrap import add_bootstrap, connection
 from kohort.cli.grouphistory import add_history
+from kohort.cli.groupmembership import add_membership
 from kohort.cli.groupmove import add_move
 from kohort.cli.groupreset import add_delete_offsets, add_remove_members, add_reset
 from kohort.cli.main import add_json, parse_pairs
 from kohort.cli.output import print_json, print_table
 from kohort.cli.why import add_why
-from kohort.journal.words import show_partitions
+from kohort.journal.words import show_clock, show_partitions
+
+if TYPE_CHECKING:
+    from kohort.client.admin.results.groups import GroupDescription
 
 
 def add_parser(subparsers: Any) -> None:
@@ -20,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     group = subparsers.add_parser(
         "group",
         help="consumer groups: list, describe, history (what happened), why (a rebalance explained), move (partitions "
-        "to members), reset-offsets, delete-offsets, remove-members, config, delete",
+        "to members), static, dynamic, rebalance, reset-offsets, delete-offsets, remove-members, config, delete",
         allow_abbrev=False,
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -49,13 +53,14 @@ def add_parser(subparsers: Any) -> None:
     history = add_history(actions)
     why = add_why(actions)
     move = add_move(actions)
+    membership = add_membership(actions)
 
     delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
     delete.add_argument("groups", metavar="GROUP", nargs="+")
     delete.set_defaults(run=run_delete)
 
     changes = (add_reset(actions), add_delete_offsets(actions), add_remove_members(actions))
-    for parser in (listing, describe, history, why, move, config, delete, *changes):
+    for parser in (listing, describe, history, why, move, *membership, config, delete, *changes):
         add_bootstrap(parser)
         add_json(parser)
 
@@ -91,16 +96,27 @@ def run_describe(options: argparse.Namespace) -> int:
     epochs = (
         "" if group.group_epoch is None else f", epoch {group.group_epoch}, assignment epoch {group.assignment_epoch}"
     )
-    print(f"{group.group_id}: {group.group_type}, {group.state}, assignor {group.assignor or '-'}{epochs}")
-    members = [
-        (row.member_id, row.client_id, row.client_host, row.member_epoch, show_partitions(row.assignment))
-        for row in group.members
-    ]
-    print_table(("MEMBER", "CLIENT", "HOST", "EPOCH", "PARTITIONS"), members, empty="no members")
+    mode = ", static" if group.is_static else ""
+    print(f"{group.group_id}: {group.group_type}{mode}, {group.state}, assignor {group.assignor or '-'}{epochs}")
+    columns, members = _members(group)
+    print_table(columns, members, empty="no members")
     print()
     rows = [(row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member_id) for row in offsets]
     print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows, empty="no offsets committed")
     return 0
+
+
+def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """Columns and rows; of a static group names count, and who is away."""
+    own: list[tuple[object, ...]] = [(row.member_id, row.client_id, row.client_host) for row in group.members]
+    names: list[tuple[object, ...]] = [
+        (row.instance_id, "-" if row.offline_since_ms is None else show_clock(row.offline_since_ms))
+        for row in group.members
+    ]
+    held: list[tuple[object, ...]] = [(row.member_epoch, show_partitions(row.assignment)) for row in group.members]
+    columns = ("MEMBER", "CLIENT", "HOST", *(("NAME", "OFFLINE SINCE") if group.is_static else ()))
+    rows = [(*a, *(b if group.is_static else ()), *c) for a, b, c in zip(own, names, held, strict=True)]
+    return (*columns, "EPOCH", "PARTITIONS"), rows
 
 
 def run_config(options: argparse.Namespace) -> int:

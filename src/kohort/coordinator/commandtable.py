@@ -171,7 +171,9 @@ DECIDE: Final[dict[type[asked.Command], Callable[..., Decision]]] = {
     asked.DeleteGroup: _of_groups(decide_delete_group),
     asked.ListGroups: lambda known, command, _, __: decide_list(known.groups, command, known.settings_for),
     asked.DescribeConsumerGroup: lambda known, command, settings, _: decide_describe(known.groups, command, settings),
-    asked.DescribeClassicGroup: _of_groups(decide_describe_classic),
+    asked.DescribeClassicGroup: lambda known, command, settings, _: decide_describe_classic(
+        known.groups, command, settings
+    ),
     asked.SubmitMoves: _with_settings(decide_submit),
     asked.DescribeMoves: _of_groups(decide_describe_moves),
     asked.AlterGroupConfigs: _alter_configs,

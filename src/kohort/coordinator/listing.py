@@ -7,6 +7,7 @@ classic one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from kohort.coordinator.classic.requests import describe
 from kohort.coordinator.commands import (
@@ -20,6 +21,7 @@ from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.clock import offline_since_ms
 from kohort.errors import ErrorCode
 
 #: Group types as Kafka prints them.
@@ -41,7 +43,7 @@ def decide_list(groups: GroupsState, command: ListGroups, settings_for: Callable
     return Decision(effects=(Reply(command.request, ListGroupsReply(groups=tuple(found))),))
 
 
-def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup) -> Decision:
+def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup, settings: GroupSettings) -> Decision:
     """Describe one classic group; a KIP-848 one is none."""
     group_id = command.group_id
     classic = groups.classic.get(group_id)
@@ -49,8 +51,15 @@ def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup) 
         reply = DescribeClassicGroupReply(
             error=ErrorCode.NONE, group_id=group_id, state="Empty", protocol_type="", protocol_name="", members=()
         )
-        return Decision(effects=(Reply(command.request, reply),))
-    return Decision(effects=(Reply(command.request, describe(classic, group_id)),))
+    else:
+        reply = describe(classic, group_id)
+    if reply.error is ErrorCode.NONE and settings.is_static:
+        clock = groups.clocks.get(group_id)
+        members = [
+            replace(member, offline_since_ms=offline_since_ms(clock, member.member_id)) for member in reply.members
+        ]
+        reply = replace(reply, is_static=True, members=tuple(members))
+    return Decision(effects=(Reply(command.request, reply),))
 
 
 def _listed(groups: GroupsState, settings_for: Callable[[str], GroupSettings]) -> Iterator[ListedGroup]:

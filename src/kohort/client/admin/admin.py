@@ -8,6 +8,7 @@ from __future__ import annotations
 from kohort.client.admin.access_calls import AccessCalls
 from kohort.client.admin.cluster_calls import ClusterCalls
 from kohort.client.admin.config_calls import ConfigCalls
+from kohort.client.admin.membership_calls import MembershipCalls
 from kohort.client.admin.move_calls import MoveCalls
 from kohort.client.admin.offset_calls import OffsetCalls
 from kohort.client.admin.quota_calls import QuotaCalls
@@ -24,6 +25,7 @@ class Admin(
     RecordCalls,
     MoveCalls,
     OffsetCalls,
+    MembershipCalls,
     ConfigCalls,
     ClusterCalls,
     TransactionCalls,

@@ -15,6 +15,7 @@ from kohort.coordinator.consumer.reconciliation.standing import known_epoch
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.clock import StaticClock, offline_since_ms
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
@@ -38,7 +39,8 @@ def state_of(group: ConsumerGroup, *, is_paused: bool = False) -> str:
 def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
     """Describe one group; `find_group` refuses what is none."""
     group = find_group(groups, command.group_id)
-    members = tuple(_describe_member(group, group.members[member_id]) for member_id in sorted(group.members))
+    clock = groups.clocks.get(group.group_id)
+    members = tuple(_describe_member(group, group.members[member_id], clock) for member_id in sorted(group.members))
     reply = DescribeConsumerGroupReply(
         group_id=group.group_id,
         state=state_of(group, is_paused=settings.group_moves_paused),
@@ -47,6 +49,7 @@ def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, setting
         assignor_name=choice_of(group, settings).name,
         members=members,
         topic_names=_names(groups, members),
+        is_static=settings.is_static,
     )
     return Decision(effects=(Reply(command.request, reply),))
 
@@ -64,7 +67,9 @@ def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
     return group
 
 
-def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumerMember:
+def _describe_member(
+    group: ConsumerGroup, member: ConsumerMember, clock: StaticClock | None
+) -> DescribedConsumerMember:
     # KAFKA-20431: what a member has yet to give up is still in its hands, and an operator has to see where it is.
     held: dict[TopicId, set[int]] = {topic_id: set(grants) for topic_id, grants in member.assigned.items()}
     for topic_id, grants in member.pending_revocation.items():
@@ -81,6 +86,7 @@ def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedC
         assignment={topic_id: tuple(sorted(partitions)) for topic_id, partitions in held.items()},
         target_assignment=dict(group.targets.get(member.member_id, NO_TARGET)),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+        offline_since_ms=offline_since_ms(clock, member.member_id),
     )
 
 

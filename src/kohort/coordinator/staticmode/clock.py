@@ -78,6 +78,12 @@ class StaticClock:
         return self.window_opened_ms + self.lost_ms + settings.group_expansion_timeout_ms
 
 
+def offline_since_ms(clock: StaticClock | None, member_id: str) -> int:
+    """Since when a member is offline, as it is told to others: milliseconds since 1970, -1 for one that is online."""
+    since_ms = None if clock is None else clock.offline_since(member_id)
+    return -1 if since_ms is None else since_ms
+
+
 def _note_ms(settings: GroupSettings) -> int:
     part_ms = settings.group_registration_timeout_ms // NOTES_PER_TIMEOUT
     return max(SHORTEST_NOTE_MS, min(part_ms, LONGEST_NOTE_MS))

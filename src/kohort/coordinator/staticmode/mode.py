@@ -40,8 +40,9 @@ from kohort.coordinator.settings import DYNAMIC, STATIC, GroupSettings
 from kohort.coordinator.staticmode.clock import NO_WINDOW, StaticClock
 from kohort.errors import ConfigError, ErrorCode, Refused
 
-#: What a member without a name is answered that joins a static group.
-NAMELESS_ERROR: Final = ErrorCode.INVALID_REQUEST
+#: What a member without a name is answered that joins a static group. With any other code than the first librdkafka
+#: goes on joining for ever; the second is the one that all clients of that protocol end with in words that fit.
+NAMELESS_ERRORS: Final = {JoinGroup: ErrorCode.FENCED_INSTANCE_ID, ConsumerGroupHeartbeat: ErrorCode.INVALID_CONFIG}
 #: So many members without a name are told by id.
 MOST_TOLD: Final = 10
 
@@ -195,7 +196,7 @@ def enter(
         base: the broker's.
 
     Raises:
-        Refused: `NAMELESS_ERROR`; INVALID_REQUEST for timeouts that are out of bounds.
+        Refused: one of `NAMELESS_ERRORS`; INVALID_REQUEST for timeouts that are out of bounds.
     """
     found = _wished(groups, command, settings, base)
     if command.instance_id is not None or not found.settings.is_static:
@@ -203,7 +204,7 @@ def enter(
     if found.settings.group_static_fallback == "join" and not found.records and _is_stable(groups, command.group_id):
         return _configured(groups, command.group_id, {"group.membership": DYNAMIC}, base)
     raise Refused(
-        NAMELESS_ERROR,
+        NAMELESS_ERRORS[type(command)],
         f"the group {command.group_id} is static: each of its members needs a group.instance.id of its own, and this "
         "one has none; set one, or make the group dynamic (group.membership=dynamic)",
     )

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.staticmode.mode import NAMELESS_ERROR
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.staticmode.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
 
 STATIC = {"group.membership": "static"}
+NAMELESS = NAMELESS_ERRORS[ConsumerGroupHeartbeat]
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def join(group: GroupDialogue, name: str | None, **fields: Any) -> Any:
 def test_a_member_without_a_name_is_refused(group: GroupDialogue) -> None:
     """KIP-345's draft: after the switch all joining members are required to have a name."""
     group.alter_configs(STATIC).is_done()
-    join(group, None).is_refused(NAMELESS_ERROR, saying="the group g is static: each of its members needs a group.")
+    join(group, None).is_refused(NAMELESS, saying="the group g is static: each of its members needs a group.")
     assert "g" not in group.shard.groups.consumer
     join(group, "a").replies(epoch=1, assigned=[0, 1, 2, 3])
 
@@ -49,7 +51,7 @@ def test_the_first_joiners_values_make_a_group_static(group: GroupDialogue) -> N
     # A later member's values mean nothing.
     join(group, "b", registration_timeout_ms=90_000)
     assert group.configs() == configs
-    join(group, None).is_refused(NAMELESS_ERROR)
+    join(group, None).is_refused(NAMELESS)
     group.restart()
     assert group.shard.settings_for("g").group_registration_timeout_ms == 60_000
 
@@ -71,12 +73,12 @@ def test_values_out_of_bounds_are_refused_and_change_nothing(group: GroupDialogu
 
 
 def test_a_first_joiner_with_values_needs_a_name(group: GroupDialogue) -> None:
-    join(group, None, registration_timeout_ms=60_000).is_refused(NAMELESS_ERROR)
+    join(group, None, registration_timeout_ms=60_000).is_refused(NAMELESS)
     assert group.configs() == {}
 
 
 def test_a_broker_may_have_static_groups_alone() -> None:
     group = GroupDialogue({"t": 4}, group_membership="static")
-    join(group, None).is_refused(NAMELESS_ERROR)
+    join(group, None).is_refused(NAMELESS)
     group.alter_configs({"group.membership": "dynamic"}).is_done()
     join(group, None).replies(epoch=1, assigned=[0, 1, 2, 3])

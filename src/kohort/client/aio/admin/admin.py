@@ -8,6 +8,7 @@ from __future__ import annotations
 from kohort.client.aio.admin.access_calls import AccessCalls
 from kohort.client.aio.admin.cluster_calls import ClusterCalls
 from kohort.client.aio.admin.config_calls import ConfigCalls
+from kohort.client.aio.admin.membership_calls import MembershipCalls
 from kohort.client.aio.admin.move_calls import MoveCalls
 from kohort.client.aio.admin.offset_calls import OffsetCalls
 from kohort.client.aio.admin.quota_calls import QuotaCalls
@@ -24,6 +25,7 @@ class Admin(
     RecordCalls,
     MoveCalls,
     OffsetCalls,
+    MembershipCalls,
     ConfigCalls,
     ClusterCalls,
     TransactionCalls,
