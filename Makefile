@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
-.PHONY: demo test checks collected test-all power-loss faulty-disk flips worst-requests matrix held-clients static-groups same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
+.PHONY: demo test checks collected test-all power-loss faulty-disk flips fuzz worst-requests matrix held-clients static-groups same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -44,6 +44,9 @@ faulty-disk: setup  ## every fault at every operation of a day of a broker's dis
 
 flips: setup  ## one bit flipped in every byte of a data directory; half a minute
 	FLIP_STRIDE=1 $(PY) -m pytest -q -n 2 tests/unit/storage/test_bit_flips.py
+
+fuzz: setup  ## a million inputs each: frames, record batches and every kind of file; FUZZ_INPUTS=10000, FUZZ_SEED=1; hours
+	FUZZ_INPUTS=$(or $(FUZZ_INPUTS),1000000) $(PY) -m pytest -s -n 2 -o timeout=0 tests/fuzz/test_frames.py tests/fuzz/test_batches.py tests/fuzz/test_files.py
 
 worst-requests: setup  ## the longest request of each API that the limits let through: turns and memory; two minutes
 	WORST_REQUESTS=whole $(PY) -m pytest -q -n 2 tests/unit/broker/test_worst_requests.py

@@ -9,93 +9,22 @@ from __future__ import annotations
 import logging
 import random
 from base64 import urlsafe_b64decode
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import kohort
-from kohort.records.batch import build_batch
 from kohort.wire.codec import decode
-from kohort.wire.embedded import encode_subscription
 from kohort.wire.messages.header import ResponseHeader
 from kohort.wire.registry import SERVED, ApiKey, request_class, response_class, response_header_version
-from kohort.wire.schema import Array, Kind, Message, Scalar, fields_of, schema_of
+from kohort.wire.schema import Message
+from support.fuzz_messages import Generator
 from support.raw_client import RawClient, request_frame
 
 SEEDS = 8
 REQUESTS = 1500
 #: So that members may join with the small numbers that are drawn.
 CONFIG = {"group.min.session.timeout.ms": 100}
-
-NAMES = (
-    "work",
-    "g",
-    "classic",
-    "member-1",
-    "uniform",
-    "range",
-    "consumer",
-    "__consumer_offsets",
-    "",
-    "no such",
-    "ä\x00",
-)
-NUMBERS = (*(0, 1, -1) * 3, 2, 3, -2, 100, 500, 1 << 15, (1 << 31) - 1, -(1 << 31), (1 << 63) - 1, -(1 << 63))
-BLOBS = (b"", b"\x00", bytes(range(20)), encode_subscription(["work"]))
-
-
-class Generator:
-    """Random messages, with values that something may be known by more often than chance would have it."""
-
-    def __init__(self, seed: int, topic_ids: Sequence[bytes]) -> None:
-        self._random = random.Random(seed)
-        self._topic_ids = (*topic_ids, bytes(16), bytes(range(16)))
-
-    def message(self, cls: type[Any], version: int) -> Any:
-        flexible = schema_of(cls).is_flexible(version)
-        return self._struct(cls, version, flexible)
-
-    def _struct(self, cls: type[Any], version: int, flexible: bool) -> Any:
-        values: dict[str, Any] = {}
-        for each in fields_of(cls):
-            if not each.is_in(version) or (each.is_tagged(version) and not flexible):
-                continue
-            chance = self._random.random()
-            if each.is_nullable(version) and chance < 0.25:
-                values[each.name] = None
-            elif chance < 0.9:
-                values[each.name] = self._value(each.kind, version, flexible)
-        return cls(**values)
-
-    def _value(self, kind: Kind, version: int, flexible: bool) -> Any:
-        if isinstance(kind, Array):
-            size = self._random.choice((0, 1, 1, 1, 2, 3))
-            return [self._value(kind.element, version, flexible) for _ in range(size)]
-        if isinstance(kind, Scalar):
-            return self._scalar(kind)
-        return self._struct(kind, version, flexible)
-
-    def _scalar(self, kind: Scalar) -> Any:
-        choice = self._random.choice
-        match kind.name:
-            case "bool":
-                return choice((True, False))
-            case "string":
-                return choice(NAMES)
-            case "uuid":
-                return choice(self._topic_ids)
-            case "bytes":
-                return choice(BLOBS)
-            case "records":
-                return choice((*BLOBS, build_batch([(None, b"v", 0, ())])))
-            case "float64":
-                return 0.5
-        unsigned = kind.name.startswith("u")
-        bits = kind.size * 8 - (not unsigned)
-        number = choice((*NUMBERS, self._random.getrandbits(bits)))
-        return min(max(number, 0 if unsigned else -(1 << bits)), (1 << bits) - 1)
 
 
 def uuid_of(topic_id: str) -> bytes:
@@ -148,7 +77,7 @@ def test_any_request_is_answered_or_refused(tmp_path: Path, caplog: pytest.LogCa
         with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topic("work", 3)
             topic_ids = [uuid_of(topic.topic_id) for topic in admin.list_topics()]
-        generator = Generator(seed, topic_ids)
+        generator = Generator(random.Random(seed), topic_ids)
         for _ in range(REQUESTS):
             key = chance.choice(keys)
             version = chance.randint(*SERVED[key])

@@ -1,4 +1,4 @@
-"""A broker in a process of its own that tells its longest turn in processor time, which noise on the machine leaves alone.
+"""A broker in a process of its own that tells its longest turn in processor time, which noise leaves alone.
 
 Run as a program it serves; each line on its input is a command: `mark` prints the longest turn since the last mark,
 `work N` works for N milliseconds in one turn of the loop.
@@ -17,9 +17,9 @@ from selectors import SelectorKey
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from kohort.broker.loopwatch import LoopWatch, WatchedSelector
+from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server, run_broker
-from kohort.broker.settings import BrokerSettings
+from kohort.broker.turns.loopwatch import LoopWatch, WatchedSelector
 
 
 class Turn(NamedTuple):

@@ -53,6 +53,8 @@ def record_slices(body: memoryview, header: BatchHeader) -> Iterator[RecordSlice
             have been given out.
     """
     left = header.record_count
+    if left < 0:
+        raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {left} records")
     if left * MIN_RECORD_SIZE > len(body):
         raise CorruptRecordError(f"the batch at offset {header.base_offset} has fewer records than it claims")
     rows = min(left, _RECORDS_AT_ONCE)

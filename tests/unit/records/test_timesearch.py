@@ -51,3 +51,10 @@ def test_what_it_unfolds_is_bounded() -> None:
     raw = memoryview(build_batch([(None, bytes(100_000), 1, ())], compression="zstd"))
     with pytest.raises(CorruptRecordError, match="unfolds to more than"):
         first_record_since(raw, parse_header(raw), 0, limit_bytes=50_000)
+
+
+def test_fewer_records_than_none_are_an_error() -> None:
+    raw = memoryview(build_batch([(None, b"v", 1, ())]))
+    header = parse_header(raw)._replace(record_count=-5)
+    with pytest.raises(CorruptRecordError, match="claims -5 records"):
+        first_record_since(raw, header, 0)

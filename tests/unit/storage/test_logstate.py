@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from kohort.records.checksum import crc32c
 from kohort.storage.directory.datadir import PartitionEnd
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstate import STATE_NAME, capture, is_outdated, settle, write
 from kohort.storage.recovery.recovery import open_partition
-from kohort.storage.segments.indexfiles import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, index_path
+from kohort.storage.segments.indexfiles import (
+    FACTS_SUFFIX,
+    INDEX_SUFFIX,
+    TIME_SUFFIX,
+    index_path,
+    load_facts,
+    save_facts,
+    sum_of,
+)
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from support.storage_logs import batch, find_latest, find_time, offsets, sequenced
@@ -155,6 +166,33 @@ def test_a_file_that_is_gone_changes_no_answer(suffix: str) -> None:
         if name.endswith(suffix):
             fs.remove(f"{DIRECTORY}/{name}")
     check_answers(recover(fs, expected=end), added)
+
+
+def test_numbers_that_no_state_has_are_no_state() -> None:
+    """Their checksum fits: whoever wrote them, the log says what is so."""
+    fs, added, _ = left()
+    path = f"{DIRECTORY}/{STATE_NAME}"
+    text = fs.open(path).read(0, 1 << 20).partition(b" ")[2].rstrip(b"\n")
+    document = json.loads(text)
+    document["producers"][0][2][-1][3] = 10**30
+    text = json.dumps(document).encode()
+    fs.remove(path)
+    fs.open(path, create=True).write(0, b"%08x %s\n" % (crc32c(text), text))
+    assert recover(fs).log_end_offset == added[-1][0] + 2
+
+
+def test_an_index_of_half_an_entry_is_no_index() -> None:
+    """Its checksum fits."""
+    fs, added, _ = left()
+    (base, *_) = (int(name[:20]) for name in reversed(fs.list_directory(DIRECTORY)) if name.endswith(TIME_SUFFIX))
+    facts = load_facts(fs, DIRECTORY, base)
+    assert facts is not None
+    path = index_path(DIRECTORY, base, TIME_SUFFIX)
+    fs.open(path).truncate(3)
+    save_facts(fs, DIRECTORY, base, replace(facts, timeindex=sum_of(fs.open(path).read(0, 3))))
+    log = recover(fs)
+    assert log.log_end_offset == added[-1][0] + 2
+    assert find_time(log, added[-2][1]) is not None
 
 
 def test_an_index_that_is_damaged_while_the_broker_runs_is_made_anew() -> None:

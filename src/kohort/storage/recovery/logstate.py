@@ -15,6 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
+from struct import error as struct_error
 from typing import Final
 
 from kohort.errors import StorageError
@@ -22,7 +23,7 @@ from kohort.records.checksum import crc32c
 from kohort.storage.directory.checkpoints import load_epochs, save_epochs
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.partitions.producers import ProducerRow, StoredBatch
+from kohort.storage.partitions.producers import ProducerRow, ProducerStates, StoredBatch
 from kohort.storage.segments.indexfiles import SegmentFacts, save_facts, save_index, sum_of
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segmentindex import SegmentIndex
@@ -148,7 +149,7 @@ def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState
         if int(checksum, 16) != crc32c(text):
             return None
         document = json.loads(text)
-        return LogState(
+        state = LogState(
             offset=document["offset"],
             epochs=tuple((epoch, offset) for epoch, offset in document["epochs"]),
             producers=tuple(
@@ -156,8 +157,11 @@ def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState
                 for producer_id, epoch, batches in document["producers"]
             ),
         )
-    except (StorageError, ValueError, TypeError, KeyError):
+        # Numbers that have no place in the memory of producers are none that were written.
+        ProducerStates().restore(state.producers)
+    except (StorageError, ValueError, TypeError, KeyError, IndexError, struct_error):
         return None
+    return state
 
 
 def snapshot_of(producers: Sequence[ProducerRow]) -> bytes:

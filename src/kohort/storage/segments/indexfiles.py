@@ -100,13 +100,16 @@ def load_index(
 ) -> SegmentIndex | None:
     """The whole index, to go on with; `None` if it is damaged, or cannot be read."""
     found = []
-    for suffix, (size, checksum) in ((INDEX_SUFFIX, facts.index), (TIME_SUFFIX, facts.timeindex)):
+    for suffix, (size, checksum), width in (
+        (INDEX_SUFFIX, facts.index, OFFSET_ENTRY_BYTES),
+        (TIME_SUFFIX, facts.timeindex, TIME_ENTRY_BYTES),
+    ):
         path = index_path(directory, base_offset, suffix)
         try:
             content = fs.open(path).read(0, size) if fs.exists(path) else b""
         except UnreadableError:
             return None
-        if len(content) != size or crc32c(content) != checksum:
+        if len(content) != size or size % width or crc32c(content) != checksum:
             return None
         found.append(content)
     return SegmentIndex.of_image(base_offset, IndexImage(*found), interval_bytes=interval_bytes)
