@@ -1,7 +1,7 @@
-"""A broker in a process of its own that tells its longest turn in processor time, which noise leaves alone.
+"""A broker in a process of its own that tells its longest turn in calls, which are the same on every machine.
 
-Run as a program it serves; each line on its input is a command: `mark` prints the longest turn since the last mark,
-`work N` works for N milliseconds in one turn of the loop.
+Run as a program it serves; each line on its input is a command: `begin` counts from now on, `end` prints the longest
+turn since then, `work N` makes N calls in one turn of the loop.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from selectors import SelectorKey
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final, NamedTuple, Self
 
 from kohort.broker.options.settings import BrokerSettings
@@ -23,13 +22,12 @@ from kohort.broker.turns.loopwatch import LoopWatch, WatchedSelector
 
 
 class Turn(NamedTuple):
-    """The longest turn of the loop since the last mark."""
+    """The longest turn of the loop while it was counted."""
 
-    #: Processor time of the loop's thread.
-    ms: float
+    #: Of Python and of C, in the loop's thread.
+    calls: int
+    #: The last request of it.
     during: str
-    #: The longest by the clock on the wall, which may be another one.
-    wall_ms: float
 
 
 class TurningBroker:
@@ -49,14 +47,19 @@ class TurningBroker:
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def mark(self) -> Turn:
-        """The longest turn since the last mark."""
-        self._say("mark")
+    def begin(self) -> None:
+        """Count from now on."""
+        self._say("begin")
+        self._said()
+
+    def end(self) -> Turn:
+        """The longest turn since `begin`."""
+        self._say("end")
         return Turn(*json.loads(self._said()))
 
-    def work(self, ms: int) -> None:
-        """Have the loop work for so long in one turn."""
-        self._say(f"work {ms}")
+    def work(self, calls: int) -> None:
+        """Have the loop make so many calls in one turn."""
+        self._say(f"work {calls}")
         self._said()
 
     def kill(self) -> None:
@@ -85,61 +88,72 @@ class TurningBroker:
         return line
 
 
-class ProcessorWatch(WatchedSelector):
-    """Measures turns by the processor time of this thread, and beside it by the clock."""
+class CountingSelector(WatchedSelector):
+    """Measures turns in calls."""
 
-    def __init__(self, watch: LoopWatch, wall: LoopWatch) -> None:
-        super().__init__(wall)
-        self._processor: Final = watch
+    def __init__(self, watch: LoopWatch) -> None:
+        super().__init__(LoopWatch())
+        self._watch_of_calls: Final = watch
+        self._calls = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        self._processor.end(time.thread_time())
+        self._watch_of_calls.end(self._calls)
         found = super().select(timeout)
-        self._processor.begin(time.thread_time())
+        # The time at which a turn begins is none of a clock that has not begun.
+        self._calls = 1
+        self._watch_of_calls.begin(self._calls)
         return found
 
+    def count(self, frame: FrameType, event: str, argument: object) -> None:
+        """What `sys.setprofile` calls."""
+        del frame, argument
+        if event in ("call", "c_call"):
+            self._calls += 1
 
-class _Told:
+
+class _Served:
     """Carries out the commands."""
 
-    def __init__(self, watch: LoopWatch, wall: LoopWatch) -> None:
-        self._watch: Final = watch
-        self._wall: Final = wall
-        self.server: Server
+    def __init__(self) -> None:
+        self.watch: Final = LoopWatch()
+        self._selector: Final = CountingSelector(self.watch)
+        self._server: Server
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.SelectorEventLoop(self._selector)
 
     def listen(self, server: Server) -> None:
-        self.server = server
-        asyncio.get_running_loop().add_reader(sys.stdin, self._carry_out)
+        """Clients can connect."""
+        self._server = server
         server.hide_from_collector()
+        asyncio.get_running_loop().add_reader(sys.stdin, self._carry_out)
         print(server.port, flush=True)
 
     def _carry_out(self) -> None:
         match sys.stdin.readline().split():
-            case ["mark"]:
-                watch, wall = self._watch, self._wall
-                print(
-                    json.dumps([watch.longest_seconds * 1e3, watch.longest_during, wall.longest_seconds * 1e3]),
-                    flush=True,
-                )
-                watch.longest_seconds = wall.longest_seconds = 0.0
-            case ["work", ms]:
-                until = time.thread_time() + int(ms) / 1e3
-                while time.thread_time() < until:
-                    pass
+            case ["begin"]:
+                self.watch.longest_seconds = 0
+                sys.setprofile(self._selector.count)
+                print("begun", flush=True)
+            case ["end"]:
+                sys.setprofile(None)
+                print(json.dumps([int(self.watch.longest_seconds), self.watch.longest_during]), flush=True)
+            case ["work", calls]:
+                for _ in range(int(calls)):
+                    len("")
                 print("done", flush=True)
             case _:
                 asyncio.get_running_loop().remove_reader(sys.stdin)
-                self.server.request_stop()
+                self._server.request_stop()
 
 
 def main() -> None:
     """The broker's process."""
     data_dir, config = sys.argv[1:]
-    watch, wall = LoopWatch(), LoopWatch()
-    told = _Told(watch, wall)
     settings = BrokerSettings.of(json.loads(config), port=0, data_dir=data_dir)
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(ProcessorWatch(watch, wall))) as runner:
-        runner.run(run_broker(settings, on_ready=told.listen, watch=watch))
+    served = _Served()
+    with asyncio.Runner(loop_factory=served.new_loop) as runner:
+        runner.run(run_broker(settings, on_ready=served.listen, watch=served.watch))
 
 
 if __name__ == "__main__":
