@@ -1,7 +1,7 @@
 """Record batches that no producer would send: refused in the protocol's words, or stored and readable.
 
 Laws: what is stored has a right checksum and right offsets; whoever reads it gets records or a sentence; the forms of
-the readers agree. None takes longer than 50 ms or more than 10 MiB, however its lengths lie.
+the readers agree. None takes 50 ms, as its calls tell, or 10 MiB, however its lengths lie.
 """
 
 from __future__ import annotations

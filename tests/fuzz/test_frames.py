@@ -1,8 +1,8 @@
 """Frames of every API in every version with bytes that no client sends: answered, or the connection is closed.
 
-Laws: no frame reaches code that did not expect it, which the broker would log, and none takes longer than 50 ms of the
-loop's time or more than 10 MiB. Arrays have up to hundreds of elements; half of the frames are valid ones with strange
-values, the others have bytes changed.
+Laws: no frame reaches code that did not expect it, which the broker would log, and none takes 50 ms of the loop's
+time, as its calls tell, or 10 MiB. Arrays have up to hundreds of elements; half of the frames are valid ones with
+strange values, the others have bytes changed.
 """
 
 from __future__ import annotations

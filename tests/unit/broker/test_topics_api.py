@@ -302,7 +302,7 @@ def test_a_misspelt_config_is_told_the_nearest_name(client: RawClient) -> None:
 def test_one_name_twice_in_a_request_is_refused(client: RawClient) -> None:
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     answer = client.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic, topic]))
-    assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST]
     assert metadata_of(client, "t") == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t")]
 
 
@@ -312,10 +312,10 @@ def test_one_name_twice_is_neither_deleted_nor_grown(client: RawClient) -> None:
         client.create_topic(name)
     grown = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in ("t", "t", "u")]
     answer = client.ask(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=grown))
-    assert [row.error_code for row in answer.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, 0]
+    assert [row.error_code for row in answer.results] == [ErrorCode.INVALID_REQUEST, 0]
     deleted = [DeleteTopicState(name=name) for name in ("t", "t", "u")]
     answer = client.ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=deleted))
-    assert [row.error_code for row in answer.responses] == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, 0]
+    assert [row.error_code for row in answer.responses] == [ErrorCode.INVALID_REQUEST, 0]
     assert metadata_of(client, "t") == [(0, "t")]
 
 

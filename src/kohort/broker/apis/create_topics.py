@@ -38,8 +38,9 @@ _Told = tuple[CreatableTopic, Topic | Refused | ConfigError | StorageError | Non
 
 
 def handle(context: BrokerContext, request: Request, message: CreateTopicsRequest) -> None:
-    """Create each topic on its own; one that is refused does not hold up the others."""
+    """Create each topic on its own; one that is refused does not hold up the others, nor is it refused twice."""
     counts = Counter(topic.name for topic in message.topics)
+    topics = list({topic.name: topic for topic in message.topics}.values())
 
     def answer(told: Sequence[_Told]) -> None:
         # All configs stand in a row: rows are made a few a turn, once all is known.
@@ -49,12 +50,12 @@ def handle(context: BrokerContext, request: Request, message: CreateTopicsReques
     def validated(asked: CreatableTopic) -> CreatableTopicResult:
         return _validate(context, asked, is_only=counts[asked.name] == 1)
 
-    if message.validate_only or not message.topics:
-        answer_rows(context.loop.call_soon, request, message.topics, rows_at_once(validated), _response)
+    if message.validate_only or not topics:
+        answer_rows(context.loop.call_soon, request, topics, rows_at_once(validated), _response)
         return
-    whole = Gather(len(message.topics), answer)
+    whole = Gather(len(topics), answer)
     wanted = []
-    for index, asked in enumerate(message.topics):
+    for index, asked in enumerate(topics):
         tell = whole.slot(index)
         if counts[asked.name] > 1:
             tell((asked, _named_twice(asked)))

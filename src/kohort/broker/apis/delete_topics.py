@@ -19,7 +19,7 @@ from kohort.wire.messages.delete_topics import DeletableTopicResult, DeleteTopic
 
 
 def handle(context: BrokerContext, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse | None:
-    """Delete each topic on its own; one that is refused does not hold up the others."""
+    """Delete each topic on its own; one that is refused does not hold up the others, nor is it refused twice."""
     if request.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
@@ -27,14 +27,15 @@ def handle(context: BrokerContext, request: Request, message: DeleteTopicsReques
     if not asked:
         return DeleteTopicsResponse(responses=[])
     counts = Counter(asked)
+    once = list(counts)
 
     def complete(rows: list[DeletableTopicResult]) -> None:
         if request.is_open:
             request.answer(DeleteTopicsResponse(responses=rows))
 
-    whole = Gather(len(asked), complete)
+    whole = Gather(len(once), complete)
     wanted = []
-    for index, each in enumerate(asked):
+    for index, each in enumerate(once):
         answer = whole.slot(index)
         found = _find(context, *each, is_only=counts[each] == 1)
         if isinstance(found, Topic):

@@ -56,15 +56,19 @@ MOST_TRIES: Final = 5
 def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
     """Look each partition up on its own; one that is named twice is refused once, as by Apache Kafka."""
     named = Counter((asked.name, row.partition_index) for asked in message.topics for row in asked.partitions)
+    # Topic -> partition -> what is asked of it.
+    wanted: dict[str, dict[int, ListOffsetsPartition]] = {}
+    for asked in message.topics:
+        wanted.setdefault(asked.name, {}).update((row.partition_index, row) for row in asked.partitions)
     topics: list[ListOffsetsTopicResponse] = []
     by_time: list[_Lookup] = []
-    for asked in message.topics:
-        topic, _ = context.cluster.find(asked.name, ZERO_TOPIC_ID)
+    for name, rows in wanted.items():
+        topic, _ = context.cluster.find(name, ZERO_TOPIC_ID)
         answers = []
-        for number, row in {row.partition_index: row for row in asked.partitions}.items():
+        for number, row in rows.items():
             log = context.cluster.partition(topic, number)
             code = ErrorCode.INVALID_REQUEST
-            if named[asked.name, number] == 1:
+            if named[name, number] == 1:
                 code = _refusal(context, log, row, request.version)
             answer = ListOffsetsPartitionResponse(partition_index=number, error_code=code)
             answers.append(answer)
@@ -72,7 +76,7 @@ def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest
                 lookup = _Lookup(log, answer, row.timestamp)
                 if not lookup.is_done_at_once():
                     by_time.append(lookup)
-        topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
+        topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     response = ListOffsetsResponse(topics=topics)
     if not by_time:
         return response
