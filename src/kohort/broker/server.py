@@ -320,6 +320,8 @@ def _tell_recovery(report: RecoveryReport) -> None:
         log.warning("event=catalog_cut %s; the broker stopped while that was written", report.catalog_cut)
     for cut in report.cuts:
         log.warning("event=tail_cut %s", cut)
+    for folder, run in report.mended_epochs:
+        log.warning("event=epochs_mended partition=%s %s; their batches said something else", folder, run)
     for folder, reason in report.offline:
         advice = "all others are served; see the system's log and kohort log check, mend the disk, start again"
         log.error("event=partition_offline partition=%s %s; %s", folder, reason, advice)

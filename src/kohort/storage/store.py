@@ -52,6 +52,8 @@ class Store:
         self.changes: TopicChanges
         #: By name.
         self.topics: dict[str, Topic] = {}
+        #: The highest leader epoch that this directory has had; `None`: nobody knows.
+        self._known_epoch: int | None = None
         #: What opening found and cut.
         self.recovery = RecoveryReport()
         #: Where logs that could not be read ended at a clean stop, by folder: they are held to it when they can be.
@@ -204,6 +206,7 @@ class Store:
         self.changes.finish_deletions()
         self.changes.folders.remove_unfinished(catalog.topics)
         ends = load_marker(self._fs, self.directory)
+        self._known_epoch = load_leader_epoch(self._fs, self.directory) or None
         cuts: list[TailCut] = []
         for entry in catalog.topics.values():
             self.changes.keep(self._open_topic(entry, ends, cuts))
@@ -215,6 +218,7 @@ class Store:
             cuts=tuple(cuts),
             catalog_cut=self.changes.catalog_cut,
             holes=tuple((log.name, hole) for log in logs for hole in log.holes),
+            mended_epochs=tuple((log.name, run) for log in logs for run in log.mended_epochs),
             offline=tuple((log.name, log.offline) for log in logs if log.offline),
         )
         self._begin_epoch(logs, is_new=ends is None)
@@ -222,9 +226,10 @@ class Store:
 
     def _begin_epoch(self, logs: list[PartitionLog], *, is_new: bool) -> None:
         """What a stop that was not clean took from a log, those who read it find out by the epoch."""
-        epoch = max([load_leader_epoch(self._fs, self.directory), *(log.epochs.latest for log in logs)])
+        epoch = max([self._known_epoch or 0, *(log.epochs.latest for log in logs)])
         if is_new:
             epoch += 1
+        if is_new or self._known_epoch not in (None, epoch):
             save_leader_epoch(self._fs, self.directory, epoch)
         self.changes.leader_epoch = epoch
         for log in logs:
@@ -244,7 +249,13 @@ class Store:
             try:
                 check_partition_metadata(self._fs, path, entry.topic_id)
                 log, cut = open_partition(
-                    self._fs, path, topic=entry.name, partition=partition, config=config, expected=expected
+                    self._fs,
+                    path,
+                    topic=entry.name,
+                    partition=partition,
+                    config=config,
+                    expected=expected,
+                    highest_epoch=self._known_epoch,
                 )
             except UnreadableError as why:
                 # The others are served; the next start reads it again.

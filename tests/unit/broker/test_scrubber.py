@@ -14,6 +14,22 @@ from kohort.storage.store import Store
 from support.storage_logs import TOPIC_ID, batch
 
 
+def scrub_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """A round through all of it."""
+    caplog.clear()
+
+    async def scrub() -> None:
+        scrubber = Scrubber(asyncio.get_running_loop(), store, bytes_per_second=1 << 30, pause=0.0)
+        scrubber.start()
+        async with asyncio.timeout(30):
+            while "event=scrubbed" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        scrubber.stop()
+
+    with caplog.at_level(logging.INFO, logger="kohort.broker"):
+        asyncio.run(scrub())
+
+
 def test_damage_is_found_while_the_broker_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = Store.open(str(tmp_path))
     log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs={"segment.bytes": "300"}).partitions[0]
@@ -27,20 +43,40 @@ def test_damage_is_found_while_the_broker_runs(tmp_path: Path, caplog: pytest.Lo
     content[65] ^= 1
     path.write_bytes(content)
 
-    async def scrub() -> None:
-        scrubber = Scrubber(asyncio.get_running_loop(), store, bytes_per_second=1 << 30, pause=0.0)
-        scrubber.start()
-        async with asyncio.timeout(30):
-            while "event=scrubbed" not in caplog.text:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-        scrubber.stop()
-
-    with caplog.at_level(logging.INFO, logger="kohort.broker"):
-        asyncio.run(scrub())
+    scrub_once(store, caplog)
     first = log.segments[1].base_offset
     assert f"event=segment_damaged partition=orders-0 segment={first} reason='a batch is damaged'" in caplog.text
     assert f"event=records_missing partition=orders-0 offsets={first}-{first}" in caplog.text
     with pytest.raises(Refused):
         log.read(first, 1)
     assert log.read(first + 1, 1)
+    store.close(clean=False)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_epoch_of_a_batch_is_mended_while_the_broker_runs(
+    is_known: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No checksum of the batch covers it; `is_known`: the whole segment has had one already."""
+    store = Store.open(str(tmp_path))
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs={"segment.bytes": "300"}).partitions[0]
+    for _ in range(20):
+        log.append(batch(), now_ms=5)
+    store.close()
+    store = Store.open(str(tmp_path))
+    (log,) = store.topics["orders"].partitions
+    if is_known:
+        scrub_once(store, caplog)
+    path = Path(log.segments[1].path)
+    right = path.read_bytes()
+    wrong = bytearray(right)
+    wrong[12] ^= 64
+    path.write_bytes(wrong)
+    scrub_once(store, caplog)
+    first = log.segments[1].base_offset
+    told = f"event=epochs_mended partition=orders-0 offsets {first} to {first} are of leader epoch 0; their batches"
+    assert told in caplog.text
+    assert path.read_bytes() == right
+    scrub_once(store, caplog)
+    assert "damaged=0" in caplog.text and "epochs_mended" not in caplog.text
     store.close(clean=False)

@@ -14,10 +14,13 @@ from kohort.storage.offline.inspection import (
     inspect_directory,
     inspect_partition,
 )
+from kohort.storage.offline.repair import repair
 from kohort.storage.partitions.quarantine import settle
+from kohort.storage.recovery.logstate import capture, write
+from kohort.storage.recovery.logstate import settle as use_files
 from kohort.storage.recovery.recovery import mark_sparse
 from kohort.storage.store import Store
-from support.storage_logs import TOPIC_ID, batch, empty_log, open_log
+from support.storage_logs import TOPIC_ID, batch, empty_log, open_log, sequenced
 
 SIZE = len(batch())
 
@@ -54,13 +57,17 @@ def test_sound_partition_is_counted() -> None:
 
 @pytest.mark.parametrize("position", range(SIZE))
 def test_one_flipped_bit_is_found_and_hides_nothing_else(position: int) -> None:
-    """The epoch of the leader is the one field that no checksum covers, and that changes no record."""
+    """The epoch of the leader is a field that no checksum covers; it changes no record, and its neighbours tell."""
     fs = MemoryFileSystem()
     first, _ = filled(fs)
     flip(fs, first, SIZE + position)
     content = inspected(fs)
     if 12 <= position < 16:
-        assert content.damages == []
+        assert [str(damage) for damage in content.damages] == [
+            "/orders-0: offsets 1 to 1 are of leader epoch 0, and their batches say something else; "
+            "it is made anew from the records"
+        ]
+        assert (content.is_damaged, content.records) == (False, 6)
     else:
         assert places(content) == [(SIZE, SIZE, 1, 2)]
         assert (content.records, content.end, content.bytes) == (5, 6, 6 * SIZE)
@@ -102,6 +109,42 @@ def test_hole_is_damage_until_it_is_settled() -> None:
     settle(fs, "/orders-0", hole)
     assert inspected(fs).damages == []
     assert inspected(fs).records == 5
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_every_file_beside_the_batches_is_held_against_them_and_made_anew(is_clean: bool) -> None:
+    """Indexes, facts, producers, epochs and what a start knows: whatever byte changes, records are all there."""
+    origin = MemoryFileSystem()
+    store = Store.open("/data", fs=origin, settings={"index.interval.bytes": 100})
+    configs = {"segment.bytes": "1024", "flush.messages": str(1 << 62)}
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=configs).partitions[0]
+    for at in range(24):
+        log.append(sequenced(at * 2, 2, value=b"value %d" % at), now_ms=5)
+    captured = capture(log)
+    use_files(captured, write(origin, captured))
+    store.close(clean=is_clean)
+    (sound,) = inspect_directory(origin, "/data")
+    assert (sound.records, sound.damages) == (48, [])
+
+    names = [name for name in origin.list_directory("/data/orders-0") if not name.endswith((".log", ".metadata"))]
+    assert {name[name.index(".") :] if "." in name else name for name in names} == {
+        *(".index", ".timeindex", ".facts", ".state", ".snapshot", "leader-epoch-checkpoint")
+    }
+    for name in names:
+        for at in range(0, origin.open(f"/data/orders-0/{name}").size(), 5):
+            fs = origin.copy()
+            file = fs.open(f"/data/orders-0/{name}")
+            file.write(at, bytes([file.read(at, 1)[0] ^ 2]))
+            (content,) = contents = list(inspect_directory(fs, "/data"))
+            assert not content.is_damaged and content.records == 48, (name, at)
+            assert [damage.path for damage in content.damages] == [f"/data/orders-0/{name}"], (name, at)
+            repair(fs, "/data", contents, drop=False)
+            (content,) = inspect_directory(fs, "/data")
+            assert (content.damages, content.records) == ([], 48), (name, at)
+            store = Store.open("/data", fs=fs)
+            (log,) = store.topics["orders"].partitions
+            assert log.append(sequenced(44, 2, value=b"value 22"), now_ms=5).duplicate, (name, at)
+            store.close()
 
 
 def test_file_of_zeros_is_damage() -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from kohort.broker.turns.blocking import BlockingWork
+from kohort.errors import StorageError
+from kohort.storage.partitions.epochruns import EpochRun, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, scrub
@@ -68,7 +70,8 @@ class Scrubber:
             self._later(self._pause, self._begin)
             return
         partition, base_offset = chosen
-        work = partial(scrub, self._store.fs, partition.directory, base_offset, pause=self._rest)
+        epochs = partition.epochs.starts
+        work = partial(scrub, self._store.fs, partition.directory, base_offset, pause=self._rest, epochs=epochs)
         self._thread.submit(work, partial(self._on_scrubbed, partition, base_offset))
 
     def _rest(self, count: int) -> None:
@@ -83,6 +86,7 @@ class Scrubber:
         elif result is not None and is_there:
             self._segments += 1
             self._bytes += result.size_bytes
+            self._mend_epochs(partition, result.epochs)
             if result.reason:
                 self._damaged += 1
                 partition.refuse(result.damages)
@@ -96,6 +100,15 @@ class Scrubber:
                     offsets = hole.first_offset, hole.next_offset - 1
                     log.error("event=records_missing partition=%s offsets=%d-%d", partition.name, *offsets)
         self._later(0.0, self._step)
+
+    def _mend_epochs(self, partition: PartitionLog, wrong: Sequence[EpochRun]) -> None:
+        """Few bytes each, of a segment that was read just now: to write them is no more than an append."""
+        try:
+            mend_epochs(partition.segments[:-1], wrong)
+        except StorageError as why:
+            log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(why))
+        for run in wrong:
+            log.error("event=epochs_mended partition=%s %s; their batches said something else", partition.name, run)
 
     def _later(self, seconds: float, step: Callable[[], None]) -> None:
         if not self._is_stopped.is_set():

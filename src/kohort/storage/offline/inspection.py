@@ -18,7 +18,10 @@ from kohort.storage.directory.catalogfile import load_catalog
 from kohort.storage.directory.datadir import META_NAME, load_identity, read_partition_metadata, take_directory
 from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileLock, FileSystem
+from kohort.storage.offline.smallfiles import wrong_files
+from kohort.storage.partitions.epochruns import EpochRuns
 from kohort.storage.partitions.quarantine import Hole, load_holes
+from kohort.storage.recovery.logstate import load_state
 from kohort.storage.recovery.recovery import load_sparse
 from kohort.storage.segments.batchreader import BatchReader
 from kohort.storage.segments.findbatch import NO_LIMIT, find_batch, valid_batch
@@ -52,8 +55,12 @@ class Damage:
     reason: str
     #: The disk cannot give the bytes, whatever they are.
     is_unreadable: bool = False
+    #: It is made anew from the records, none of which is concerned.
+    is_rebuilt: bool = False
 
     def __str__(self) -> str:
+        if self.is_rebuilt:
+            return f"{self.path}: {self.reason}; it is made anew from the records"
         follows = "nothing follows" if self.next_offset is None else f"offset {self.next_offset} follows"
         return (
             f"{self.path}: {self.bytes} bytes at byte {self.position}, offset {self.offset}; {follows}: {self.reason}"
@@ -76,6 +83,11 @@ class PartitionContent:
     damages: list[Damage] = field(default_factory=list)
     #: What starts have taken out of the middle, settled or not.
     holes: list[Hole] = field(default_factory=list)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Records are concerned."""
+        return any(not damage.is_rebuilt for damage in self.damages)
 
 
 def hold_offline(fs: FileSystem, directory: str) -> FileLock:
@@ -142,6 +154,10 @@ def _unreadable(path: str, why: UnreadableError, offset: int = 0) -> Damage:
     return Damage(path=path, position=0, bytes=0, offset=offset, next_offset=None, reason=str(why), is_unreadable=True)
 
 
+def _rebuilt(path: str, reason: str) -> Damage:
+    return Damage(path=path, position=0, bytes=0, offset=0, next_offset=None, reason=reason, is_rebuilt=True)
+
+
 def _not_readable(path: str, reason: str) -> Damage:
     return Damage(path=path, position=0, bytes=0, offset=0, next_offset=None, reason=reason)
 
@@ -160,6 +176,8 @@ def inspect_partition(
 
 def _read_files(content: PartitionContent, fs: FileSystem, path: str, *, is_compacted: bool) -> None:
     names = fs.list_directory(path)
+    state = load_state(fs, path, names)
+    runs = EpochRuns(state.epochs, state.offset) if state is not None else EpochRuns()
     holes = load_holes(fs, path, names)
     sparse_before = load_sparse(fs, path, names)
     bases = [base for name in names if (base := segment_base(name)) is not None]
@@ -180,8 +198,13 @@ def _read_files(content: PartitionContent, fs: FileSystem, path: str, *, is_comp
                     content.bytes += each.bytes
                 else:
                     _count(content, each.header)
+                    runs.note(each.header.base_offset, each.header.next_offset, each.header.partition_leader_epoch)
         except UnreadableError as why:
             content.damages.append(_unreadable(file, why, content.end))
+    for run in runs.wrong():
+        content.damages.append(_rebuilt(path, f"{run}, and their batches say something else"))
+    for wrong, reason in wrong_files(fs, path, names):
+        content.damages.append(_rebuilt(wrong, reason))
 
 
 def _behind_hole(content: PartitionContent, path: str, holes: Sequence[Hole], base: int) -> int:

@@ -16,6 +16,7 @@ from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.header import BatchHeader, rebase
 from kohort.storage.files.diskerrors import SyncFailedError
 from kohort.storage.files.fs import Buffer, FileSystem
+from kohort.storage.partitions.epochruns import EpochRun
 from kohort.storage.partitions.epochs import LeaderEpochs
 from kohort.storage.partitions.producers import ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import Hole, readable_end
@@ -62,6 +63,7 @@ class PartitionLog:
         "is_failed",
         "leader_epoch",
         "log_end_offset",
+        "mended_epochs",
         "offline",
         "partition",
         "producers",
@@ -93,6 +95,8 @@ class PartitionLog:
         self.state_offset = 0
         #: How much of it had to be read when it was opened.
         self.bytes_checked = 0
+        #: Leader epochs that stood wrong in batches when it was opened.
+        self.mended_epochs: tuple[EpochRun, ...] = ()
         #: Offsets whose records are damaged or gone, ascending.
         self.holes: tuple[Hole, ...] = ()
         self.log_end_offset = segments[-1].next_offset

@@ -19,7 +19,8 @@ from kohort.records.header import BatchHeader
 REMEMBERED_BATCHES: Final = 5
 #: Producers that one partition remembers; of more, those that wrote least recently are forgotten.
 PRODUCER_LIMIT: Final = 20_000
-_SEQUENCES: Final = 1 << 31
+#: Numbers of records that a producer has; then they begin anew.
+SEQUENCES: Final = 1 << 31
 #: A producer's state is one run of bytes, a fifth of what objects take: epoch and time, then a row for each batch.
 _HEAD: Final = Struct(">hq")
 _BATCH: Final = Struct(">iiqqq")
@@ -141,7 +142,7 @@ class ProducerStates:
 
 def last_sequence(header: BatchHeader) -> int:
     """The sequence of a batch's last record; sequences start again at 0 behind the largest int32."""
-    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+    return (header.base_sequence + header.last_offset_delta) % SEQUENCES
 
 
 def _with(known: bytes | None, header: BatchHeader, written_ms: int) -> bytes:
@@ -169,7 +170,7 @@ def _check(known: bytes, header: BatchHeader) -> StoredBatch | None:
         for row in _BATCH.iter_unpack(known[_HEAD_SIZE:]):
             if row[:2] == wanted:
                 return StoredBatch._make(row)
-        expected = (row[1] + 1) % _SEQUENCES
+        expected = (row[1] + 1) % SEQUENCES
     if header.base_sequence != expected:
         raise Refused(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

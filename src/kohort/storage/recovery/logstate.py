@@ -12,7 +12,7 @@ Source: Apache Kafka's recovery point, ProducerStateManager (snapshots, version 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
 from struct import error as struct_error
@@ -23,7 +23,7 @@ from kohort.records.checksum import crc32c
 from kohort.storage.directory.checkpoints import load_epochs, save_epochs
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.partitions.producers import ProducerRow, ProducerStates, StoredBatch
+from kohort.storage.partitions.producers import SEQUENCES, ProducerRow, ProducerStates, StoredBatch
 from kohort.storage.segments.indexfiles import SegmentFacts, save_facts, save_index, sum_of
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segmentindex import SegmentIndex
@@ -175,6 +175,40 @@ def snapshot_of(producers: Sequence[ProducerRow]) -> bytes:
         )
     content = b"".join(rows)
     return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(content)) + content
+
+
+def load_snapshot(fs: FileSystem, directory: str, names: Sequence[str]) -> list[ProducerRow]:
+    """What Kafka's snapshot says of producers, the last batch of each; nothing if there is none, or it is damaged."""
+    name = max((each for each in names if each.endswith(SNAPSHOT_SUFFIX)), default=None)
+    if name is None:
+        return []
+    try:
+        file = fs.open(f"{directory}/{name}")
+        raw = file.read(0, min(file.size(), _STATE_LIMIT_BYTES))
+        version, checksum = _SNAPSHOT_HEAD.unpack_from(raw)
+        content = raw[_SNAPSHOT_HEAD.size :]
+        if version != _SNAPSHOT_VERSION or checksum != crc32c(content):
+            return []
+        rows = list(_PRODUCER.iter_unpack(content[_COUNT.size :]))
+    except (StorageError, struct_error):
+        return []
+    found: list[ProducerRow] = []
+    for producer_id, epoch, sequence, last_offset, delta, timestamp, _, _ in rows:
+        if not 0 <= delta <= last_offset or sequence < 0:
+            return []
+        first = (sequence - delta) % SEQUENCES
+        found.append((producer_id, epoch, (StoredBatch(first, sequence, last_offset - delta, last_offset, timestamp),)))
+    return found
+
+
+def recall(producers: ProducerStates, rows: Iterable[ProducerRow], end_offset: int) -> None:
+    """Take over what was known of producers before `end_offset`, where the batches that are left say less."""
+    newest = {row[0]: row for row in rows if row[2][-1].last_offset < end_offset}
+    for row in producers.rows():
+        known = newest.get(row[0])
+        if known is None or known[2][-1].last_offset <= row[2][-1].last_offset:
+            newest[row[0]] = row
+    producers.restore(sorted(newest.values(), key=lambda row: row[2][-1].last_offset))
 
 
 def _replace(fs: FileSystem, path: str, content: bytes) -> None:

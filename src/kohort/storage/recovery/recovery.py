@@ -19,12 +19,12 @@ from kohort.records.header import HEADER_SIZE, BatchHeader
 from kohort.storage.directory.catalogfile import CatalogCut
 from kohort.storage.directory.datadir import PartitionEnd
 from kohort.storage.files.fs import FileSystem, read_bounded, replace_file
-from kohort.storage.partitions.epochs import LeaderEpochs
+from kohort.storage.partitions.epochruns import EpochRun, EpochRuns, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.producers import ProducerStates
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
 from kohort.storage.recovery.logstart import load_log_start
-from kohort.storage.recovery.logstate import LogState, forget_state, load_state
+from kohort.storage.recovery.logstate import LogState, forget_state, load_snapshot, load_state, recall
 from kohort.storage.segments.findbatch import NO_LIMIT
 from kohort.storage.segments.indexfiles import SUFFIXES, has_index, load_facts, load_index
 from kohort.storage.segments.scan import Piece, Rules, scan_file
@@ -72,6 +72,8 @@ class RecoveryReport:
     catalog_cut: CatalogCut | None = None
     #: (folder, offsets that are damaged or gone), those that were known before as well.
     holes: tuple[tuple[str, Hole], ...] = ()
+    #: (folder, leader epochs that stood wrong in batches, and were written anew).
+    mended_epochs: tuple[tuple[str, EpochRun], ...] = ()
     #: (folder, why it could not be read): nobody can use it until the next start.
     offline: tuple[tuple[str, str], ...] = ()
 
@@ -85,7 +87,7 @@ class _Found:
     #: Files that a compacted one has taken the place of.
     covered: list[Segment] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
-    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    epochs: EpochRuns = field(default_factory=EpochRuns)
     #: Offset before which producers and epochs were known, and indexes may be in files.
     known_before: int = 0
     #: Of batches that were looked at.
@@ -102,7 +104,7 @@ class _Found:
         if header.base_offset < self.known_before:
             return
         self.producers.note(header)
-        self.epochs.note(header.partition_leader_epoch, header.base_offset)
+        self.epochs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
 
 
 def open_partition(
@@ -113,11 +115,13 @@ def open_partition(
     partition: int,
     config: LogConfig,
     expected: PartitionEnd | None = None,
+    highest_epoch: int | None = None,
 ) -> tuple[PartitionLog, TailCut | None]:
     """The log in `directory`, ready for appends; its `holes` are those of the offsets.
 
     Args:
         expected: where the log ended at a clean stop; `None` if the stop was not clean.
+        highest_epoch: no leader epoch is above it; `None`: nobody knows.
     """
     names = fs.list_directory(directory)
     for name in names:
@@ -127,14 +131,14 @@ def open_partition(
     _remove_orphans(fs, directory, names, bases)
     known = load_holes(fs, directory, names)
     sparse_before = load_sparse(fs, directory, names)
-    reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before)
+    reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before, highest_epoch=highest_epoch)
     state = load_state(fs, directory, names)
     found = reader.read(state, with_crc=state is not None or expected is None)
     promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
     is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
     if found.end.end_offset < promised or (expected is not None and not is_clean):
         # Not as it was left: somebody touched it, so every byte is looked at.
-        found = reader.read(None)
+        found = reader.read(None, trusted=state)
     if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
         forget_state(fs, directory)
     mender = _Mender(fs, directory, known, sparse_before=sparse_before)
@@ -145,7 +149,13 @@ def open_partition(
         for segment in found.covered:
             fs.remove(segment.path)
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
-    log.producers, log.epochs, log.holes = found.producers, found.epochs, mender.holes
+    log.producers, log.epochs, log.holes = found.producers, found.epochs.epochs(), mender.holes
+    if not found.known_before:
+        # Compaction may have taken the batches by which producers were known.
+        recall(log.producers, state.producers if state else load_snapshot(fs, directory, names), log.log_end_offset)
+    log.mended_epochs = tuple(found.epochs.wrong())
+    for segment in mend_epochs(segments, log.mended_epochs):
+        segment.sync(directory)
     if state is not None and found.known_before and state.offset == log.log_end_offset:
         log.state_offset = state.offset
     log.bytes_checked = 0 if is_clean else found.bytes_checked
@@ -202,21 +212,28 @@ class _Reader:
         config: LogConfig,
         *,
         sparse_before: int,
+        highest_epoch: int | None,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._bases = bases
+        self._highest_epoch = highest_epoch
         self._is_compacted = config.is_compacted
         self._interval_bytes = config.index_interval_bytes
         self._sparse_before = sparse_before
 
-    def read(self, state: LogState | None, *, with_crc: bool = True) -> _Found:
-        """Every file in turn, and of what `state` is about only what its files do not tell."""
-        found = _Found()
+    def read(self, state: LogState | None, *, with_crc: bool = True, trusted: LogState | None = None) -> _Found:
+        """Every file in turn, and of what `state` is about only what its files do not tell.
+
+        Args:
+            trusted: what is not in the files, or under no checksum there, where they are all read.
+        """
+        known = state or trusted
+        runs = EpochRuns(known.epochs, known.offset, highest=self._highest_epoch) if known else None
+        found = _Found(epochs=runs or EpochRuns(highest=self._highest_epoch))
         if state is not None:
             found.known_before = state.offset
             found.producers.restore(state.producers)
-            found.epochs = LeaderEpochs(state.epochs)
         rules = Rules(with_crc=with_crc, sparse_before=self._sparse_before, on_batch=found.note)
         for base, next_base in zip(self._bases, [*self._bases[1:], NO_LIMIT], strict=False):
             end_offset = max((piece.segment.next_offset for piece in found.pieces), default=0)

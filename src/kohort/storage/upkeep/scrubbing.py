@@ -8,12 +8,14 @@ Source: scrubbing in file systems and in Ceph; Apache Kafka has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.records.checksum import crc32c
+from kohort.records.header import BatchHeader
 from kohort.storage.files.fs import FileSystem, LogFile
+from kohort.storage.partitions.epochruns import EpochRun, EpochRuns
 from kohort.storage.partitions.quarantine import Hole
 from kohort.storage.segments.findbatch import NO_LIMIT
 from kohort.storage.segments.indexfiles import FACTS_SUFFIX, SegmentFacts, index_path, load_facts, save_facts
@@ -36,12 +38,22 @@ class Scrubbed:
     #: The offsets that are damaged; none: it is as it was written.
     damages: tuple[Hole, ...] = ()
     reason: str = ""
+    #: Batches whose leader epoch is another one, with that which is right.
+    epochs: tuple[EpochRun, ...] = ()
 
 
-def scrub(fs: FileSystem, directory: str, base_offset: int, *, pause: Callable[[int], None]) -> Scrubbed | None:
+def scrub(
+    fs: FileSystem,
+    directory: str,
+    base_offset: int,
+    *,
+    pause: Callable[[int], None],
+    epochs: Sequence[tuple[int, int]] = (),
+) -> Scrubbed | None:
     """Read a closed segment; blocking, for a thread.
 
     Args:
+        epochs: where leader epochs began, as the log's owner knows it.
         pause: called with the bytes that were read since it was called last.
 
     Returns:
@@ -60,11 +72,15 @@ def scrub(fs: FileSystem, directory: str, base_offset: int, *, pause: Callable[[
     found = _checksum(file, facts.size, pause)
     if facts.checksum == found:
         return Scrubbed(size_bytes=facts.size)
-    if facts.checksum is not None:
-        return _damaged(fs, directory, base_offset, facts, "its checksum is another one")
-    (*others, last) = scan_file(fs, directory, base_offset, rules=_rules(facts))
+    runs = EpochRuns(epochs, facts.end_offset)
+    (*others, last) = scan_file(fs, directory, base_offset, rules=_rules(facts, runs))
     if others or last.damage:
         return _damaged(fs, directory, base_offset, facts, "a batch is damaged")
+    if wrong := runs.wrong():
+        # The owner writes them, and the next round looks at the whole of it.
+        return Scrubbed(size_bytes=facts.size, epochs=tuple(wrong))
+    if facts.checksum is not None:
+        return _damaged(fs, directory, base_offset, facts, "its checksum is another one")
     save_facts(fs, directory, base_offset, replace(facts, checksum=found))
     return Scrubbed(size_bytes=facts.size)
 
@@ -78,8 +94,12 @@ def _checksum(file: LogFile, size: int, pause: Callable[[int], None]) -> int:
     return checksum
 
 
-def _rules(facts: SegmentFacts) -> Rules:
-    return Rules(with_crc=True, sparse_before=NO_LIMIT if facts.has_gaps else 0, on_batch=lambda _: None)
+def _rules(facts: SegmentFacts, runs: EpochRuns | None = None) -> Rules:
+    def note(header: BatchHeader) -> None:
+        if runs is not None:
+            runs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
+
+    return Rules(with_crc=True, sparse_before=NO_LIMIT if facts.has_gaps else 0, on_batch=note)
 
 
 def _damaged(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts, reason: str) -> Scrubbed:
