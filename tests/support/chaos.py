@@ -62,7 +62,7 @@ class Chaos:
             + [self.classic_leave]
             + [self.fetch, self.advance, self.advance, self.leave, self.lose_connection, self.look, self.delete]
             + [self.topics, self.restart, self.configs, self.expire, self.switch]
-            + [self.compute] * 3
+            + [self.compute, self.compute, self.compute, self.watch, self.watch, self.tell_news]
             + ([self.transact, self.transact, self.complete] if has_transactions else [])
         )
         #: What members say of assignors that they run themselves; in many a group nobody does.
@@ -283,6 +283,26 @@ class Chaos:
         member_id = self.random.choice(MEMBERS)
         self.dialogue.fetch_offsets(self.random.choice([None, [0, 1], [("u", 9)]]))
         self.dialogue.fetch_offsets([0], member_id=member_id, member_epoch=self.known(member_id)[0])
+
+    def watch(self) -> None:
+        member_id = self.random.choice([*MEMBERS, *self.classic_ids()])
+        epoch, previous, assigned, held = self.known(member_id)
+        said = self.random.choices([epoch, previous, epoch + 1, 1], [10, 4, 1, 1])[0]
+        knows = self.random.choices([assigned, held, {}], [4, 1, 1])[0]
+        self.dialogue.ask(
+            asked.WatchMember(
+                cause=self.dialogue.cause(),
+                request=self.dialogue.request(),
+                group_id=self.dialogue.group_id,
+                member_id=member_id,
+                member_epoch=said,
+                assigned=knows,
+                is_look=self.random.random() < 0.3,
+            )
+        )
+
+    def tell_news(self) -> None:
+        self.dialogue.tell_news()
 
     def lose_connection(self) -> None:
         self.dialogue.disconnect(self.random.choice([*MEMBERS, *CLASSIC, *self.classic_ids()]))

@@ -186,6 +186,25 @@ class GroupDialogue:
             )
         )
 
+    def watch(self, member_id: str, *, epoch: int, knows: Owned, is_look: bool = False) -> Answer:
+        """Whoever tells a member its news beside its heartbeats says what it knows."""
+        return self.ask(
+            asked.WatchMember(
+                cause=self.cause(),
+                request=self.request(),
+                group_id=self.group_id,
+                member_id=member_id,
+                member_epoch=epoch,
+                assigned=self.partitions(knows),
+                is_look=is_look,
+            )
+        )
+
+    def tell_news(self) -> None:
+        """Answer those for whom there is news, as the broker does right after a decision."""
+        while (found := self.shard.decide_news(self.now_ms)) is not None:
+            self._commit(*found)
+
     def leave(self, member_id: str) -> Answer:
         """A KIP-848 member leaves for good."""
         return self.heartbeat(member_id, epoch=-1)

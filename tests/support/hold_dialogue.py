@@ -42,11 +42,6 @@ class HoldDialogue(GroupDialogue):
         assert held is not None
         self._commit(held, parking.drop(held))
 
-    def tell_news(self) -> None:
-        """Answer those for whom there is news, as the broker does right after a decision."""
-        while (found := self.shard.decide_news(self.now_ms)) is not None:
-            self._commit(*found)
-
     def advance(self, ms: int) -> None:
         super().advance(ms)
         self.tell_news()

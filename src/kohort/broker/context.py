@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.fetch.fetchsessions import FetchSessions
+from kohort.broker.groups.listening import Listening
 from kohort.broker.groups.push import Pushing
 from kohort.broker.housekeeping.fileremovals import FileRemovals
 from kohort.broker.housekeeping.producerexpiry import MOST_PRODUCERS, ProducerExpiry
@@ -88,6 +89,7 @@ class BrokerContext:
         self.byte_budget: Final = ByteBudget(values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.pushing = Pushing(settings.values, clock)
+        self.listening: Final = Listening(runtime, purgatory.tell_member)
         self._last_connection_number = 0
         #: Every open connection.
         self.connections: Final[set[Connection]] = set()

@@ -11,6 +11,7 @@ from typing import Final
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
+from kohort.client.hearing import Hearing
 from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
@@ -28,6 +29,7 @@ class CoordinatorLookup:
 
     Args:
         group_id: the group.
+        hears: whether a coordinator that tells members their news with other answers is to be heard.
         on_refused: called with the error and the time when the group may not be looked up at all.
     """
 
@@ -39,12 +41,15 @@ class CoordinatorLookup:
         group_id: str,
         retry: Backoff,
         on_refused: Callable[[KohortError, int], None],
+        hears: bool = False,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
         self._group_id = group_id
         self._retry = retry
         self._on_refused = on_refused
+        #: What the coordinator says beside its answers to heartbeats.
+        self.hearing: Final = Hearing(is_wanted=hears)
         #: Where the coordinator listens; `None` while that is not known.
         self.endpoint: Endpoint | None = None
         #: When to ask; `None` while nobody needs it or it is known.
@@ -62,6 +67,7 @@ class CoordinatorLookup:
         """That broker does not answer, or is not the coordinator: look again after a pause."""
         if self.endpoint == endpoint:
             self.endpoint = None
+            self.hearing.lose()
             self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
             self._attempts += 1
 

@@ -39,6 +39,8 @@ class ResponseReceived:
     #: The version in which request and response travelled.
     version: int
     message: Message
+    #: Whether the broker is one of kohort's.
+    is_kohort: bool = False
 
 
 @value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kohort.client.option_kinds import choice, number, text
+from kohort.client.option_kinds import choice, number, switch, text
 from kohort.config import Option, parse_int, parse_list
 from kohort.errors import ConfigError
 
@@ -91,6 +91,7 @@ MEMBERSHIP: Final = (
         "leave",
         "retry",
     ),
+    switch("fetch.carries.membership", True, "Hear of moves by fetches as well, from kohort brokers (not in Kafka)."),
 )
 
 

@@ -245,6 +245,7 @@ class ConsumerSettings:
     #: An iteration ends after so long without a record; -1 means never.
     consumer_timeout_ms: int
     revocation_timeout_policy: str
+    fetch_carries_membership: bool
     fetch_min_bytes: int
     fetch_max_bytes: int
     fetch_max_wait_ms: int
@@ -304,6 +305,7 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
         max_poll_records=values["max.poll.records"],
         consumer_timeout_ms=values["consumer.timeout.ms"],
         revocation_timeout_policy=values["revocation.timeout.policy"],
+        fetch_carries_membership=values["fetch.carries.membership"],
         fetch_min_bytes=values["fetch.min.bytes"],
         fetch_max_bytes=values["fetch.max.bytes"],
         fetch_max_wait_ms=values["fetch.max.wait.ms"],

@@ -156,6 +156,8 @@ class ConsumerOptions(SharedOptions, total=False):
     """Longest time between two polls, and for a revocation, before the member leaves."""
     revocation_timeout_policy: Literal["retry_then_leave", "leave", "retry"]
     """What to do when a revocation callback takes longer than max.poll.interval.ms (in Kafka no option)."""
+    fetch_carries_membership: bool
+    """Hear of moves by fetches as well, from kohort brokers (not in Kafka)."""
     enable_auto_commit: bool
     """Commit what the application has processed."""
     enable_auto_offset_store: bool

@@ -62,6 +62,7 @@ from kohort.coordinator.offsetcommands import (
 from kohort.coordinator.records import ClassicMemberFacts
 from kohort.coordinator.stimulus import Command, GroupCommand, Partitions
 from kohort.coordinator.topics import TopicImage
+from kohort.coordinator.watchcommands import WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 
@@ -110,6 +111,7 @@ __all__ = [
     "PrepareAssignmentReply",
     "SubmitMoves",
     "SubmitMovesReply",
+    "WatchMember",
 ]
 
 
@@ -185,6 +187,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     `hold_ms`: how long the answer may wait for news; 0: not at all, -1: this client never waits.
     `since_cut_ms`: how long ago a request of its own client ended one of its holds, -1: none did.
     `tells_all`: the answer names what the member has, whether it knows it or not.
+    `is_aside`: this stands for no heartbeat, and what the member was told beside them is not told for that alone.
     `registration_timeout_ms`, `expansion_timeout_ms`: with one of them the first member of a group makes it a static
     one; -1: it says nothing.
     `client_assignors`: those that the member can run, in the order of its preference; `None` is unchanged.
@@ -208,6 +211,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     hold_ms: int = -1
     since_cut_ms: int = -1
     tells_all: bool = False
+    is_aside: bool = False
     registration_timeout_ms: int = -1
     expansion_timeout_ms: int = -1
     client_assignors: tuple[ClientAssignor, ...] | None = None

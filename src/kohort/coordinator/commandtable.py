@@ -40,6 +40,7 @@ from kohort.coordinator.parking import hold_classic, hold_heartbeat
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.mode import Entrance, enter
 from kohort.coordinator.topicchange import decide_topics_changed
+from kohort.coordinator.watching import decide_watch
 from kohort.timers import TimerTable
 
 
@@ -185,4 +186,5 @@ DECIDE: Final[dict[type[asked.Command], Callable[..., Decision]]] = {
     asked.PrepareAssignment: _with_settings(decide_prepare),
     asked.InstallAssignment: _with_settings(decide_install),
     asked.MemberDisconnected: _disconnected,
+    asked.WatchMember: _with_settings(decide_watch),
 }

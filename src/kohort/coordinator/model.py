@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kohort.coordinator.balance import TargetBalance
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.clientside import ClientSide
-from kohort.coordinator.commands import AnyHeartbeat
+from kohort.coordinator.commands import AnyHeartbeat, WatchMember
 from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.records import (
     ClassicMemberFacts,
@@ -57,6 +57,8 @@ class ConsumerMember:
         "client_id",
         "instance_id",
         "is_disconnected",
+        "is_told_aside",
+        "known_epoch",
         "list_awaited_ms",
         "member_epoch",
         "member_id",
@@ -99,6 +101,10 @@ class ConsumerMember:
         #: Until when it is waited for what it owns, since it was told something new; 0: it has said so. A restart
         #: forgets it.
         self.list_awaited_ms = 0
+        #: The epoch that it knew when it was told something beside its heartbeats last, 0 if it never was; and whether
+        #: it has not shown since that it knows that. A restart forgets both.
+        self.known_epoch = 0
+        self.is_told_aside = False
         #: Epoch of the latest target that gave it something new, once it has reached it; -2 while it is away.
         self.member_epoch = 0
         #: The epoch before; a heartbeat with it is one whose answer was lost.
@@ -281,6 +287,7 @@ class GroupsState:
         "pending_offsets",
         "sharing",
         "transactions",
+        "watches",
     )
 
     def __init__(self) -> None:
@@ -301,6 +308,9 @@ class GroupsState:
         #: group id -> member id -> its heartbeat whose answer waits for news; no empty inner mapping. A restart forgets
         #: them, as their connections go.
         self.holds: dict[str, dict[str, AnyHeartbeat]] = {}
+        #: group id -> member id -> who is to be told news of it beside its heartbeats; no empty inner mapping. A
+        #: restart forgets them.
+        self.watches: dict[str, dict[str, WatchMember]] = {}
         #: group id -> the configs that were set for it, also for groups that are not there; no empty inner mapping.
         self.configs: dict[str, dict[str, str]] = {}
         #: group id -> the clock of a static group of which somebody is offline or new members wait.

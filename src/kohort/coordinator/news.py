@@ -9,13 +9,15 @@ Source: requirements H1, G7.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from kohort.coordinator import parking
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
-from kohort.coordinator.commands import AnyHeartbeat, Heartbeat
+from kohort.coordinator.commands import AnyHeartbeat, Heartbeat, WatchMember
+from kohort.coordinator.consumer.aside import MemberHeard
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.targets.volatile import ComputationNoted
@@ -57,7 +59,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
     for record in records:
         if not isinstance(record, facts.CurrentAssignmentSet | facts.ConsumerMemberForgotten):
             continue
-        if record.group_id not in groups.holds:
+        if record.group_id not in groups.holds and record.group_id not in groups.watches:
             continue
         member = parking.find_member(groups, record.group_id, record.member_id)
         if member is None:
@@ -97,19 +99,24 @@ class News:
         place = next(iter(self._places))
         return place, self._places.pop(place)
 
+    def put_back(self, place: Place, *, is_sure: bool) -> None:
+        """It is not over with this one."""
+        self._places[place] = is_sure
+
     def note(self, groups: GroupsState, records: Iterable[facts.Record], freed: Iterable[tuple[str, Spot]]) -> None:
         """Look at what was carried out; `freed` is what `find_freed` said before."""
-        if not groups.holds:
+        if not groups.holds and not groups.watches:
             self._wanted.clear()
             return
         for record in records:
             group_id = record.group_id
-            held = groups.holds.get(group_id)
+            held = _waiting(groups, group_id)
             if held is None:
                 self._wanted.pop(group_id, None)
             elif isinstance(record, parking.HeartbeatHeld):
                 # What was told before it came was told to an earlier one.
-                self._places.pop((group_id, record.command.member_id), None)
+                if record.command.member_id not in groups.watches.get(group_id, ()):
+                    self._places.pop((group_id, record.command.member_id), None)
             elif isinstance(record, _FOR_ALL):
                 self._places.update(dict.fromkeys(((group_id, each) for each in held), True))
             elif isinstance(record, _OF_GROUP):
@@ -119,6 +126,9 @@ class News:
             elif isinstance(record, ComputationNoted):
                 asked = "" if record.computing is None else record.computing.member_id
                 self._add(group_id, (asked,) if asked in held else ())
+            elif isinstance(record, MemberHeard) and record.is_behind and record.member_id in held:
+                # Whichever way it is told first: the other waits, too.
+                self._add(group_id, (record.member_id,))
             elif isinstance(record, classic.StaticMemberReplaced):
                 self._add(group_id, (record.replaced_id,))
             elif isinstance(record, MovesBegun) and group_id in groups.consumer:
@@ -130,7 +140,7 @@ class News:
             if held is not None and isinstance(record, facts.TargetAssignmentEpochSet):
                 self._add(group_id, [each for each, command in held.items() if _waits_for_target(command)])
         for group_id, spot in freed:
-            group, held = groups.consumer.get(group_id), groups.holds.get(group_id)
+            group, held = groups.consumer.get(group_id), _waiting(groups, group_id)
             if group is None or held is None:
                 continue
             member_id = self._wanted_in(group).get(spot)
@@ -158,7 +168,16 @@ class News:
         return wanted
 
 
-def _waits_for_target(command: AnyHeartbeat) -> bool:
+def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | WatchMember] | None:
+    """Members of a group that may be told something now, by the command that waits; `None`: there are none."""
+    held = groups.holds.get(group_id)
+    watched = groups.watches.get(group_id) if groups.watches else None
+    if held is None or watched is None:
+        return watched if held is None else held
+    return ChainMap[str, AnyHeartbeat | WatchMember](held, watched)  # type: ignore[arg-type]
+
+
+def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
     """Whether a newer target may be news though the member's own part of it is not: who joins is complete by it, and a
     classic member fetches what is free once for each."""
     return isinstance(command, Heartbeat) or command.member_epoch == JOIN_EPOCH

@@ -26,6 +26,7 @@ from kohort.coordinator.commands import (
     Heartbeat,
     ReplyBody,
 )
+from kohort.coordinator.consumer.aside import MemberHeard, MemberWatched, WatchEnded
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerMember, GroupsState
@@ -66,8 +67,16 @@ HOLDS_PER_SESSION: Final = 4
 #: A hold with nothing new may end so much earlier, in order to end together with others: so long, such a part of it.
 SOON_MS: Final = 100
 SOON_PARTS: Final = 32
-#: What changes nothing but holds.
-RECORDS: Final = (HeartbeatHeld, HeartbeatReleased, ListAwaited, AssignmentTold)
+#: What changes nothing but who waits for what, and who was told.
+RECORDS: Final = (
+    HeartbeatHeld,
+    HeartbeatReleased,
+    ListAwaited,
+    AssignmentTold,
+    MemberHeard,
+    MemberWatched,
+    WatchEnded,
+)
 #: What is true only of an answer that is not held.
 _OF_ANSWERS: Final = (ListAwaited, AssignmentTold)
 
@@ -201,14 +210,14 @@ def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
     """What `ask_again` leads to, as the answer to the heartbeat that was held."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     key = hold_key(command.group_id, command.member_id)
-    return Decision((*decision.records, released), (*_without_life(decision.effects), Disarm(key)))
+    return Decision((*decision.records, released), (*without_life(decision.effects), Disarm(key)))
 
 
 def keep(command: AnyHeartbeat, decision: Decision) -> Decision:
     """What `ask_again` leads to where it has no news: the heartbeat stays held."""
     # Nothing was told, so nothing is to be said.
     records = tuple(record for record in decision.records if not isinstance(record, _OF_ANSWERS))
-    return Decision(records, _without_life(_unanswered(command, decision)))
+    return Decision(records, without_life(_unanswered(command, decision)))
 
 
 def drop(command: AnyHeartbeat) -> Decision:
@@ -256,7 +265,8 @@ def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroup
     return MemberState.STABLE if member is None else member.state
 
 
-def _without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+def without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    """What an answer that nobody asked for just now leads to: it is no sign of life."""
     return tuple(effect for effect in effects if not _is_session(effect))
 
 

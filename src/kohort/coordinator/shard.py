@@ -17,7 +17,7 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.commandtable import DECIDE, Known
-from kohort.coordinator.consumer import classicmembers
+from kohort.coordinator.consumer import aside, classicmembers
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.clientside.following import follow_assignors
 from kohort.coordinator.consumer.clientside.records import CLIENT_SIDE_RECORDS
@@ -42,6 +42,7 @@ from kohort.coordinator.news import News, find_freed
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.follow import CLOCK_RECORDS, follow_clocks, resume
+from kohort.coordinator.watching import drop_watch
 from kohort.errors import Refused
 from kohort.timers import TimerTable
 
@@ -145,7 +146,7 @@ class Shard:
         self.timers.disarm(key)
         released = parking.HeartbeatReleased(group_id=key.group_id, member_id=key.member_id)
         self.apply(released)
-        if key.group_id not in self.groups.holds:
+        if key.group_id not in self.groups.holds and not self.groups.watches:
             self._news.note(self.groups, (released,), ())
 
     def held(self, group_id: str, member_id: str) -> asked.AnyHeartbeat | None:
@@ -183,10 +184,25 @@ class Shard:
         """Whether `decide_news` has something to look at."""
         return bool(self._news)
 
-    def decide_news(self, now_ms: int) -> tuple[asked.AnyHeartbeat, Decision] | None:
-        """Answer one held heartbeat for whose member there is news; call it until there is none."""
+    def abandon(self, command: asked.AnyHeartbeat | asked.WatchMember, *, now_ms: int) -> None:
+        """Nobody is there any more to be answered, if it waits at all."""
+        if isinstance(command, asked.WatchMember):
+            if aside.is_watched(self.groups, command):
+                self.commit(drop_watch(command), now_ms=now_ms)
+        elif parking.is_held(self.groups, command):
+            self.commit(parking.drop(command), now_ms=now_ms)
+
+    def decide_news(self, now_ms: int) -> tuple[asked.AnyHeartbeat | asked.WatchMember, Decision] | None:
+        """Answer one held heartbeat, or watch, for whose member there is news; call it until there is none."""
         while self._news:
             place, is_sure = self._news.take()
+            watch = self.groups.watches.get(place[0], {}).get(place[1])
+            if watch is not None:
+                decision = self.handle(watch, now_ms=now_ms)
+                if any(isinstance(effect, Reply) for effect in decision.effects):
+                    # Its heartbeat may be held as well.
+                    self._news.put_back(place, is_sure=is_sure)
+                    return watch, decision
             command = self.held(*place)
             if command is None:
                 continue
@@ -200,7 +216,7 @@ class Shard:
 
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
         """Carry a decision out, once its records are appended; returns the answers to release when they are durable."""
-        freed = find_freed(self.groups, decision.records) if self.groups.holds else ()
+        freed = find_freed(self.groups, decision.records) if self.groups.holds or self.groups.watches else ()
         for record in decision.records:
             self.apply(record)
         if decision.records:
@@ -360,4 +376,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     parking.HeartbeatReleased: parking.apply_released,
     parking.ListAwaited: parking.apply_list_awaited,
     parking.AssignmentTold: parking.apply_told,
+    aside.MemberWatched: aside.apply_watched,
+    aside.WatchEnded: aside.apply_watch_ended,
+    aside.MemberHeard: aside.apply_heard,
 }

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kohort.broker.connections.listener import Listener
-from kohort.broker.connections.request import Peer, Request
+from kohort.broker.connections.request import Asker, Peer, Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.groups.push import Pushing
@@ -134,7 +134,7 @@ class NodeCoordination:
         """Whether the log of a group is known whole."""
         return self._runtime.serves(group_id)
 
-    def answer(self, request: Request, command: commands.GroupCommand, translate: Translate) -> None:
+    def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command for a group that is coordinated here."""
         if self._is_here(command.group_id):
             self._runtime.answer(request, command, translate)
@@ -146,7 +146,7 @@ class NodeCoordination:
         if self._is_here(command.group_id):
             self._runtime.release(command, is_cut)
 
-    def abandon(self, command: commands.AnyHeartbeat) -> None:
+    def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember) -> None:
         """The connection of a heartbeat that is held is gone."""
         self._runtime.abandon(command)
 

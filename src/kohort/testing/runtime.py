@@ -18,7 +18,7 @@ from kohort.broker.groups.runtime import Runtime
 from kohort.broker.processes.ownassignors import OwnAssignors
 from kohort.broker.writes.durability import Durability
 from kohort.coordinator import recordcodec
-from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LogExtent, ReplyBody
+from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LogExtent, ReplyBody, WatchMember
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.events.reporter import Reporter, count_of
 from kohort.coordinator.events.triggers import Stimulus
@@ -178,7 +178,7 @@ class SimulatedRuntime(Runtime):
         """Nobody waits for that answer any more, and there will be none."""
         self.open.pop(token, None)
 
-    def abandon(self, command: AnyHeartbeat) -> None:
+    def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
         """See `Runtime.abandon`."""
         super().abandon(command)
         if command.request not in self._decided:

@@ -50,16 +50,22 @@ TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("ConsumerGroupHeartbeatRequest", 10_003): "client_assignors",
     ("ConsumerGroupHeartbeatRequest", 10_004): "metadata",
     ("ConsumerGroupHeartbeatRequest", 10_005): "watched_version",
+    ("ConsumerGroupHeartbeatRequest", 10_006): "wants_numbers",
     ("ConsumerGroupHeartbeatResponse", 10_000): "rebalance_reason",
     ("ConsumerGroupHeartbeatResponse", 10_001): "should_compute_assignment",
     ("ConsumerGroupHeartbeatResponse", 10_002): "client_assignment",
     ("ConsumerGroupHeartbeatResponse", 10_003): "metadata_news",
+    ("ConsumerGroupHeartbeatResponse", 10_004): "number",
     ("DescribedGroup", 10_000): "is_static",
     ("DescribedGroupMember", 10_000): "offline_since_ms",
+    ("FetchRequest", 10_000): "member",
+    ("FetchResponse", 10_000): "member_news",
     ("HeartbeatResponse", 10_000): "rebalance_reason",
     ("JoinGroupRequest", 10_000): "registration_timeout_ms",
     ("JoinGroupRequest", 10_001): "expansion_timeout_ms",
     ("Member", 10_000): "offline_since_ms",
+    ("OffsetCommitRequest", 10_000): "member",
+    ("OffsetCommitResponse", 10_000): "member_news",
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {
@@ -148,6 +154,7 @@ CLIENT_CONFIGS: Final = (
 #: Options of consumers that Kafka's do not have; admins have none.
 CONSUMER_CONFIGS: Final = (
     "fetch.buffer.bytes",
+    "fetch.carries.membership",
     "revocation.timeout.policy",
     "consumer.timeout.ms",
     "enable.auto.offset.store",

@@ -94,8 +94,8 @@ def test_messages_are_imported_when_first_asked_for() -> None:
         "import sys; from kohort.wire import codec, frame, registry\n"
         "loaded = lambda: sorted(name for name in sys.modules if name.startswith('kohort.wire.messages.'))\n"
         "assert loaded() == [], loaded()\n"
-        "registry.request_class(registry.ApiKey.FETCH)\n"
-        "assert loaded() == ['kohort.wire.messages.fetch'], loaded()\n"
+        "registry.request_class(registry.ApiKey.METADATA)\n"
+        "assert loaded() == ['kohort.wire.messages.metadata'], loaded()\n"
         "assert not {'inspect', 'asyncio', 'numpy'} & set(sys.modules), 'heavy'\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=30)

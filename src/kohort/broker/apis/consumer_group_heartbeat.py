@@ -66,12 +66,14 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         watched_version=message.watched_version,
     )
     if owned is None and message.member_epoch > 0:
-        request.standing = standing = _Standing(context, request, command)
+        standing = _Standing(context, request, command, is_numbered=message.wants_numbers)
+        request.standing = standing
         context.pushing.attach(request, standing)
         runtime.answer(request, command, standing.translate)
     else:
         context.pushing.attach(request, PatientBeat(context.pushing, runtime, request.connection, command))
-        runtime.answer(request, command, partial(_translate, context, message.group_id))
+        translate = partial(_translate, context, message.group_id, is_numbered=message.wants_numbers)
+        runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
         # It is accepted, and held: who it is from is known before it is answered.
         connections.heartbeat(request.connection, message.group_id, member_id)
@@ -80,12 +82,20 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
 class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
     """A member's heartbeat that may come again word for word, and the answer as it was last."""
 
-    __slots__ = ("_body", "_context", "_interval_ms", "_is_over", "_version")
+    __slots__ = ("_body", "_context", "_interval_ms", "_is_numbered", "_is_over", "_version")
 
-    def __init__(self, context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        request: Request,
+        command: commands.ConsumerGroupHeartbeat,
+        *,
+        is_numbered: bool,
+    ) -> None:
         super().__init__(context.pushing, context.runtime, request.connection, command)
         self._context: Final = context
         self._version: Final = request.version
+        self._is_numbered: Final = is_numbered
         self._interval_ms = -1
         self._body = b""
         #: Its answer had news: what its member says next is another request, though its words may be the same.
@@ -137,7 +147,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
             or body.metadata_news is not None
         ):
             self._is_over = True
-            return _translate(self._context, command.group_id, request, body)
+            return _translate(self._context, command.group_id, request, body, is_numbered=self._is_numbered)
         if command.hold_ms <= 0:
             self._context.member_connections.heartbeat(request.connection, command.group_id, command.member_id)
         member = command.group_id, command.member_id
@@ -201,6 +211,8 @@ def _translate(
     group_id: str,
     request: Request,
     body: commands.ConsumerGroupHeartbeatReply | commands.Refusal,
+    *,
+    is_numbered: bool,
 ) -> ConsumerGroupHeartbeatResponse:
     if isinstance(body, commands.Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=body.code, error_message=body.message or body.code.name)
@@ -227,4 +239,5 @@ def _translate(
         should_compute_assignment=body.should_compute,
         client_assignment=_client_assignment(body.client_assignment),
         metadata_news=_metadata_news(body.metadata_news),
+        number=context.runtime.next_token() if is_numbered and assignment is not None else 0,
     )

@@ -12,7 +12,7 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.fetch.fetching import Fetching
 from kohort.broker.fetch.fetchplan import FetchPlan, all_asked
-from kohort.broker.limits.limits import MOST_EMPTY, check_rows
+from kohort.broker.limits.limits import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse
@@ -29,6 +29,12 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> F
         )
     except Refused as refused:
         return FetchResponse(error_code=refused.code)
+    word = message.member
+    if word is not None:
+        check_rows(sum(len(topic.partitions) for topic in word.topic_partitions), MOST_PARTITIONS, "partitions")
+        context.listening.hear(request.connection, word)
+    elif message.session_epoch <= 0:
+        context.listening.forget(request.connection)
     plan = FetchPlan(context.cluster, all_asked(message) if session is None else session.asked)
     Fetching(context, request, message, plan, session).start()
     return None

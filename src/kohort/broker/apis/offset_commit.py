@@ -26,6 +26,9 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
     if message.member_id:
         context.member_connections.check(request.connection, message.group_id, message.member_id)
     check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
+    if message.member is not None:
+        known = message.member.topic_partitions
+        check_rows(sum(len(topic.partitions) for topic in known), MOST_PARTITIONS, "partitions that are known")
     names = [_name(context, topic, request.version) for topic in message.topics]
     offsets = tuple(
         commands.OffsetToCommit(
@@ -42,7 +45,9 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
     )
     if not offsets:
         return _answer(message, names, [])
-    runtime = context.runtime
+    runtime, listening = context.runtime, context.listening
+    # In front of the commit: its answer leaves when all that is in the log by then is durable.
+    look = None if message.member is None else listening.look(request.connection, message.member)
     token = runtime.next_token()
     command = commands.CommitOffsets(
         cause=CauseId(token),
@@ -58,9 +63,11 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
 
     def translate(request: Request, body: commands.CommitOffsetsReply | commands.Refusal) -> OffsetCommitResponse:
         del request
-        if isinstance(body, commands.Refusal):
-            return _answer(message, names, [body.code] * len(offsets))
-        return _answer(message, names, list(body.errors))
+        errors = [body.code] * len(offsets) if isinstance(body, commands.Refusal) else list(body.errors)
+        answer = _answer(message, names, errors)
+        if look is not None:
+            answer.member_news = look.news or listening.tell((message.group_id, message.member_id))
+        return answer
 
     runtime.answer(request, command, translate)
     return None

@@ -112,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._context.forget(self)
         self._context.member_connections.closed(self)
+        self._context.listening.forget(self)
         self._context.admission.leave(self)
         self._replies.abandon()
         self._repeat = None

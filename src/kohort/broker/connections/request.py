@@ -66,6 +66,30 @@ class Standing(Protocol):
         ...
 
 
+class Asker(Protocol):
+    """Who waits for an answer of a group's coordinator: a `Request`, or who tells a member its news."""
+
+    #: Where the answer goes.
+    connection: Peer
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answer is still waited for."""
+        ...
+
+    def answer(self, body: Message | bytes) -> None:
+        """The answer, which may be told at once."""
+        ...
+
+    def answer_unsynced(self, body: Message | bytes) -> None:
+        """The answer, which waits for `release`."""
+        ...
+
+    def release(self) -> None:
+        """What the answer tells is on disk now."""
+        ...
+
+
 class Request(ReplySlot):
     """One request, and the place of its answer in the order of its connection."""
 

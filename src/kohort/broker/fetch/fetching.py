@@ -184,17 +184,22 @@ class Fetching:
         if self._cold:
             self._fetch_cold()
             return
-        if self._wants_answer or self._size >= self._min_bytes:
+        listening, connection = self._context.listening, self._request.connection
+        member = listening.member_of(connection)
+        if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
             self._request.on_abandon = None
-            self._request.answer(self._response())
+            response = self._response()
+            if member is not None:
+                response.member_news = listening.tell(member)
+            self._request.answer(response)
             return
         # What came while rows were read, slice by slice, woke nobody.
         seen, self._rows, self._seen = self._seen, [], array("q")
         if self.look([at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != seen[at]]):
             self.answer()
         else:
-            self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms)
+            self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
 
     def _read_row(self, at: int, *, wait: bool = False) -> PartitionData | None:
         """The answer for one row; `None` if it has to wait for the disk, or is no news."""

@@ -1,5 +1,7 @@
 """Fetches that wait for data: woken when a log grows, answered when there is enough or their time is over.
 
+A fetch may say whose it is: news for that member end its wait, whatever there is.
+
 Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
 grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
 fetches are woken, a turn of the loop ends after `LOGS_AT_ONCE`. What all wait for is bounded; who has waited longest
@@ -13,6 +15,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
+from kohort.broker.connections.memberconnections import MemberKey
 from kohort.storage.partitions.partition import PartitionLog
 
 #: No fetch waits longer, whatever it says: a client that is gone without a word is noticed by then.
@@ -43,11 +46,13 @@ class Waiting(Protocol):
 class ParkedFetch:
     """One fetch that waits."""
 
-    __slots__ = ("_purgatory", "timer", "waiting")
+    __slots__ = ("_purgatory", "member", "timer", "waiting")
 
-    def __init__(self, purgatory: Purgatory, waiting: Waiting) -> None:
+    def __init__(self, purgatory: Purgatory, waiting: Waiting, member: MemberKey | None) -> None:
         self._purgatory = purgatory
         self.waiting: Final = waiting
+        #: Whose it is, if the member is to hear by it.
+        self.member: Final = member
         #: Runs when its time is over.
         self.timer: asyncio.TimerHandle | None = None
 
@@ -68,6 +73,8 @@ class Purgatory:
         self._loop: Final = loop
         #: Log -> the fetches that read it, oldest first, and in which row.
         self._by_log: Final[dict[PartitionLog, dict[ParkedFetch, int]]] = {}
+        #: Member -> the fetches by which it is to hear.
+        self._by_member: Final[dict[MemberKey, dict[ParkedFetch, None]]] = {}
         #: All of them, oldest first, and their rows.
         self._parked: Final[dict[ParkedFetch, None]] = {}
         self._rows = 0
@@ -77,9 +84,12 @@ class Purgatory:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def park(self, waiting: Waiting, *, max_wait_ms: int) -> ParkedFetch:
-        """Keep a fetch until it has enough, or for `max_wait_ms`; the oldest may have to give way."""
-        fetch = ParkedFetch(self, waiting)
+    def park(self, waiting: Waiting, *, max_wait_ms: int, member: MemberKey | None = None) -> ParkedFetch:
+        """Keep a fetch until it has enough, or for `max_wait_ms`, or until there is news for `member`; the oldest may
+        have to give way."""
+        fetch = ParkedFetch(self, waiting, member)
+        if member is not None:
+            self._by_member.setdefault(member, {})[fetch] = None
         for row, log in enumerate(waiting.logs):
             if log is not None:
                 self._by_log.setdefault(log, {})[fetch] = row
@@ -102,6 +112,16 @@ class Purgatory:
         for fetch, row in fetches.items():
             self._woken.setdefault(fetch, {})[row] = None
 
+    def tell_member(self, member: MemberKey) -> None:
+        """There is news for a member: it hears with what there is."""
+        if member in self._by_member:
+            # Behind the decision that made it so.
+            self._loop.call_soon(self._answer_member, member)
+
+    def _answer_member(self, member: MemberKey) -> None:
+        for fetch in list(self._by_member.get(member, ())):
+            fetch.expire()
+
     def remove(self, fetch: ParkedFetch) -> None:
         """`fetch` waits no longer; one that is not parked is fine."""
         if fetch.timer is None:
@@ -109,6 +129,11 @@ class Purgatory:
         fetch.timer.cancel()
         fetch.timer = None
         del self._parked[fetch]
+        if fetch.member is not None:
+            of_member = self._by_member[fetch.member]
+            del of_member[fetch]
+            if not of_member:
+                del self._by_member[fetch.member]
         self._rows -= len(fetch.waiting.logs)
         if fetch in self._woken:
             # Its place stays, so that one turn of the loop is scheduled as long as there are any.

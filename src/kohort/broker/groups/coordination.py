@@ -6,9 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kohort.broker.connections.request import Request
+    from kohort.broker.connections.request import Asker, Request
     from kohort.broker.groups.runtime import Translate
-    from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, ReplyBody
+    from kohort.coordinator.commands import (
+        AnyHeartbeat,
+        Command,
+        ConsumerGroupHeartbeat,
+        GroupCommand,
+        ReplyBody,
+        WatchMember,
+    )
     from kohort.ids import RequestToken
     from kohort.journal.ring import Journal
 
@@ -34,7 +41,7 @@ class Coordination(Protocol):
         """A number that no earlier request has; also serves as its cause."""
         ...
 
-    def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
+    def answer(self, request: Asker, command: GroupCommand, translate: Translate) -> None:
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
         ...
 
@@ -42,8 +49,8 @@ class Coordination(Protocol):
         """Answer a heartbeat that is held; `is_cut`: something else of its client waits for it."""
         ...
 
-    def abandon(self, command: AnyHeartbeat) -> None:
-        """The connection of a heartbeat that is held is gone."""
+    def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
+        """The connection of a heartbeat that is held, or of who watches a member, is gone."""
         ...
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:

@@ -23,6 +23,7 @@ from kohort.coordinator.commands import (
     Refusal,
     ReplyBody,
     TopicsChanged,
+    WatchMember,
 )
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.logbatch import build_log_batch
@@ -80,9 +81,9 @@ class RefusedWrites:
         else:
             self._loop.call_later(RETRY_MS / 1000, self._carry_out, home, command)
 
-    def of_held(self, home: Home, held: AnyHeartbeat, now_ms: int) -> None:
+    def of_held(self, home: Home, held: AnyHeartbeat | WatchMember, now_ms: int) -> None:
         """The answer to a heartbeat that was held would have needed it: the client asks again for what is new."""
-        home.shard.commit(parking.drop(held), now_ms=now_ms)
+        home.shard.abandon(held, now_ms=now_ms)
         self.of_command(home, held, now_ms)
 
     def of_deadline(self, home: Home, key: TimerKey, now_ms: int) -> None:

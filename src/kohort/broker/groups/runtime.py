@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.broker.connections.request import Request
+from kohort.broker.connections.request import Asker, Request
 from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.grouplog import GroupLogLoader, without_collections
 from kohort.broker.groups.home import Home, UnservedShard
@@ -39,6 +39,7 @@ from kohort.coordinator.commands import (
     ReplyBody,
     TargetComputed,
     TopicsChanged,
+    WatchMember,
 )
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs
 from kohort.coordinator.events.reporter import Reporter
@@ -63,7 +64,7 @@ KNOWN_GROUPS: Final = 1_000
 RELEASES_PER_TURN: Final = 200
 
 #: Turns what the coordinator says into the message of the request's version, or into its bytes.
-Translate = Callable[[Request, Any], Message | bytes]
+Translate = Callable[[Any, Any], Message | bytes]
 
 
 class Runtime:
@@ -92,7 +93,7 @@ class Runtime:
             loop, carry_out=self._carry_out, tell_topics=self._tell_topics, reply=self._reply
         )
         #: Token -> who is told the reply, a request with its translation or a function; and the home that was asked.
-        self._waiting: Final[dict[int, tuple[Request | None, Callable[..., Any], Home]]] = {}
+        self._waiting: Final[dict[int, tuple[Asker | None, Callable[..., Any], Home]]] = {}
         self._last_number = 0
         self._is_stopped = False
         #: The shard of a group; set by `start`.
@@ -152,12 +153,12 @@ class Runtime:
         self._last_number += 1
         return RequestToken(self._last_number)
 
-    def answer(self, request: Request, command: GroupCommand, translate: Translate) -> None:
+    def answer(self, request: Asker, command: GroupCommand, translate: Translate) -> None:
         """Carry out a command; its reply, translated, answers `request` once it is durable."""
         home = self._homes[self.index_of(command.group_id)]
         for former in home.shard.find_former(command):
             held = self._waiting[former.request][0]
-            assert held is not None and held.beat is not None, "a client asked"
+            assert isinstance(held, Request) and held.beat is not None, "a client asked"
             # What somebody else says of a member is news once it is done; a heartbeat brings the next interval itself.
             if held.connection is request.connection or not isinstance(command, LeaveGroup):
                 held.beat.release(not isinstance(command, ConsumerGroupHeartbeat))
@@ -176,13 +177,11 @@ class Runtime:
             for held in home.shard.all_held():
                 self._answer_held(home, held, is_cut=False)
 
-    def abandon(self, command: AnyHeartbeat) -> None:
-        """The connection of a heartbeat that is held is gone."""
-        if self._waiting.pop(command.request, None) is None or self._is_stopped:
-            return
-        home = self._homes[self.index_of(command.group_id)]
-        if parking.is_held(home.shard.groups, command):
-            home.shard.commit(parking.drop(command), now_ms=self._clock.now_ms())
+    def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
+        """The connection of a heartbeat that is held, or of who watches a member, is gone."""
+        if self._waiting.pop(command.request, None) is not None and not self._is_stopped:
+            home = self._homes[self.index_of(command.group_id)]
+            home.shard.abandon(command, now_ms=self._clock.now_ms())
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
         """Hold a heartbeat that was held before, word for word; `False` if nothing was done: it is to be read anew."""

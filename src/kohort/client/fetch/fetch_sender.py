@@ -17,6 +17,7 @@ from typing import Final
 
 from kohort.client.actions import Disconnect, Lane
 from kohort.client.cluster import Cluster
+from kohort.client.coordinator_lookup import CoordinatorLookup
 from kohort.client.exchange import GiveWay, Watermarks, WatermarksSeen
 from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.fetch.fetch_answers import FetchAnswers, Held
@@ -29,6 +30,7 @@ from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse
+from kohort.wire.messages.membership import MemberWord
 
 #: From the next version on topics go by id only.
 _LAST_BY_NAME: Final = 12
@@ -42,6 +44,7 @@ class FetchSender:
     """Decides which partitions to fetch from which broker, when.
 
     Args:
+        lookup: finds the coordinator, which may tell by fetches what there is for the member whose they are.
         preference_ms: how long a replica that the leader has named is preferred to it.
     """
 
@@ -50,12 +53,14 @@ class FetchSender:
         requests: Requests,
         cluster: Cluster,
         readings: Readings,
+        lookup: CoordinatorLookup | None,
         settings: ConsumerSettings,
         *,
         retry: Backoff,
         preference_ms: int,
     ) -> None:
         self._requests = requests
+        self._lookup = lookup
         self._cluster = cluster
         self._readings = readings
         self._settings = settings
@@ -187,6 +192,7 @@ class FetchSender:
             topics=contents.topics,
             forgotten_topics_data=contents.forgotten,
             rack_id=settings.client_rack,
+            member=self._say(source) if lane is Lane.FETCH else None,
         )
         token = self._requests.send(
             source.endpoint,
@@ -196,9 +202,21 @@ class FetchSender:
             max_version=None if contents.has_ids else _LAST_BY_NAME,
             timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
         )
-        fetch = Fetch(source=source, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names)
+        era = 0 if self._lookup is None else self._lookup.hearing.era
+        fetch = Fetch(source=source, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, era=era)
         self._sources.begin(fetch)
         self.buffer.reserve(source.endpoint, size)
+
+    def _say(self, source: Source) -> MemberWord | None:
+        """What the member has to say to that broker which it has not said within the session."""
+        lookup, session = self._lookup, source.session
+        if lookup is None or lookup.endpoint != source.endpoint:
+            return None
+        word = lookup.hearing.say()
+        if word is None or word is session.said:
+            return None
+        session.said = word
+        return word
 
     def _renew(self, source: Source) -> Contents:
         """What the next long fetch is to say."""
@@ -245,6 +263,10 @@ class FetchSender:
             return
         if fetch.lane is Lane.FETCH:
             source.session.on_answer(response)
+        if response.member_news is not None and self._lookup is not None:
+            # Whatever comes of it: the next one says what the member knows then.
+            source.session.said = None
+            self._lookup.hearing.hear(response.member_news, era=fetch.era, now_ms=now_ms)
         code = ErrorCode.of(response.error_code)
         if code in _SESSION_LOST and fetch.lane is Lane.FETCH:
             self._end(fetch, _NOTHING)

@@ -15,6 +15,7 @@ from kohort.client.fetch.readings import Reading
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic
+from kohort.wire.messages.membership import MemberWord
 
 #: Epochs in a request: the first of a session; a fetch without one, or the end of that which is named.
 _FIRST: Final = 0
@@ -44,13 +45,15 @@ class Contents(NamedTuple):
 class FetchSession:
     """The partitions that one broker's long fetch asks for."""
 
-    __slots__ = ("_epoch", "_had_ids", "_id", "_nameless", "asked", "names")
+    __slots__ = ("_epoch", "_had_ids", "_id", "_nameless", "asked", "names", "said")
 
     def __init__(self) -> None:
         #: What the last request stood for, whether it named all of it or not; unchanged while a fetch is under way.
         self.asked: dict[TopicPartition, Asked] = {}
         #: topic id -> name, of the topics that were asked for.
         self.names: dict[bytes, str] = {}
+        #: What the member said last within this session, if it has not been told anything since.
+        self.said: MemberWord | None = None
         #: Number of asked partitions whose topic has no id.
         self._nameless = 0
         self._had_ids = True
@@ -87,6 +90,7 @@ class FetchSession:
         if has_ids != self._had_ids:
             self._had_ids, self._epoch = has_ids, _FIRST
         if self._epoch == _FIRST:
+            self.said = None
             return Contents(self._id, _FIRST, topics_of(self.asked.items()), [], has_ids)
         return Contents(self._id, self._epoch, topics_of(named), _forgotten_topics(forgotten), has_ids)
 

@@ -31,6 +31,8 @@ class Fetch:
     asked: Mapping[TopicPartition, Asked]
     #: topic id -> name, of the topics in the request.
     names: Mapping[bytes, str]
+    #: Of the member's hearing, when it was sent.
+    era: int = 0
     #: How many of the readings that were asked for are over.
     over: int = 0
 

@@ -113,6 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self._versions: dict[int, tuple[int, int]] = {}
         #: What the broker is, in words.
         self._software = ""
+        #: Whether it is one of kohort's.
+        self.is_kohort = False
         self._was_ready = False
         self._close_reason: str | None = None
         #: For what the connection asks itself.
@@ -366,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
         if response.error_code != ErrorCode.NONE:
             raise RemoteProtocolError(f"the broker refuses ApiVersions: {ErrorCode.of(response.error_code).name}")
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-        self._software = software_of(response)
+        self._software, self.is_kohort = software_of(response), response.broker_version is not None
         if self._sign_in is None:
             self._become_ready()
         else:

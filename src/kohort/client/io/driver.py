@@ -277,8 +277,9 @@ class Driver(Generic[E]):
         for send in sends:
             self.handle(RequestFailed(token=send.token, failure=failure, detail=detail))
 
-    def _on_response(self, token: int, version: int, message: Message) -> None:
-        self.handle(ResponseReceived(token=token, version=version, message=message))
+    def _on_response(self, link: Link, token: int, version: int, message: Message) -> None:
+        is_kohort = link.connection is not None and link.connection.is_kohort
+        self.handle(ResponseReceived(token=token, version=version, message=message, is_kohort=is_kohort))
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -311,7 +312,7 @@ class Driver(Generic[E]):
             traffic=self._traffic,
             sign_in=sign_in,
             on_ready=partial(self._on_ready, link),
-            on_response=self._on_response,
+            on_response=partial(self._on_response, link),
             on_closed=partial(self._on_closed, link),
         )
 

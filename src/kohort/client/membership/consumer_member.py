@@ -15,30 +15,29 @@ from collections.abc import Mapping
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
-from kohort.client.events import Failure, RequestFailed
+from kohort.client.events import Failure, RequestFailed, ResponseReceived
 from kohort.client.exchange import CallbackKind
+from kohort.client.membership import consumer_requests
 from kohort.client.membership.beats import patience_ms
+from kohort.client.membership.heldnames import may_be_released
 from kohort.client.membership.host import Later
 from kohort.client.membership.member import Member
 from kohort.client.membership.states import ACTIVE, MemberState
-from kohort.client.refusals import refused
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId, TopicPartition
 from kohort.wire.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
-from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions as RequestPartitions
+from kohort.wire.messages.membership import MemberNews, MemberWord
 
 #: The coordinator does not know this member (any more): join again with epoch 0.
 _FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 #: Says that the heartbeat may be good later, without anybody doing anything.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-#: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
-_LEAVE, _LEAVE_FOR_A_WHILE = -1, -2
-#: How long beyond its session a static member's name may be held by the process before it.
-_RELEASE_MARGIN_MS = 5_000
 
 
 class ConsumerMember(Member):
@@ -72,6 +71,8 @@ class ConsumerMember(Member):
     _attempts: int = 0
     #: When the name of this static member was first found held by another; `None` while it is not.
     _held_since_ms: int | None = None
+    #: Those of the heartbeats under way that list what is owned.
+    _listing: tuple[int, ...] = ()
     #: The cluster's picture with which the target was last compared.
     _seen_generation: int = -1
 
@@ -144,7 +145,8 @@ class ConsumerMember(Member):
         self._due_ms = 0
         for token in self._in_flight:
             self._requests.forget(token)
-        self._in_flight = ()
+        self._in_flight = self._listing = ()
+        self._lookup.hearing.hearer = self
 
     # -- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -170,17 +172,24 @@ class ConsumerMember(Member):
             proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
             registration_timeout_ms=self._settings.registration_timeout_ms if self.epoch == 0 else -1,
             expansion_timeout_ms=self._settings.expansion_timeout_ms if self.epoch == 0 else -1,
+            wants_numbers=self._lookup.hearing.is_on,
         )
+        epoch = self.epoch
         self._has_news = self._has_new_topics = False
         self._has_said_pattern = self._has_said_pattern or self.pattern is not None
 
         def then(answer: Answer, answered_ms: int) -> None:
             self._in_flight = tuple(each for each in self._in_flight if each != token)
+            self._listing = tuple(each for each in self._listing if each != token)
             if self._in_flight:
                 self._on_overtaken(answer, answered_ms, was_full=is_full)
+            elif 0 < epoch < self.epoch and consumer_requests.is_fenced(answer):
+                # It has heard of another epoch since: that one counts.
+                self._is_full, self._due_ms = True, answered_ms
             else:
                 is_cut = self._requests.is_followed(endpoint, token)
                 self._on_answer(answer, endpoint, answered_ms, sent_ms=now_ms, is_cut=is_cut, was_full=is_full)
+            self._lookup.hearing.on_said(answered_ms)
 
         token = self._requests.send(
             endpoint,
@@ -192,21 +201,19 @@ class ConsumerMember(Member):
             timeout_ms=patience_ms(self._requests.request_timeout_ms, self._interval_ms),
         )
         self._in_flight, self._asked = (*self._in_flight, token), endpoint
+        self._listing += (token,) if lists_owned else ()
 
     def _regex(self) -> str | None:
         # An empty text takes an earlier pattern back; `None` would leave it.
         return "" if self.pattern is None and self._has_said_pattern else self.pattern
 
-    def _list(self) -> list[RequestPartitions]:
+    def _list(self) -> list[TopicPartitions]:
         """What others may not have: all that is owned, and all that was given."""
         # The application may be on its way into the callback for what it is just being given, and what has no name yet
         # will be taken.
         wanted = self.callbacks.open
         given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
-        listed = {topic_id: set(partitions) for topic_id, partitions in (self._target or {}).items()}
-        for topic, partition in (*self.owned, *given):
-            listed.setdefault(self._ids[topic], set()).add(partition)
-        return [RequestPartitions(topic_id=each, partitions=sorted(listed[each])) for each in sorted(listed)]
+        return consumer_requests.build_list(self._target or {}, (*self.owned, *given), self._ids)
 
     def _on_overtaken(self, answer: Answer, now_ms: int, *, was_full: bool) -> None:
         """Another heartbeat is under way behind this one: its answer says what to do."""
@@ -230,16 +237,23 @@ class ConsumerMember(Member):
             self._on_error(code, response.error_message, endpoint, now_ms)
             return
         self._note(response, now_ms, was_full=was_full)
-        self._target = self._latest
-        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
-            self._reconcile(now_ms)
-        if self._is_owed and self.state is MemberState.STABLE:
-            # Nothing to take, nothing to give up; perhaps it was given and is wanted back, and was never taken.
-            self._has_news, self._due_ms = True, now_ms
-        elif not (self._has_news or self._has_new_topics or self._is_full):
+        if isinstance(answer, ResponseReceived) and answer.is_kohort:
+            self._lookup.hearing.begin()
+        if not self._follow(now_ms) and not (self._has_news or self._has_new_topics or self._is_full):
             # What brings news was not answered for what comes behind it.
             is_cut = is_cut and response.assignment is None
             self._due_ms = self._beats.next_ms(sent_ms, self._interval_ms, now_ms, is_cut=is_cut)
+
+    def _follow(self, now_ms: int) -> bool:
+        """Go for what the coordinator has said last; whether it is to be told at once what is owned."""
+        self._target = self._latest
+        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
+            self._reconcile(now_ms)
+        if not self._is_owed or self.state is not MemberState.STABLE:
+            return False
+        # Nothing to take, nothing to give up; perhaps it was given and is wanted back, and was never taken.
+        self._has_news, self._due_ms = True, now_ms
+        return True
 
     def _note(self, response: ConsumerGroupHeartbeatResponse, now_ms: int, *, was_full: bool) -> None:
         """What a good answer says is known from now on."""
@@ -248,20 +262,45 @@ class ConsumerMember(Member):
         self._lookup.works()
         self._is_full = self._is_full and not was_full
         self._heard_ms = now_ms
-        self.epoch = response.member_epoch
+        # It may have heard of a later one beside this.
+        self.epoch = max(response.member_epoch, self.epoch)
         self.member_id = response.member_id or self.member_id
         self._interval_ms = response.heartbeat_interval_ms
-        if response.assignment is not None:
-            if self._after_leave is None:
-                why = f" ({response.rebalance_reason})" if response.rebalance_reason else ""
-                self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
-            told = {
-                TopicId(topic.topic_id): tuple(topic.partitions)
-                for topic in response.assignment.topic_partitions
-                if topic.partitions
-            }
-            self._is_owed = self._is_owed or told != self._latest
-            self._latest = told
+        if response.assignment is not None and self._lookup.hearing.takes(response.number):
+            self._take(response.assignment, response.rebalance_reason)
+
+    def _take(self, assignment: Assignment, reason: str | None) -> None:
+        """What the coordinator lets the member have, by whichever way it has said so."""
+        if self._after_leave is None:
+            why = f" ({reason})" if reason else ""
+            self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
+        told = consumer_requests.read_assignment(assignment)
+        self._is_owed = self._is_owed or told != self._latest
+        self._latest = told
+
+    # -- beside heartbeats: see `hearing` ---------------------------------------------------------------------------
+
+    def say(self) -> MemberWord | None:
+        """See `Hearer.say`."""
+        if self.epoch <= 0 or self.state not in ACTIVE or self._is_full:
+            return None
+        return self._lookup.hearing.build_word(self.group_id, self.member_id, self.epoch, self._latest)
+
+    def has_list_to_say(self) -> bool:
+        """See `Hearer.has_list_to_say`."""
+        return bool(self._listing) or self._has_news or self._has_new_topics or self._is_full
+
+    def take_news(self, news: MemberNews, now_ms: int) -> None:
+        """See `Hearer.take_news`."""
+        if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
+            return
+        if news.error_code:
+            if news.member_epoch == self.epoch:
+                self._is_full, self._due_ms = True, now_ms
+        elif news.assignment is not None:
+            self.epoch = max(news.member_epoch, self.epoch)
+            self._take(news.assignment, news.rebalance_reason)
+            self._follow(now_ms)
 
     def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
         if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
@@ -282,11 +321,9 @@ class ConsumerMember(Member):
             self._retry_all(now_ms)
         elif code in BUSY or code in _TROUBLED:
             if code in _TROUBLED:
-                during = f"heartbeating in group {self.group_id}"
-                # Which of the topics it is the broker does not say.
-                only = self.topics[0] if len(self.topics) == 1 else ""
-                error = refused(code, message, during=during, operation="read", name=only)
-                self._host.on_trouble(error, is_fatal=False)
+                self._host.on_trouble(
+                    consumer_requests.explain_trouble(code, message, self.group_id, self.topics), is_fatal=False
+                )
             self._heard_ms = now_ms
             self._retry_all(now_ms)
         elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
@@ -306,14 +343,9 @@ class ConsumerMember(Member):
         return self._held_since_ms is not None
 
     def _may_be_released(self, now_ms: int) -> bool:
-        """Whether to wait for a static member's name: a process that was killed holds it until its session ends."""
         if self._held_since_ms is None:
             self._held_since_ms = now_ms
-            self._requests.warn(
-                f"{self._settings.group_instance_id} of group {self.group_id} is held by another member; this one "
-                f"joins when it is released, or gives up after session.timeout.ms, {self._settings.session_timeout_ms}"
-            )
-        return now_ms < self._held_since_ms + self._settings.session_timeout_ms + _RELEASE_MARGIN_MS
+        return may_be_released(self._held_since_ms, self._requests, self._settings, now_ms)
 
     def _retry_all(self, now_ms: int) -> None:
         """The coordinator may have missed anything: say everything again after a pause."""
@@ -325,22 +357,12 @@ class ConsumerMember(Member):
         endpoint = self._lookup.endpoint
         # A join under way may succeed after all, so it is undone too.
         is_known = self.epoch > 0 or bool(self._in_flight)
-        if endpoint is None or not is_known:
+        name = self._settings.group_instance_id
+        request = consumer_requests.build_leave(self.group_id, self.member_id, name, self.goes_for_good)
+        if endpoint is None or request is None or not is_known:
             if then is not None:
                 then(now_ms)
             return
-        instance_id = self._settings.group_instance_id
-        if instance_id is None and self.goes_for_good is False:
-            if then is not None:
-                then(now_ms)
-            return
-        goes = instance_id is None or self.goes_for_good is True
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group_id,
-            member_id=self.member_id,
-            instance_id=instance_id,
-            member_epoch=_LEAVE if goes else _LEAVE_FOR_A_WHILE,
-        )
 
         def answered(_: Answer, now_ms: int) -> None:
             if then is not None:

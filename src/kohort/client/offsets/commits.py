@@ -45,6 +45,7 @@ NO_MEMBER: Final = frozenset(
 _JOIN_WITHIN_MS: Final = 1_000
 
 Offsets = Mapping[TopicPartition, Committable]
+Refusals = Mapping[TopicPartition, KohortError]
 #: The end of a commit; `None` is a good one.
 CommitThen = Callable[[KohortError | None, int], None]
 
@@ -307,12 +308,17 @@ class Commits:
             # Of a member only: who commits without being one has no name to be fenced by.
             group_instance_id=self._instance_id if member_id else None,
             topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+            member=self._lookup.hearing.say(),
         )
         self._is_sent = True
+        era = self._lookup.hearing.era
 
         def then(answer: Answer, now_ms: int) -> None:
             self._is_sent = False
             self._on_commit_answer(commit, answer, endpoint, now_ms)
+            response = message_of(answer, OffsetCommitResponse)
+            news = None if response is None else response.member_news
+            self._lookup.hearing.hear(news, era=era, now_ms=now_ms)
 
         self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=_BY_NAME)
 
@@ -365,24 +371,13 @@ class Commits:
         self._due_ms = now_ms + max(1, self._retry.delay_ms(self._attempts))
         self._attempts += 1
 
-    def _end_commit(
-        self,
-        error: KohortError | None,
-        now_ms: int,
-        *,
-        refused: Mapping[TopicPartition, KohortError] | None = None,
-    ) -> None:
+    def _end_commit(self, error: KohortError | None, now_ms: int, *, refused: Refusals | None = None) -> None:
         """The head of the queue has ended; `refused` says of which partitions, where it was not all of them."""
         self._attempts, self._due_ms = 0, now_ms
         self._tell(self._queue.popleft(), error, now_ms, refused=refused)
 
     def _tell(
-        self,
-        commit: _Commit,
-        error: KohortError | None,
-        now_ms: int,
-        *,
-        refused: Mapping[TopicPartition, KohortError] | None = None,
+        self, commit: _Commit, error: KohortError | None, now_ms: int, *, refused: Refusals | None = None
     ) -> None:
         """Tell everybody who waits for it, each of his own partitions; nobody waits from then on."""
         waiting, commit.waiting = commit.waiting, []

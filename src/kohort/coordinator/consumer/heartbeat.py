@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
+from kohort.coordinator.consumer.aside import heard_now, may_be_unaware
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining, topics_of, unite_topics
 from kohort.coordinator.consumer.clientside.telling import has_word
@@ -113,6 +114,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
         and command.rack_id is None
         and (command.instance_id is None or command.instance_id == member.instance_id)
         and not member.is_disconnected
+        and not member.is_told_aside
         and command.rebalance_timeout_ms == -1
         and member.classic is None
         and command.client_id == member.client_id
@@ -158,11 +160,14 @@ def _decide_full(draft: _Draft) -> Decision:
         draft.effects += effects
     if member.is_disconnected:
         draft.records.append(MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False))
+    overdue = () if command.is_aside else heard_now(group.group_id, member)
+    draft.records += overdue
     assigned = member.assigned if step is None else step.assigned
     is_told = (
         command.member_epoch == JOIN_EPOCH
         or is_behind
         or command.tells_all
+        or bool(overdue)
         or _is_full_request(command)
         or (step is not None and not is_same(assigned, member.assigned))
     )
@@ -246,6 +251,8 @@ def _check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> Non
     if epoch > member.member_epoch:
         why = f"a larger epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
     elif epoch == member.previous_member_epoch and owned is not None and _is_held(owned, member):
+        return
+    elif owned is None and may_be_unaware(member, epoch):
         return
     else:
         why = f"a smaller epoch ({epoch}) than the coordinator knows ({member.member_epoch})"

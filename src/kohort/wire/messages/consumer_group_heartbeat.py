@@ -74,6 +74,8 @@ class ConsumerGroupHeartbeatRequest(Message):
     metadata: bytes | None = field(BYTES, nullable=0, tag=10_004, default=None)
     #: Ours: up to which version the member knows what others publish, 0 knows nothing; -1 does not want to.
     watched_version: int = field(INT64, tag=10_005, default=-1)
+    #: Ours: whether the member hears by answers to fetches and commits as well, and wants assignments numbered.
+    wants_numbers: bool = field(BOOL, tag=10_006, default=False)
 
 
 @struct
@@ -129,3 +131,5 @@ class ConsumerGroupHeartbeatResponse(Message):
     client_assignment: ClientAssignment | None = field(ClientAssignment, nullable=0, tag=10_002, default=None)
     #: Ours: what other members publish, for one that watches; null is nothing new.
     metadata_news: MetadataNews | None = field(MetadataNews, nullable=0, tag=10_003, default=None)
+    #: Ours: beside an assignment, its number among all that the member is told; 0 without one.
+    number: int = field(INT64, tag=10_004, default=0)

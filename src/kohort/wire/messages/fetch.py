@@ -16,6 +16,7 @@ The cluster id, tagged from version 12 on, is sent by replicas of the metadata l
 from __future__ import annotations
 
 from kohort.wire.messages import RecordBuffers
+from kohort.wire.messages.membership import MemberNews, MemberWord
 from kohort.wire.schema import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Message, array, field, message, struct
 
 
@@ -78,6 +79,8 @@ class FetchRequest(Message):
     topics: list[FetchTopic] = field(array(FetchTopic))
     forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic), since=7)
     rack_id: str = field(STRING, since=11)
+    #: Ours (wire.private): whose fetches come by this connection from now on; null says nothing new of that.
+    member: MemberWord | None = field(MemberWord, since=12, nullable=12, tag=10_000, default=None)
 
 
 @struct
@@ -157,3 +160,5 @@ class FetchResponse(Message):
     session_id: int = field(INT32, since=7)
     responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse))
     node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), since=16, tag=0)
+    #: Ours: what the coordinator tells that member.
+    member_news: MemberNews | None = field(MemberNews, since=12, nullable=12, tag=10_000, default=None)

@@ -9,6 +9,7 @@ STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND (KIP-848). Version 10: topics by id onl
 
 from __future__ import annotations
 
+from kohort.wire.messages.membership import MemberNews, MemberWord
 from kohort.wire.schema import INT16, INT32, INT64, STRING, UUID, Message, array, field, message, struct
 
 
@@ -41,6 +42,8 @@ class OffsetCommitRequest(Message):
     group_instance_id: str | None = field(STRING, since=7, nullable=7, default=None)
     retention_time_ms: int = field(INT64, until=4, default=-1)
     topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic))
+    #: Ours (wire.private): what the member that commits knows; null: it does not want to hear.
+    member: MemberWord | None = field(MemberWord, since=8, nullable=8, tag=10_000, default=None)
 
 
 @struct
@@ -66,3 +69,5 @@ class OffsetCommitResponse(Message):
 
     throttle_time_ms: int = field(INT32, since=3)
     topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))
+    #: Ours: what the coordinator tells that member.
+    member_news: MemberNews | None = field(MemberNews, since=8, nullable=8, tag=10_000, default=None)

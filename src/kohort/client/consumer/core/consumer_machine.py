@@ -108,13 +108,13 @@ class ConsumerMachine:
             self._requests,
             self._cluster,
             self._readings,
+            None if self._group is None else self._group.lookup,
             settings,
             retry=client.retry,
             preference_ms=client.metadata_max_age_ms,
         )
-        self._lookups = Lookups(
-            self._requests, self._cluster, self._queries, self._readings, committed, retry=client.retry
-        )
+        asked = self._requests, self._cluster, self._queries, self._readings, committed
+        self._lookups = Lookups(*asked, retry=client.retry)
         self._member: Member | None = None
         self._subscription = Subscription(self._requests, self._cluster, may_create=settings.allow_auto_create_topics)
         self._is_unreachable = False

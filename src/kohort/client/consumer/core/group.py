@@ -39,7 +39,14 @@ class Group:
         assert settings.group_id is not None
         group_id = settings.group_id
         self._requests = requests
-        self.lookup = CoordinatorLookup(requests, cluster, group_id=group_id, retry=retry, on_refused=on_refused)
+        self.lookup = CoordinatorLookup(
+            requests,
+            cluster,
+            group_id=group_id,
+            retry=retry,
+            on_refused=on_refused,
+            hears=settings.fetch_carries_membership,
+        )
         self.commits = Commits(
             requests,
             self.lookup,

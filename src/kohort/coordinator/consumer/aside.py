@@ -1,0 +1,78 @@
+"""What a member is told beside the answers to its heartbeats, and that it is waited for by whoever tells it so.
+
+Laws: nothing of this is written; a restart forgets it, as the connections go. Who was told something aside is told it
+by its next heartbeat as well, unless it has shown before that it knows.
+Source: requirement H10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohort.coordinator.commands import WatchMember
+from kohort.coordinator.model import ConsumerMember, GroupsState
+from kohort.coordinator.records import VolatileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberWatched(VolatileRecord):
+    """The answer to `command` waits until there is news for its member."""
+
+    command: WatchMember
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEnded(VolatileRecord):
+    """That watch is over; a younger one of the member goes on."""
+
+    command: WatchMember
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberHeard(VolatileRecord):
+    """A member has shown that it knows `epoch`; `is_behind`: it was told more aside since."""
+
+    member_id: str
+    epoch: int
+    is_behind: bool
+
+
+def apply_watched(groups: GroupsState, record: MemberWatched) -> None:
+    """There is room for one of each member."""
+    groups.watches.setdefault(record.group_id, {})[record.command.member_id] = record.command
+
+
+def apply_watch_ended(groups: GroupsState, record: WatchEnded) -> None:
+    """It is answered, or there is nobody to be answered."""
+    if is_watched(groups, record.command):
+        watched = groups.watches[record.group_id]
+        del watched[record.command.member_id]
+        if not watched:
+            del groups.watches[record.group_id]
+
+
+def apply_heard(groups: GroupsState, record: MemberHeard) -> None:
+    """What it knows, and whether that is all."""
+    group = groups.consumer.get(record.group_id)
+    member = None if group is None else group.members.get(record.member_id)
+    if member is not None:
+        member.known_epoch, member.is_told_aside = record.epoch, record.is_behind
+
+
+def heard_now(group_id: str, member: ConsumerMember) -> tuple[MemberHeard, ...]:
+    """What an answer to its heartbeat changes for a member that was told something aside: it is told that again."""
+    if not member.is_told_aside:
+        return ()
+    return (MemberHeard(group_id=group_id, member_id=member.member_id, epoch=member.known_epoch, is_behind=False),)
+
+
+def may_be_unaware(member: ConsumerMember, epoch: int) -> bool:
+    """Whether a member at an old epoch may not know yet what it was told aside: a heartbeat without a list of what it
+    owns releases nothing, and is let in."""
+    return 0 < member.known_epoch <= epoch
+
+
+def is_watched(groups: GroupsState, command: WatchMember) -> bool:
+    """Whether the answer to this very command waits."""
+    watched = groups.watches.get(command.group_id, {}).get(command.member_id)
+    return watched is not None and watched.request == command.request

@@ -1,0 +1,101 @@
+"""News for a member that come beside its heartbeats: by the answers to its fetches and commits.
+
+Whoever tells them says what the member knows: its epoch, and all the partitions that it was told it may have. If that
+is not what a heartbeat would be told now, it is answered at once; else it is kept, and answered when there is news.
+
+Laws: what is told is what a heartbeat of now would be told, and is carried out alike; what would tell nothing changes
+nothing. It is no sign of life, and acknowledges nothing: a partition is released only by a heartbeat's list. A member
+that does not know yet what it was told aside is not fenced for that.
+Source: requirement H10; KIP-848 (a coordinator answers heartbeats).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.coordinator.commands import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Partitions,
+    Refusal,
+    WatchMember,
+)
+from kohort.coordinator.consumer.aside import MemberHeard, MemberWatched, WatchEnded
+from kohort.coordinator.consumer.heartbeat import decide_member
+from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
+from kohort.coordinator.parking import AssignmentTold, find_member, hold_heartbeat, without_life
+from kohort.coordinator.records import MemberConnectionSeen
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+#: A fetch says nothing of the connection by which the member is to heartbeat, and no more than what is assigned.
+_OF_HEARTBEATS: Final = (MemberConnectionSeen, AssignmentTold)
+
+
+def decide_watch(groups: GroupsState, command: WatchMember, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Answer what is new for the member, or wait for it; a watch that is answered is over."""
+    try:
+        return _decide(groups, command, settings, now_ms=now_ms)
+    except Refused as refused:
+        refusal = Refusal(code=refused.code, message=refused.message)
+        return Decision(_ended(command), (Reply(command.request, refusal),))
+
+
+def drop_watch(command: WatchMember) -> Decision:
+    """There is nobody to be answered any more."""
+    return Decision(_ended(command))
+
+
+def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, *, now_ms: int) -> Decision:
+    member = find_member(groups, command.group_id, command.member_id)
+    if member is None or member.classic is not None or member.member_epoch < 0:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    if command.member_epoch > member.member_epoch:
+        raise Refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    is_known = command.member_epoch == member.member_epoch and _is_same(member.assigned, command.assigned)
+    heartbeat = _heartbeat_of(member, command, tells_all=not is_known)
+    decision = decide_member(groups, heartbeat, settings, now_ms=now_ms)
+    decision = hold_heartbeat(groups, heartbeat, decision, now_ms=now_ms)
+    body = next(
+        effect.body for effect in decision.effects if isinstance(effect, Reply) and effect.request == command.request
+    )
+    assert isinstance(body, ConsumerGroupHeartbeatReply), "a refusal is raised"
+    has_news = body.assignment is not None
+    heard = MemberHeard(
+        group_id=command.group_id, member_id=command.member_id, epoch=command.member_epoch, is_behind=has_news
+    )
+    records = [heard] if (heard.epoch, has_news) != (member.known_epoch, member.is_told_aside) else []
+    if has_news:
+        told = [record for record in decision.records if not isinstance(record, _OF_HEARTBEATS)]
+        return Decision((*told, *records, *_ended(command)), without_life(decision.effects))
+    if command.is_look:
+        return Decision(tuple(records), (Reply(command.request, body),))
+    return Decision((*records, MemberWatched(group_id=command.group_id, command=command)))
+
+
+def _heartbeat_of(member: ConsumerMember, command: WatchMember, *, tells_all: bool) -> ConsumerGroupHeartbeat:
+    """The heartbeat that the member would send now if it had nothing to say."""
+    return ConsumerGroupHeartbeat(
+        cause=command.cause,
+        request=command.request,
+        group_id=command.group_id,
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.instance_id,
+        hold_ms=0,
+        tells_all=tells_all,
+        is_aside=True,
+    )
+
+
+def _ended(command: WatchMember) -> tuple[WatchEnded, ...]:
+    return () if command.is_look else (WatchEnded(group_id=command.group_id, command=command),)
+
+
+def _is_same(grants: Grants, known: Partitions) -> bool:
+    return grants.keys() == known.keys() and all(
+        found.keys() == set(known[topic_id]) for topic_id, found in grants.items()
+    )

@@ -1,0 +1,35 @@
+"""Ours: what Fetch and OffsetCommit carry of a member of a KIP-848 group, in tagged fields (wire.private).
+
+A request says whose fetches, or commits, these are and what the member knows; the answer says what a heartbeat's would
+if that is not what the coordinator has told the member, or would tell it now.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, struct
+
+
+@struct
+class MemberWord(Message):
+    """Who asks, at which epoch, and all the partitions that it was told it may have."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    member_epoch: int = field(INT32)
+    topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
+
+
+@struct
+class MemberNews(Message):
+    """What the coordinator tells the member; `number` puts it in order with the answers to its heartbeats.
+
+    With an `error_code` it is a heartbeat at `member_epoch` that would be answered so.
+    """
+
+    number: int = field(INT64)
+    error_code: int = field(INT16)
+    member_id: str = field(STRING)
+    member_epoch: int = field(INT32)
+    assignment: Assignment | None = field(Assignment, nullable=0, default=None)
+    rebalance_reason: str | None = field(STRING, nullable=0, default=None)
