@@ -83,10 +83,9 @@ class BrokerContext:
         self.outage: Final = outage
         self.new_topics: Final = TopicRate(clock, settings.values["auto.create.topics.per.minute"])
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
-        values = settings.values
-        per_host = values["max.connections.per.ip"]
+        per_host = settings.values["max.connections.per.ip"]
         self.admission: Final = Admission(loop.time, limit=most_connections, limit_per_host=per_host)
-        self.byte_budget: Final = ByteBudget(values["queued.max.request.bytes"])
+        self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.pushing = Pushing(settings.values, clock)
         self.listening: Final = Listening(runtime, purgatory.tell_member)
@@ -94,7 +93,7 @@ class BrokerContext:
         #: Every open connection.
         self.connections: Final[set[Connection]] = set()
         self.patience: Final = Patience(
-            loop, self.connections, self.byte_budget, max_idle_ms=values["connections.max.idle.ms"]
+            loop, self.connections, self.byte_budget, max_idle_ms=settings.values["connections.max.idle.ms"]
         )
         #: Set when the last of them closes.
         self.all_closed: Final = asyncio.Event()

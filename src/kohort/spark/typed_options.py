@@ -113,6 +113,8 @@ class ReadOptions(SharedOptions, total=False):
     otherwise proposed to a kohort broker, whose answer counts."""
     revocation_timeout_policy: Literal["retry_then_leave", "leave", "retry"]
     """What to do when a revocation callback takes longer than max.poll.interval.ms (in Kafka no option)."""
+    fetch_carries_membership: bool
+    """Hear of moves by fetches as well, from kohort brokers (not in Kafka)."""
     isolation_level: Literal["read_uncommitted", "read_committed"]
     """Whether to wait for transactions to end, and leave out aborted ones."""
     fetch_min_bytes: int

@@ -74,7 +74,7 @@ def test_news_are_told_again_until_it_is_shown_that_they_arrived(group: HoldDial
 def test_heartbeat_tells_what_was_told_aside_as_well(group: HoldDialogue) -> None:
     """A member that fetches nothing any more hears of its loss all the same."""
     group.at_rest(a=[0, 1, 2, 3])
-    group.watch("a", epoch=1, knows=[0, 1, 2, 3]).is_parked
+    assert group.watch("a", epoch=1, knows=[0, 1, 2, 3]).is_parked
     group.beat("b", epoch=0, hold_ms=-1)
     group.beat("a", epoch=1, hold_ms=-1).replies(epoch=1, assigned=[0, 1])
     # That is an answer to a heartbeat: whoever loses one says everything.

@@ -55,7 +55,8 @@ class ClientWorld(ProgramWorld[ClientReport]):
     def __init__(self, seed: int, *, plan: Plan | None = None) -> None:
         random = Random(f"clients {seed}")
         if plan is None:
-            plan = replace(draw_plan(random), hold_share=HOLD_SHARES[seed % len(HOLD_SHARES)])
+            share = HOLD_SHARES[seed % len(HOLD_SHARES)]
+            plan = replace(draw_plan(random), hold_share=share, fetches_tell=seed % 4 != 1)
         super().__init__(seed, random=random, plan=plan)
         self.members: Final = Members(self)
         #: Everybody has come to rest, and nothing goes wrong any more.

@@ -73,7 +73,7 @@ class Plan:
 
     `fetch_buffer_bytes`, `max_wait_ms`: of every consumer. `idempotent`: of every producer. `callback_mishaps`: chance
     that a rebalance callback is slow or raises. `hold_share`: part of its interval for which brokers hold a heartbeat.
-    `window_ms`: changes of a group within it lead to one assignment.
+    `window_ms`: changes of a group within it lead to one assignment. `fetches_tell`: members hear by fetches, too.
     """
 
     brokers: int = 3
@@ -92,6 +92,7 @@ class Plan:
     every_s: float = 1.0
     hold_share: float = 0.8
     window_ms: int = 50
+    fetches_tell: bool = True
 
     @property
     def is_calm(self) -> bool:

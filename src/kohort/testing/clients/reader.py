@@ -129,6 +129,7 @@ class Reader:
             fetch_buffer_bytes=plan.fetch_buffer_bytes,
             max_partition_fetch_bytes=3_000,
             fetch_max_wait_ms=plan.max_wait_ms,
+            fetch_carries_membership=plan.fetches_tell,
             request_timeout_ms=4_000,
             default_api_timeout_ms=6_000,
             socket_connection_setup_timeout_ms=1_000,
