@@ -81,6 +81,8 @@ class ConsumerDialogue:
         self.settings = consumer_settings(values, given)
         self.machine = ConsumerMachine(client_settings(values), self.settings, member_id="m-1")
         self.now_ms = 1_000_000
+        #: Whether the brokers are kohort's.
+        self.is_kohort = False
         #: topic -> (id, number of partitions); what is missing here does not exist.
         self.topics: dict[str, tuple[bytes, int]] = {"orders": (ORDERS, 4)}
         self.leaders: dict[TopicPartition, int] = {}
@@ -168,7 +170,7 @@ class ConsumerDialogue:
         """Answer an open request."""
         send = next(each for each in self.open if each.request is request)
         self.open.remove(send)
-        self.take(ResponseReceived(token=send.token, version=version, message=response))
+        self.take(ResponseReceived(token=send.token, version=version, message=response, is_kohort=self.is_kohort))
 
     def fail(self, request: Message, failure: Failure, detail: str = "scripted") -> None:
         """An open request gets no answer."""
@@ -270,6 +272,7 @@ class ConsumerDialogue:
         message: str | None = None,
         interval_ms: int = 5_000,
         reason: str | None = None,
+        number: int = 0,
     ) -> ConsumerGroupHeartbeatRequest:
         """Answer the open heartbeat, of two the one that was sent first; returns the request."""
         self.settle()
@@ -292,6 +295,7 @@ class ConsumerDialogue:
             heartbeat_interval_ms=interval_ms,
             assignment=assignment,
             rebalance_reason=reason,
+            number=number,
         )
         self.answer(request, response, version=1)
         return request

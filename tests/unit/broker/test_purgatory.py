@@ -223,3 +223,36 @@ def test_what_all_fetches_wait_for_is_bounded_and_the_oldest_gives_way(monkeypat
         assert (long.answers, len(purgatory)) == (0, 1)
 
     run(dialogue)
+
+
+def test_news_of_a_member_end_the_wait_of_its_fetches_and_of_no_other() -> None:
+    async def dialogue(purgatory: Purgatory) -> None:
+        log = new_log()
+        mine, again, others, nobodys = (Waiting(log) for _ in range(4))
+        purgatory.park(mine, max_wait_ms=FOREVER_MS, member=("g", "a"))
+        purgatory.park(again, max_wait_ms=FOREVER_MS, member=("g", "a"))
+        purgatory.park(others, max_wait_ms=FOREVER_MS, member=("g", "b"))
+        purgatory.park(nobodys, max_wait_ms=FOREVER_MS)
+        purgatory.tell_member(("g", "a"))
+        purgatory.tell_member(("g", "c"))
+        # Behind the decision that made it so.
+        assert mine.answers == 0
+        await a_turn()
+        assert [each.answers for each in (mine, again, others, nobodys)] == [1, 1, 0, 0]
+        assert len(purgatory) == 2
+        purgatory.release_all()
+        assert not purgatory._by_member
+
+    run(dialogue)
+
+
+def test_fetch_of_a_member_that_is_gone_is_not_told() -> None:
+    async def dialogue(purgatory: Purgatory) -> None:
+        fetch = Waiting(new_log())
+        parked = purgatory.park(fetch, max_wait_ms=FOREVER_MS, member=("g", "a"))
+        purgatory.tell_member(("g", "a"))
+        parked.cancel()
+        await a_turn()
+        assert fetch.answers == 0
+
+    run(dialogue)
