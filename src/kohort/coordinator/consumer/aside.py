@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.coordinator.commands import WatchMember
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, Partitions, WatchMember
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.records import VolatileRecord
+from kohort.errors import ErrorCode, Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +67,33 @@ def heard_now(group_id: str, member: ConsumerMember) -> tuple[MemberHeard, ...]:
     return (MemberHeard(group_id=group_id, member_id=member.member_id, epoch=member.known_epoch, is_behind=False),)
 
 
-def may_be_unaware(member: ConsumerMember, epoch: int) -> bool:
-    """Whether a member at an old epoch may not know yet what it was told aside: a heartbeat without a list of what it
-    owns releases nothing, and is let in."""
-    return 0 < member.known_epoch <= epoch
+def check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
+    """Let an older epoch pass only of a member that may not know its latest: `Refused`, FENCED_MEMBER_EPOCH.
+
+    That is the previous epoch of one that never saw its latest answer, and says what it owns, or any since it was told
+    something aside: a heartbeat that lists nothing releases nothing.
+    """
+    epoch, owned = command.member_epoch, command.topic_partitions
+    if epoch > member.member_epoch:
+        why = f"a larger epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
+    elif 0 < member.known_epoch <= epoch if owned is None else _has_missed_answer(member, epoch, owned):
+        return
+    else:
+        why = f"a smaller epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
+    raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"the member has {why}; it has to give up its partitions and rejoin")
+
+
+def _has_missed_answer(member: ConsumerMember, epoch: int, owned: Partitions) -> bool:
+    return epoch == member.previous_member_epoch and _is_held(owned, member)
+
+
+def _is_held(owned: Partitions, member: ConsumerMember) -> bool:
+    """Whether the member may have all of that, be it to give up."""
+    return all(
+        partition in member.assigned.get(topic_id, ()) or partition in member.pending_revocation.get(topic_id, ())
+        for topic_id, partitions in owned.items()
+        for partition in partitions
+    )
 
 
 def is_watched(groups: GroupsState, command: WatchMember) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
-from kohort.coordinator.consumer.aside import heard_now, may_be_unaware
+from kohort.coordinator.consumer.aside import check_epoch, heard_now
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining, topics_of, unite_topics
 from kohort.coordinator.consumer.clientside.telling import has_word
@@ -238,25 +238,10 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
             )
         return ConsumerMember(group.group_id, command.member_id)
     if command.member_epoch not in (JOIN_EPOCH, member.member_epoch):
-        _check_epoch(member, command)
+        check_epoch(member, command)
     if command.member_epoch != JOIN_EPOCH and member.classic is not None:
         raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "the member speaks the classic protocol; it has to join anew")
     return member
-
-
-def _check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
-    """Let an older epoch pass only if it is the previous one, of a member that never saw its latest answer."""
-    epoch = command.member_epoch
-    owned = command.topic_partitions
-    if epoch > member.member_epoch:
-        why = f"a larger epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
-    elif epoch == member.previous_member_epoch and owned is not None and _is_held(owned, member):
-        return
-    elif owned is None and may_be_unaware(member, epoch):
-        return
-    else:
-        why = f"a smaller epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
-    raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"the member has {why}; it has to give up its partitions and rejoin")
 
 
 def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMember) -> tuple[int, tuple[str, ...]]:
@@ -376,15 +361,6 @@ def _is_full_request(command: ConsumerGroupHeartbeat) -> bool:
         command.rebalance_timeout_ms != -1
         and (command.subscribed_topic_names is not None or command.subscribed_topic_regex is not None)
         and command.topic_partitions is not None
-    )
-
-
-def _is_held(owned: Partitions, member: ConsumerMember) -> bool:
-    """Whether the member may have all of that, be it to give up."""
-    return all(
-        partition in member.assigned.get(topic_id, ()) or partition in member.pending_revocation.get(topic_id, ())
-        for topic_id, partitions in owned.items()
-        for partition in partitions
     )
 
 
