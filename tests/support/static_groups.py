@@ -96,6 +96,16 @@ class StaticGroup:
 
         self.wait(is_shared, f"{', '.join(names)} share {PARTITIONS} partitions")
 
+    def wait_for_fence(self, member: MemberProcess) -> None:
+        """Until a member says that its name has passed to another; kafka-python says so in its log, and stays."""
+        if self._program != "kafka-python":
+            self.wait(lambda: member.has_ended, "the older member ends")
+        words = ("fenced", "unknownerror")
+        self.wait(
+            lambda: any(word in line.lower() for line in (*member.errors, *member.logged) for word in words),
+            "the older member says that it was fenced",
+        )
+
     def wait_for_error(self, name: str) -> str:
         """Until the member's client gives up; what it says."""
         member = self.members[name]

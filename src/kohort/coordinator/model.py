@@ -284,6 +284,7 @@ class GroupsState:
         "holds",
         "image",
         "offsets",
+        "ousted",
         "pending_offsets",
         "sharing",
         "transactions",
@@ -315,6 +316,9 @@ class GroupsState:
         self.configs: dict[str, dict[str, str]] = {}
         #: group id -> the clock of a static group of which somebody is offline or new members wait.
         self.clocks: dict[str, StaticClock] = {}
+        #: (group id, member id) of processes that lost their names to younger ones in static groups, the latest last.
+        #: A restart forgets them.
+        self.ousted: dict[tuple[str, str], None] = {}
         #: Derived: what equal values are kept once by.
         self.sharing = Sharing()
 

@@ -319,6 +319,13 @@ class MemberConnectionSeen(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StaticMemberOusted(VolatileRecord):
+    """A process of a static group, which had not left, has lost its name to a younger one."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegularExpressionResolved(Record):
     """Type 16: the topics that a pattern matched, ascending; for which version of the picture of topics, and when."""
 

@@ -42,6 +42,7 @@ from kohort.coordinator.news import News, find_freed
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.follow import CLOCK_RECORDS, follow_clocks, resume
+from kohort.coordinator.staticmode.ousted import check_not_ousted
 from kohort.coordinator.watching import drop_watch
 from kohort.errors import Refused
 from kohort.timers import TimerTable
@@ -94,6 +95,8 @@ class Shard:
         try:
             if isinstance(command, asked.GroupCommand):
                 check_group_id(command)
+                if self.groups.ousted:
+                    check_not_ousted(self.groups, command)
             decision = decide(self._known, command, settings, now_ms)
         except Refused as refused:
             assert isinstance(command, asked.GroupCommand), "nobody waits for an answer"

@@ -19,6 +19,7 @@ from kohort.coordinator.records import (
     Record,
     StaticClockForgotten,
     StaticClockSet,
+    StaticMemberOusted,
 )
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import RequestToken
@@ -78,7 +79,7 @@ class Draft:
                 self._offline.add(record.member_id)
             case OfflineMemberForgotten():
                 self._offline.discard(record.member_id)
-            case StaticClockSet() | StaticClockForgotten():
+            case StaticClockSet() | StaticClockForgotten() | StaticMemberOusted():
                 pass
             case _:
                 apply_classic(self._groups, record)

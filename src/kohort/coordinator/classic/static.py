@@ -21,6 +21,7 @@ from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, lea
 from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
+from kohort.coordinator.records import StaticMemberOusted
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 
@@ -34,6 +35,8 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
     fence_parked(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
     draft.disarm("session", holder)
     draft.record(StaticMemberReplaced(group_id=draft.group_id, replaced_id=holder, member=member))
+    if settings.is_static:
+        draft.record(StaticMemberOusted(group_id=draft.group_id, member_id=holder))
     draft.arm("session", member.session_timeout_ms, member.member_id)
     group = draft.group
     reason = f"instance {member.instance_id} came back as {member.member_id}"

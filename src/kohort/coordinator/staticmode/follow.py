@@ -24,11 +24,13 @@ from kohort.coordinator.records import (
     Record,
     StaticClockForgotten,
     StaticClockSet,
+    StaticMemberOusted,
     VolatileRecord,
 )
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.clock import StaticClock
 from kohort.coordinator.staticmode.mode import clock_key, without_window
+from kohort.coordinator.staticmode.ousted import apply_ousted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,4 +170,5 @@ CLOCK_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     StaticClockSet: apply_to_clock,
     ClockResumed: apply_to_clock,
     StaticClockForgotten: apply_clock_forgotten,
+    StaticMemberOusted: apply_ousted,
 }

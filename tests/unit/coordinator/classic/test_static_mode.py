@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import JoinGroupReply, LeavingMember
-from kohort.coordinator.staticmode.mode import NAMELESS_ERROR
+from kohort.coordinator.commands import JoinGroup, JoinGroupReply, LeavingMember
+from kohort.coordinator.staticmode.mode import NAMELESS_ERRORS
+from kohort.coordinator.staticmode.ousted import MOST_OUSTED
 from kohort.errors import ErrorCode
 from support.mixed_dialogue import subscription
 from support.static_fleet import Fleet
@@ -212,6 +213,23 @@ def test_the_younger_of_two_holders_of_a_name_has_it_at_once(fleet: Fleet) -> No
     assert fleet.rebalances == []
 
 
+def test_who_lost_its_name_is_fenced_though_it_does_not_say_it(fleet: Fleet) -> None:
+    """aiokafka's heartbeats have no name, and by UNKNOWN_MEMBER_ID it would join again and take the name back."""
+    older = fleet.living["a"]
+    younger = fleet.join("a")
+    assert fleet.dialogue.beat(older.member_id, older.generation) == ErrorCode.FENCED_INSTANCE_ID
+    fleet.dialogue.join(older.member_id, instance_id="a").is_refused(ErrorCode.FENCED_INSTANCE_ID)
+    assert fleet.dialogue.beat(younger.member_id, younger.generation) == ErrorCode.NONE
+
+
+def test_what_is_remembered_of_lost_names_is_bounded(fleet: Fleet) -> None:
+    first = fleet.living["a"]
+    for _ in range(MOST_OUSTED + 1):
+        fleet.join("a")
+    assert len(fleet.dialogue.shard.groups.ousted) == MOST_OUSTED
+    assert fleet.dialogue.beat(first.member_id, first.generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_an_empty_groups_first_assignment_waits_for_nobody() -> None:
     fleet = Fleet()
     assert len(fleet.join("a").owned) == 12
@@ -335,7 +353,7 @@ def test_force_is_for_static_groups_and_needs_a_new_token(fleet: Fleet) -> None:
 
 def test_the_first_join_without_a_name_decides_where_it_may(fleet: Fleet) -> None:
     """K345: "when the membership becomes stable, the first join group request will decide"."""
-    fleet.dialogue.join(fresh="n-1").is_refused(NAMELESS_ERROR)
+    fleet.dialogue.join(fresh="n-1").is_refused(NAMELESS_ERRORS[JoinGroup])
     fleet.dialogue.alter_configs({"group.static.fallback": "join"}).is_done()
     fleet.off("a")
     fleet.until("9:00")
