@@ -1,0 +1,224 @@
+"""What members that compute a target can do wrong, and what they cannot harm by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator.consumer.clientside.asking import FAULTY, GONE, LATE
+from kohort.errors import ErrorCode
+from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
+from support.coordinator_dialogue import GroupDialogue
+
+OTHERS = {"a": {("t", 0), ("t", 1)}, "b": {("t", 2), ("t", 3)}}
+
+
+def group_of(**limits: Any) -> GroupDialogue:
+    """a and b, at rest by an assignment that a has computed; then c joins, and a is asked."""
+    group = GroupDialogue({"t": 4}, **limits)
+    join(group, "a")
+    join(group, "b")
+    compute(group, "a", 0, 0, 1, 1)
+    group.settle()
+    assert group.holders() == OTHERS
+    join(group, "c")
+    group.new_records()
+    return group
+
+
+def refused(answer: Any, code: ErrorCode, saying: str) -> None:
+    """An assignment was not taken."""
+    reply = answer.body_as(asked.InstallAssignmentReply)
+    assert (reply.error, saying in reply.message) == (code, True), reply
+
+
+def errors(group: GroupDialogue) -> set[int]:
+    """What members are told of the latest computation."""
+    told = [said(beat(group, member_id)) for member_id in sorted(group.group.members)]
+    return {-100 if each is None else each.error for each in told}
+
+
+def test_error_is_told_to_everybody_and_the_target_stays() -> None:
+    """KIP-848 as drafted: it is distributed so that members can see it, and the previous assignment remains."""
+    group = group_of()
+    targets, epoch = dict(group.group.targets), group.group.epoch
+    given(group, "a")
+    answer = group.install("a", epoch=group.member("a").member_epoch, group_epoch=epoch, error=42)
+    assert answer.body == asked.InstallAssignmentReply()
+    assert (group.group.targets, group.group.epoch) == (targets, epoch)
+    assert errors(group) == {42}
+    assert said(beat(group, "b")) is None, "once"
+    group.fire_due()
+    assert is_asked(beat(group, "b"))
+    compute(group, "b", 0, 1, 2, 2)
+    assert errors(group) == {0}, "that is over"
+    group.settle()
+    assert group.holders() == {"a": {("t", 0)}, "b": {("t", 1)}, "c": {("t", 2), ("t", 3)}}
+
+
+@pytest.mark.parametrize(
+    ("owners", "extra", "why"),
+    [
+        ((0, 0, 1), (), "gave 3 owners for 4 partitions"),
+        ((0, 0, 1, 1, 2), (), "gave 5 owners for 4 partitions"),
+        ((0, 0, 1, 3), (), "left partition t-3 without an owner (number 3)"),
+        ((0, 0, 1, -1), (), "left partition t-3 without an owner"),
+        ((0, 0, 1, 2), (("d", 0, b""),), "said something to d, which was not to be assigned anything"),
+        ((0, 0, 1, 2), (("b", 0, b""), ("b", 1, b"")), "said something to b twice"),
+        ((0, 0, 1, 2), (("b", 0, b"!" * 65_537),), "gave b 65537 bytes of metadata, more than 65536"),
+    ],
+)
+def test_owners_and_words_that_cannot_be_are_refused(owners: tuple[int, ...], extra: Any, why: str) -> None:
+    """Issue 14, bad input: owners foreign, double or missing. The next member is asked at once."""
+    group = group_of()
+    targets = dict(group.group.targets)
+    refused(compute(group, "a", *owners, said=extra), ErrorCode.INVALID_REQUEST, f"the assignor mine {why}")
+    assert group.group.targets == targets
+    assert group.holders() == {**OTHERS, "c": set()}
+    assert errors(group) == {FAULTY}
+    group.fire_due()
+    assert is_asked(beat(group, "b"))
+
+
+def test_owner_that_does_not_subscribe_is_refused() -> None:
+    group = GroupDialogue({"t": 1, "u": 1})
+    join(group, "a", topics=["t", "u"])
+    join(group, "b")
+    answer = compute(group, "a", 0, 1)
+    refused(answer, ErrorCode.INVALID_REQUEST, "gave partition u-0 to member b, which does not want it")
+
+
+def test_who_answers_twice_is_heard_once() -> None:
+    group = group_of()
+    compute(group, "a", 0, 1, 2, 2)
+    targets, epoch = dict(group.group.targets), group.group.epoch
+    again = group.install("a", [0] * 4, epoch=group.member("a").member_epoch, group_epoch=epoch)
+    again.is_refused(ErrorCode.UNKNOWN_MEMBER_ID, saying="is not the one that computes the assignment of g now")
+    assert group.group.targets == targets
+
+
+def test_answer_for_another_epoch_is_refused_and_the_right_one_still_taken() -> None:
+    group = group_of()
+    epoch = given(group, "a").group_epoch
+    known = group.member("a").member_epoch
+    for other in (epoch - 1, epoch + 1):
+        group.install("a", [0] * 4, epoch=known, group_epoch=other).is_refused(
+            ErrorCode.INVALID_REQUEST,
+            saying=f"GroupEpoch {other} is not the one of what a computes: it was given {epoch}",
+        )
+    assert group.install("a", [0] * 4, epoch=known, group_epoch=epoch).body == asked.InstallAssignmentReply()
+
+
+def test_who_has_not_asked_what_to_compute_has_nothing_to_bring() -> None:
+    group = group_of()
+    answer = group.install("a", [0] * 4, epoch=group.member("a").member_epoch, group_epoch=group.group.epoch)
+    answer.is_refused(ErrorCode.INVALID_REQUEST, saying="it was given none yet; prepare the assignment anew")
+
+
+def test_who_is_unknown_not_asked_or_behind_is_told_so() -> None:
+    """KIP-848 as drafted: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+    group = group_of()
+    for ask in (group.prepare, lambda *a, **o: group.install(*a, **o, group_epoch=5)):
+        ask("a", epoch=1, group_id="other").is_refused(ErrorCode.GROUP_ID_NOT_FOUND)
+        ask("z", epoch=1).is_refused(ErrorCode.UNKNOWN_MEMBER_ID, saying="z is not in the group g")
+        ask("b", epoch=group.member("b").member_epoch).is_refused(ErrorCode.UNKNOWN_MEMBER_ID, saying="was not asked")
+        ask("a", epoch=1).is_refused(ErrorCode.STALE_MEMBER_EPOCH, saying="its next heartbeat tells it")
+
+
+def test_who_leaves_while_it_computes_is_followed_by_another() -> None:
+    group = group_of()
+    given(group, "a")
+    group.leave("a")
+    group.fire_due()
+    assert errors(group) == {GONE}
+    assert is_asked(beat(group, "b"))
+    compute(group, "b", 0, 0, 1, 1)
+    group.settle()
+    assert sorted(group.holders()) == ["b", "c"]
+
+
+def test_who_dies_while_it_computes_is_followed_by_another() -> None:
+    """It is fenced for its silence, not for what it was asked."""
+    group = group_of(group_consumer_session_timeout_ms=5_000, group_consumer_heartbeat_interval_ms=1_000)
+    assert is_asked(beat(group, "a"))
+    for _ in range(3):
+        group.advance(ms=2_000)
+        for member_id in "bc":
+            beat(group, member_id)
+    assert sorted(group.group.members) == ["b", "c"]
+    assert is_asked(beat(group, "b"))
+
+
+def test_who_hangs_is_late_by_its_rebalance_timeout_since_it_was_told() -> None:
+    group = group_of(group_consumer_session_timeout_ms=600_000)
+    group.advance(ms=30_000)
+    assert is_asked(beat(group, "a")), "it is told now"
+    group.advance(ms=20_000)
+    assert not is_asked(beat(group, "b"))
+    given(group, "a")
+    group.advance(ms=39_999)
+    assert group.group.computing is not None
+    assert group.group.computing.member_id == "a"
+    group.advance(ms=1)
+    assert errors(group) == {LATE}
+    assert is_asked(beat(group, "b"))
+    assert "a" in group.group.members, "nobody is fenced for it"
+    late = group.install("a", [0] * 4, epoch=group.member("a").member_epoch, group_epoch=group.group.epoch)
+    late.is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def test_when_each_has_failed_the_server_computes_and_the_next_change_asks_members_again() -> None:
+    group = group_of()
+    for member_id in "abc":
+        group.fire_due()
+        assert is_asked(beat(group, member_id))
+        refused(compute(group, member_id, 0), ErrorCode.INVALID_REQUEST, "gave 1 owners")
+    group.fire_due()
+    assert group.group.target_epoch == group.group.epoch
+    group.settle()
+    assert sorted(map(len, group.holders().values())) == [1, 1, 2]
+    join(group, "d")
+    assert is_asked(beat(group, "a"))
+
+
+def test_who_has_failed_and_says_something_new_may_be_asked_again() -> None:
+    group = group_of()
+    refused(compute(group, "a", 0), ErrorCode.INVALID_REQUEST, "gave 1 owners")
+    group.fire_due()
+    beat(group, "a", client_assignors=(assignor(metadata=b"mended"),))
+    refused(compute(group, "b", 0), ErrorCode.INVALID_REQUEST, "gave 1 owners")
+    group.fire_due()
+    assert is_asked(beat(group, "a"))
+
+
+def test_a_request_about_an_earlier_computation_does_not_compute_for_ever() -> None:
+    """Who asks before it is told has a deadline, too."""
+    group = group_of(group_consumer_session_timeout_ms=600_000)
+    given(group, "a")
+    group.advance(ms=60_000)
+    assert group.group.computing is not None
+    assert group.group.computing.member_id == "b"
+
+
+def test_a_broker_that_restarts_asks_anew() -> None:
+    group = group_of()
+    epoch = given(group, "a").group_epoch
+    group.restart()
+    group.fire_due()
+    answer = group.install("a", [0] * 4, epoch=group.member("a").member_epoch, group_epoch=epoch)
+    answer.is_refused(ErrorCode.INVALID_REQUEST, saying="prepare the assignment anew")
+    assert is_asked(beat(group, "a"))
+    compute(group, "a", 0, 1, 2, 2)
+    group.settle()
+    assert sorted(map(len, group.holders().values())) == [1, 1, 2]
+
+
+def test_a_broker_that_stood_still_gives_the_time_back() -> None:
+    group = group_of(group_consumer_session_timeout_ms=600_000)
+    assert is_asked(beat(group, "a"))
+    group.stand_still(ms=100_000)
+    group.advance(ms=59_999)
+    assert group.group.computing is not None
+    assert group.group.computing.member_id == "a"
