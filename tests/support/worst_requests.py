@@ -15,7 +15,8 @@ from kohort.broker.limits.limits import (
     MOST_ROWS_OF,
 )
 from kohort.wire.decoder import VALUES_PER_ROW
-from kohort.wire.registry import SERVED, ApiKey, request_class
+from kohort.wire.private import PrivateApiKey
+from kohort.wire.registry import AnyApiKey, ApiKey, request_class, versions_of
 from kohort.wire.schema import fields_of
 
 #: A topic that is there, with some partitions.
@@ -26,7 +27,7 @@ _TOPIC, _GROUP = 2, 32
 class Worst(NamedTuple):
     """One kind of request of an API."""
 
-    key: ApiKey
+    key: AnyApiKey
     version: int
     #: Makes one of so many rows.
     of: Callable[[int], Any]
@@ -35,11 +36,11 @@ class Worst(NamedTuple):
     beyond: int
 
 
-def _rows_of(key: ApiKey) -> int:
+def _rows_of(key: AnyApiKey) -> int:
     return MOST_ROWS_OF.get(key, MOST_ROWS)
 
 
-def _row_class(key: ApiKey, *path: str) -> Callable[..., Any]:
+def _row_class(key: AnyApiKey, *path: str) -> Callable[..., Any]:
     """The class of the rows of an array, by the names of the fields that lead there."""
     found: Any = request_class(key)
     for name in path:
@@ -53,12 +54,12 @@ def _names(count: int) -> list[str]:
     return [f"n{number:05}" for number in range(count)]
 
 
-def _worst(key: ApiKey, of: Callable[[int], Any], most: int, *, version: int | None = None, step: int = 1) -> Worst:
-    return Worst(key, SERVED[key][1] if version is None else version, of, most, most + step)
+def _worst(key: AnyApiKey, of: Callable[[int], Any], most: int, *, version: int | None = None, step: int = 1) -> Worst:
+    return Worst(key, versions_of(key)[1] if version is None else version, of, most, most + step)
 
 
 def _named(
-    key: ApiKey,
+    key: AnyApiKey,
     array: str,
     name: str,
     *,
@@ -147,6 +148,18 @@ def _heartbeat(count: int) -> Any:
     )
 
 
+def _assignors(count: int) -> Any:
+    row = _row_class(ApiKey.CONSUMER_GROUP_HEARTBEAT, "client_assignors")
+    return request_class(ApiKey.CONSUMER_GROUP_HEARTBEAT)(
+        group_id="g",
+        member_id="m",
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=[WIDE],
+        topic_partitions=[],
+        client_assignors=[row(name=name) for name in _names(count)],
+    )
+
+
 _VALUES: Final = MOST_ROWS * VALUES_PER_ROW
 #: Of ten bytes each, as far as a heartbeat may be long.
 _LONG_NAMES: Final = (MOST_BYTES_OF[ApiKey.CONSUMER_GROUP_HEARTBEAT] - 200) // 10
@@ -216,6 +229,17 @@ WORST: Final[dict[str, Worst]] = {
     "offsets to delete": _partitions(ApiKey.OFFSET_DELETE, most=MOST_PARTITIONS, group_id="g"),
     "quorums": _partitions(ApiKey.DESCRIBE_QUORUM, name="topic_name"),
     "topics that a member reads": _worst(ApiKey.CONSUMER_GROUP_HEARTBEAT, _heartbeat, _LONG_NAMES, step=200),
+    "assignors of a member": _worst(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, _assignors, MOST_ROWS_OF[ApiKey.CONSUMER_GROUP_HEARTBEAT]
+    ),
+    "owners that a member gives": _worst(
+        PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
+        lambda count: request_class(PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT)(owners=list(range(count))),
+        _VALUES,
+    ),
+    "members to which one says something": _named(
+        PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT, "members", "member_id", group_id="g"
+    ),
     "consumer groups to describe": _texts(ApiKey.CONSUMER_GROUP_DESCRIBE, "group_ids", MOST_NAMED),
     "topics to describe": _named(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "topics", "name", response_partition_limit=2_000),
     "types of resources": _worst(

@@ -13,6 +13,7 @@ from kohort.broker.connections.receivebuffer import BASE_BYTES
 from kohort.broker.fetch import purgatory
 from kohort.broker.limits import admission, bytebudget, limits, patience
 from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.coordinator.consumer.clientside import bounds
 from kohort.wire.decoder import VALUES_PER_ROW
 from kohort.wire.primitives import TAGS_AT_MOST
 
@@ -155,6 +156,14 @@ LIMITS: Final = (
         None,
         _CLOSED,
         "test_greedy_requests.py::test_too_many_rows_close_the_connection",
+    ),
+    Limit(
+        "assignors that a member runs itself; their metadata, of a member and of a group",
+        f"{bounds.MOST_ASSIGNORS}; {bounds.MOST_METADATA_BYTES // 1024} KiB; "
+        f"{_mebi(bounds.MOST_METADATA_BYTES_OF_GROUP)}",
+        None,
+        "the heartbeat is refused with the field's error",
+        "test_client_assignors_api.py::test_what_a_member_says_of_its_assignors_is_bounded",
     ),
     Limit(
         "unanswered requests of a connection",

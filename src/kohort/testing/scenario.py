@@ -160,12 +160,18 @@ def draw_scenario(random: Random) -> Scenario:
     topics = {"t": random.randint(1, 6)}
     if random.random() < 0.5:
         topics["u"] = random.randint(1, 4)
+    quality, perturbed_ms = random.choice(QUALITIES), random.randint(20_000, 80_000)
+    # Not drawn, so that the other worlds stay as they were.
+    runs_assignors = perturbed_ms % 8 == 0
     return Scenario(
         groups=groups,
         topics=topics,
-        quality=random.choice(QUALITIES),
-        perturbed_ms=random.randint(20_000, 80_000),
-        weights={name: weight * random.choice((0, 1, 1, 3)) for name, weight in WEIGHTS.items()} | {"join": 6},
+        quality=quality,
+        perturbed_ms=perturbed_ms,
+        weights={name: weight * random.choice((0, 1, 1, 3)) for name, weight in WEIGHTS.items()}
+        | {"join": 6}
+        | ({"ask_anew": 3} if runs_assignors else {}),
+        assignor_share=0.95 if runs_assignors else 0.0,
         shard_count=random.randint(1, 3),
         settings=build_settings(
             initial_delay_ms=random.choice((0, 0, 1_500)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +24,19 @@ from kohort.wire.messages.consumer_group_prepare_assignment import ConsumerGroup
 from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient
+from support.waiting import until
 
 PREPARE, INSTALL = PrivateApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT
 MINE = ClientAssignor(
     name="mine", minimum_version=1, maximum_version=3, reason=0, metadata_version=2, metadata_bytes=b"lag"
 )
+
+
+def named(name: str, metadata: bytes = b"") -> ClientAssignor:
+    """An assignor that a member has."""
+    return ClientAssignor(
+        name=name, minimum_version=0, maximum_version=0, reason=0, metadata_version=0, metadata_bytes=metadata
+    )
 
 
 @pytest.fixture
@@ -123,6 +132,77 @@ def test_a_heartbeat_with_impossible_versions_names_both(client: RawClient) -> N
     refused = beat(client, "a", 0, client_assignors=[wrong])
     assert refused.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
     assert "MinimumVersion 4 and MaximumVersion 3" in refused.error_message
+
+
+@pytest.mark.parametrize(
+    ("assignors", "why"),
+    [
+        ([named(f"a{number}") for number in range(17)], "17 assignors, more than 16"),
+        ([named("a", b"!" * 65_537)], "65537 bytes, more than 65536"),
+        ([named("a", b"!" * 40_000), named("b", b"!" * 40_000)], "80000 bytes, more than 65536"),
+        ([named("a"), named("a")], "has a more than once"),
+    ],
+)
+def test_what_a_member_says_of_its_assignors_is_bounded(
+    client: RawClient, assignors: list[ClientAssignor], why: str
+) -> None:
+    refused = beat(client, "a", 0, client_assignors=assignors)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert why in refused.error_message
+    assert beat(client, "a", 0).error_code == 0
+
+
+def test_the_longest_metadata_of_sixteen_assignors_are_kept_and_given(client: RawClient) -> None:
+    assignors = [named(f"a{number}", bytes([number]) * 4_096) for number in range(16)]
+    joined = beat(client, "a", 0, client_assignors=assignors)
+    (member,) = prepare(client, "a", joined.member_epoch).members
+    assert member.metadata_bytes == bytes(4_096)
+
+
+def test_a_broker_that_is_killed_in_the_middle_asks_anew(tmp_path: Path) -> None:
+    """What members said is in the log, and so is what was said to them; the computation is not."""
+    config = {"group.consumer.assignment.window.ms": 0}
+    with Broker(data_dir=tmp_path, process=True, config=config) as broker, RawClient(broker.port) as client:
+        client.create_topic("t", partitions=4)
+        joined = beat(client, "a", 0)
+        given = prepare(client, "a", joined.member_epoch)
+        told = AssignmentToInstall(member_id="a", metadata_version=1, metadata_bytes=b"yours")
+        install(client, "a", 1, 0, 0, 0, 0, group_epoch=given.group_epoch, members=[told])
+        epoch = beat(client, "a", 1).member_epoch
+        assert beat(client, "b", 0).error_code == 0
+        stale = prepare(client, "a", epoch).group_epoch
+        broker.kill()
+        with Broker(data_dir=tmp_path, port=broker.port, config=config), RawClient(broker.port) as again:
+            answers = [beat(again, "a", epoch)]
+            assert answers[0].client_assignment.metadata_bytes == b"yours"
+            until(
+                lambda: answers[-1].should_compute_assignment,
+                step=lambda: answers.append(beat(again, "a", epoch)),
+                what="a is not asked",
+            )
+            refused = install(again, "a", epoch, 0, 0, 1, 1, group_epoch=stale)
+            assert refused.error_code == ErrorCode.INVALID_REQUEST
+            given = prepare(again, "a", epoch)
+            assert [member.metadata_bytes for member in given.members] == [b"lag", b"lag"]
+            assert install(again, "a", epoch, 0, 0, 1, 1, group_epoch=given.group_epoch).error_code == 0
+
+
+def test_many_members_of_many_partitions_are_assigned_in_one_request_each(client: RawClient) -> None:
+    client.create_topic("wide", partitions=5_000)
+    wide = [client.create_topic(f"topic-{number}", partitions=2) for number in range(200)]
+    names = [f"m{number:03}" for number in range(100)]
+    topics = ["wide", *(f"topic-{number}" for number in range(200))]
+    epochs = {
+        name: beat(client, name, 0, subscribed_topic_names=topics if number % 2 else ["wide"]).member_epoch
+        for number, name in enumerate(names)
+    }
+    given = prepare(client, "m000", epochs["m000"])
+    assert (len(given.topics), len(given.subscriptions), len(given.members)) == (1 + len(wide), 2, 100)
+    owners = [1] * len(given.owners)
+    answer = install(client, "m000", epochs["m000"], *owners, group_epoch=given.group_epoch)
+    assert (answer.error_code, answer.error_message) == (0, None)
+    after = beat(client, "m001", epochs["m001"], topic_partitions=[])
+    assert sum(len(row.partitions) for row in after.assignment.topic_partitions) == 5_400
 
 
 def test_only_clients_of_ours_are_told_of_the_apis(broker: Broker) -> None:

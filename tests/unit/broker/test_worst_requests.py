@@ -19,7 +19,7 @@ from types import FrameType
 
 import pytest
 
-from kohort.wire.registry import SERVED
+from kohort.wire.registry import SERVED, ApiKey
 from support.broker_wire import encode_request
 from support.wired_connection import WiredConnection, wired_broker
 from support.worst_requests import PARTITIONS, WIDE, WITHOUT_ROWS, WORST, Worst
@@ -116,7 +116,8 @@ def carry_out(worst: Worst, calls: Calls, *, measures_memory: bool) -> tuple[int
 
 
 def test_every_api_has_its_worst_request() -> None:
-    assert {worst.key for worst in WORST.values()} | WITHOUT_ROWS == set(SERVED)
+    kafkas = {worst.key for worst in WORST.values() if isinstance(worst.key, ApiKey)}
+    assert kafkas | WITHOUT_ROWS == set(SERVED)
 
 
 @pytest.mark.parametrize("worst", WORST.values(), ids=WORST)
