@@ -98,6 +98,8 @@ def run_describe(options: argparse.Namespace) -> int:
     )
     mode = ", static" if group.is_static else ""
     print(f"{group.group_id}: {group.group_type}{mode}, {group.state}, assignor {group.assignor or '-'}{epochs}")
+    if group.assignor_failure:
+        print(f"the assignor has failed: {group.assignor_failure}")
     columns, members = _members(group)
     print_table(columns, members, empty="no members")
     print()

@@ -120,7 +120,10 @@ class DescribedConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConsumerGroupReply:
-    """`state`: Empty, Assigning, Reconciling, Stable or Dead. `topic_names` has every id that is mentioned."""
+    """`state`: Empty, Assigning, Reconciling, Stable or Dead. `topic_names` has every id that is mentioned.
+
+    `assignor_failure`: how an assignor of the user's own has failed last; "": it has not since the latest target.
+    """
 
     group_id: str
     state: str
@@ -130,6 +133,7 @@ class DescribeConsumerGroupReply:
     members: tuple[DescribedConsumerMember, ...]
     topic_names: dict[TopicId, str]
     is_static: bool = False
+    assignor_failure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ NOTHING_SAID: Final = ClientAssignment(0, 0, b"")
 class ClientSide:
     """Of one KIP-848 group."""
 
-    __slots__ = ("assignors", "failed", "metadata_bytes", "said", "shapes", "untold")
+    __slots__ = ("assignors", "failed", "failure", "metadata_bytes", "said", "shapes", "untold")
 
     def __init__(self) -> None:
         #: member id -> its assignors in the order of its preference (record 20,006); never empty.
@@ -38,6 +38,8 @@ class ClientSide:
         self.untold: Final[set[str]] = set()
         #: Members that could not compute the target that is due. A restart forgets them.
         self.failed: Final[set[str]] = set()
+        #: How the latest of them did, in words; "" where none has since the latest target. A restart forgets it.
+        self.failure = ""
 
     def put(self, member_id: str, assignors: tuple[ClientAssignor, ...]) -> None:
         """The member has these from now on; none forgets it."""
@@ -58,6 +60,11 @@ class ClientSide:
         """Who is gone is told nothing and not asked; what the log has of it goes by records of its own."""
         self.untold.discard(member_id)
         self.failed.discard(member_id)
+
+    def forget_failures(self) -> None:
+        """There is a target."""
+        self.failed.clear()
+        self.failure = ""
 
     def said_to(self, member_id: str) -> ClientAssignment:
         """What a member is told when it asks now."""

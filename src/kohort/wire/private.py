@@ -57,6 +57,7 @@ TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("ConsumerGroupHeartbeatResponse", 10_003): "metadata_news",
     ("ConsumerGroupHeartbeatResponse", 10_004): "number",
     ("DescribedGroup", 10_000): "is_static",
+    ("DescribedGroup", 10_001): "assignor_failure",
     ("DescribedGroupMember", 10_000): "offline_since_ms",
     ("FetchRequest", 10_000): "member",
     ("FetchResponse", 10_000): "member_news",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kohort import Admin
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace
 from kohort.broker.apis.consumer_group_prepare_assignment import _subscriptions
@@ -203,6 +204,16 @@ def test_many_members_of_many_partitions_are_assigned_in_one_request_each(client
     assert (answer.error_code, answer.error_message) == (0, None)
     after = beat(client, "m001", epochs["m001"], topic_partitions=[])
     assert sum(len(row.partitions) for row in after.assignment.topic_partitions) == 5_400
+
+
+def test_an_administrator_sees_which_assignor_is_used_and_how_it_fails(broker: Broker, client: RawClient) -> None:
+    joined = beat(client, "a", 0)
+    given = prepare(client, "a", joined.member_epoch)
+    assert beat(client, "b", 0).error_code == 0
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert (admin.describe_group("g").assignor, admin.describe_group("g").assignor_failure) == ("mine", None)
+        assert install(client, "a", joined.member_epoch, group_epoch=given.group_epoch, error=9).error_code == 0
+        assert admin.describe_group("g").assignor_failure == "mine of a failed with error 9"
 
 
 def test_only_clients_of_ours_are_told_of_the_apis(broker: Broker) -> None:

@@ -82,6 +82,21 @@ def test_owners_and_words_that_cannot_be_are_refused(owners: tuple[int, ...], ex
     assert is_asked(beat(group, "b"))
 
 
+def test_tools_are_told_of_the_failure_until_there_is_a_target() -> None:
+    group = group_of()
+
+    def told() -> str:
+        failure: str = group.describe().body_as(asked.DescribeConsumerGroupReply).assignor_failure
+        return failure
+
+    assert told() == ""
+    compute(group, "a", 0)
+    assert told() == "mine of a gave 1 owners for 4 partitions"
+    group.fire_due()
+    compute(group, "b", 0, 1, 2, 2)
+    assert told() == ""
+
+
 def test_owner_that_does_not_subscribe_is_refused() -> None:
     group = GroupDialogue({"t": 1, "u": 1})
     join(group, "a", topics=["t", "u"])

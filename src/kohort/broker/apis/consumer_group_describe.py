@@ -59,6 +59,7 @@ def _describe(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
         assignor_name=reply.assignor_name,
         members=[_member(member, reply.topic_names) for member in reply.members],
         is_static=reply.is_static,
+        assignor_failure=reply.assignor_failure,
     )
 
 

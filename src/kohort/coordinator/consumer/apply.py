@@ -129,7 +129,7 @@ def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet
         group.window_opened_ms = 0
         group.computing = group.failure = None
     if group.client_side is not None:
-        group.client_side.failed.clear()
+        group.client_side.forget_failures()
 
 
 def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEpochForgotten) -> None:

@@ -50,6 +50,7 @@ def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, setting
         members=members,
         topic_names=_names(groups, members),
         is_static=settings.is_static,
+        assignor_failure=_failure_of(group),
     )
     return Decision(effects=(Reply(command.request, reply),))
 
@@ -65,6 +66,12 @@ def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
         why = "is not a consumer group" if group_id in groups.classic else "does not exist"
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {group_id} {why}")
     return group
+
+
+def _failure_of(group: ConsumerGroup) -> str:
+    if group.failure is not None:
+        return f"{group.failure.assignor}: {group.failure.error}"
+    return "" if group.client_side is None else group.client_side.failure
 
 
 def _describe_member(

@@ -68,6 +68,8 @@ class DescribedGroup(Message):
     authorized_operations: int = field(INT32, default=OPERATIONS_NOT_REQUESTED)
     #: Ours (wire.private): `group.membership` is static.
     is_static: bool = field(BOOL, tag=10_000)
+    #: Ours: how an assignor of the user's own has failed last; "": it has not since the latest assignment.
+    assignor_failure: str = field(STRING, tag=10_001, default="")
 
 
 @message(key=69, kind="response", versions="0-1", flexible="0+")

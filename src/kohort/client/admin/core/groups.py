@@ -83,6 +83,7 @@ def from_consumer_group(group: ConsumerGroup) -> GroupDescription:
         members=members,
         authorized_operations=authorized_operations(group.authorized_operations),
         is_static=group.is_static,
+        assignor_failure=group.assignor_failure or None,
     )
 
 

@@ -89,6 +89,8 @@ class GroupDescription:
 
     `authorized_operations`: what the caller may do with it ("describe", "read", ...), where that was asked for.
     `is_static`: its membership is static (`Admin.enable_static_membership`).
+    `assignor_failure`: how an assignor of your own, the broker's or a member's, has failed last; `None` if it has not
+    since the latest assignment.
     """
 
     group_id: str
@@ -100,6 +102,7 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     authorized_operations: tuple[str, ...] | None = None
     is_static: bool = False
+    assignor_failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Final
 
 from kohort.coordinator.clientside import EVERYBODY, ClientSide
 from kohort.coordinator.consumer.apply import group_of
+from kohort.coordinator.consumer.targets.offload import LONGEST_ERROR
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import (
     ClientAssignmentForgotten,
@@ -67,6 +68,7 @@ def apply_computation_failed(groups: GroupsState, record: ComputationFailed) -> 
     side = _side(groups, record.group_id)
     if side is not None:
         side.failed.add(record.member_id)
+        side.failure = f"{record.assignor} of {record.member_id} {record.why}"[:LONGEST_ERROR]
 
 
 def _note_untold(
