@@ -8,6 +8,8 @@ import pytest
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator.consumer.clientside.asking import FAULTY, GONE, LATE
+from kohort.coordinator.decision import Decision, TimerKey
+from kohort.coordinator.staticmode.mode import start_offline
 from kohort.errors import ErrorCode
 from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
 from support.coordinator_dialogue import GroupDialogue
@@ -164,6 +166,38 @@ def test_who_dies_while_it_computes_is_followed_by_another() -> None:
             beat(group, member_id)
     assert sorted(group.group.members) == ["b", "c"]
     assert is_asked(beat(group, "b"))
+
+
+def test_who_goes_for_a_while_or_loses_its_connection_is_followed_by_another() -> None:
+    """It keeps its place, and is not waited for."""
+    for go in ("away", "disconnected"):
+        group = GroupDialogue({"t": 4})
+        for name in "ab":
+            join(group, name, instance_id=f"static-{name}")
+        assert is_asked(beat(group, "a"))
+        if go == "away":
+            group.heartbeat("a", epoch=-2, instance_id="static-a")
+        else:
+            group.disconnect("a")
+        group.fire_due()
+        assert is_asked(beat(group, "b")), go
+        compute(group, "b", 1, 1, 1, 1)
+        join(group, "c")
+        assert is_asked(beat(group, "b")), "a is not there"
+
+
+def test_who_is_offline_in_a_static_group_is_not_asked() -> None:
+    """It may stay so for half an hour."""
+    group = GroupDialogue({"t": 4})
+    for name in "ab":
+        join(group, name, instance_id=f"static-{name}")
+    compute(group, "a", 0, 0, 1, 1)
+    group.settle()
+    gone = start_offline(group.shard.groups, "g", {"a": group.now_ms}, group.settings, now_ms=group.now_ms)
+    group._commit(TimerKey("clock", "g"), Decision(tuple(gone[0]), tuple(gone[1])))
+    join(group, "c", instance_id="static-c")
+    assert group.group.computing is not None
+    assert group.group.computing.member_id == "b"
 
 
 def test_who_hangs_is_late_by_its_rebalance_timeout_since_it_was_told() -> None:

@@ -69,7 +69,7 @@ def find_member_to_ask(group: ConsumerGroup, change: MembershipChange) -> str:
     """The member that computes the next target once the change is applied; "" if nobody can."""
     failed = () if group.client_side is None else group.client_side.failed
     staying = group.members.keys() - change.gone
-    able = [each for each in staying if each not in failed and _is_there(group.members[each])]
+    able = [each for each in staying if each not in failed and is_there(group.members[each])]
     # Who joins is asked last: the others wait for what there is to be told.
     joining = [each for each in change.assignors if each not in group.members and each not in failed]
     return min(able or joining, default="")
@@ -240,5 +240,6 @@ def _order_of(group: ConsumerGroup, command: PrepareAssignment | InstallAssignme
     return order
 
 
-def _is_there(member: ConsumerMember) -> bool:
+def is_there(member: ConsumerMember) -> bool:
+    """Whether a member can be told anything."""
     return member.member_epoch >= 0 and not member.is_disconnected and member.classic is None

@@ -7,11 +7,12 @@ Source: KIP-848 as drafted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Final
 
 from kohort.coordinator.clientside import ClientSide
-from kohort.coordinator.consumer.clientside.asking import GONE, build_failure, compute_key
+from kohort.coordinator.consumer.clientside.asking import GONE, build_failure, compute_key, is_there
 from kohort.coordinator.consumer.clientside.telling import computing_after
 from kohort.coordinator.consumer.targets.volatile import ComputationNoted
 from kohort.coordinator.decision import Decision, Disarm, Effect
@@ -23,13 +24,27 @@ from kohort.coordinator.records import (
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
     ConsumerMemberSubscribed,
+    CurrentAssignmentSet,
+    MemberConnectionSeen,
     MemberTargetSet,
+    OfflineMemberSet,
     Record,
     TargetAssignmentEpochSet,
 )
+from kohort.coordinator.staticmode.mode import offline_ids
 
 #: What may concern them.
-_FOLLOWED = frozenset({ComputationNoted, ConsumerGroupForgotten, ConsumerMemberForgotten, TargetAssignmentEpochSet})
+_FOLLOWED: Final = frozenset(
+    {
+        ComputationNoted,
+        ConsumerGroupForgotten,
+        ConsumerMemberForgotten,
+        CurrentAssignmentSet,
+        MemberConnectionSeen,
+        OfflineMemberSet,
+        TargetAssignmentEpochSet,
+    }
+)
 
 
 def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
@@ -46,11 +61,34 @@ def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) ->
     for group_id in sorted(concerned):
         group = groups.consumer.get(group_id)
         if group is not None and group.client_side is not None:
+            decision = _readdress(group, group.client_side, offline_ids(groups, group_id), decision)
             own = [record for record in decision.records if record.group_id == group_id]
             _follow(group, group.client_side, own, more, effects, now_ms=now_ms)
     if not more and not effects:
         return decision
     return replace(decision, records=(*decision.records, *more), effects=(*decision.effects, *effects))
+
+
+def _readdress(group: ConsumerGroup, side: ClientSide, offline: Collection[str], decision: Decision) -> Decision:
+    """The decision with another member asked, where the one that is asked is known to be offline."""
+    records = list(decision.records)
+    for at, record in enumerate(records):
+        if not isinstance(record, ComputationNoted) or record.group_id != group.group_id:
+            continue
+        order = record.computing
+        if order is None or order.member_id not in offline:
+            continue
+        others = (member.member_id for member in order.assignable.members)
+        able = [
+            each
+            for each in others
+            if each not in offline
+            and each not in side.failed
+            and (each not in group.members or is_there(group.members[each]))
+        ]
+        if able:
+            records[at] = replace(record, computing=replace(order, member_id=min(able)))
+    return replace(decision, records=tuple(records))
 
 
 def _follow(
@@ -72,12 +110,25 @@ def _follow(
         return
     if is_forgotten or computing is None or computing.member_id != order.member_id:
         effects.append(Disarm(compute_key(group_id, order.member_id)))
-    elif order.member_id in gone:
+    elif order.member_id in gone or any(_is_away_by(record, order.member_id) for record in own):
         effects.append(Disarm(compute_key(group_id, order.member_id)))
         why = "is gone with its member"
         records, armed = build_failure(group, order, error=GONE, why=why, now_ms=now_ms)
         more += records
         effects += armed
+
+
+def _is_away_by(record: Record, member_id: str) -> bool:
+    """Whether a member cannot be told anything from now on."""
+    match record:
+        case CurrentAssignmentSet(member_id=each, member_epoch=epoch):
+            return each == member_id and epoch < 0
+        case MemberConnectionSeen(member_id=each, is_gone=is_gone):
+            return each == member_id and is_gone
+        case OfflineMemberSet(member_id=each):
+            return each == member_id
+        case _:
+            return False
 
 
 def _build_said(
