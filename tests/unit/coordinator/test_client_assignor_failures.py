@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator import commands as asked
-from kohort.coordinator.consumer.clientside.asking import FAULTY, GONE, LATE
+from kohort.coordinator.consumer.clientside.asking import FAULTY, GONE, LATE, MOST_FAILED
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.staticmode.mode import start_offline
 from kohort.errors import ErrorCode
@@ -230,6 +230,19 @@ def test_when_each_has_failed_the_server_computes_and_the_next_change_asks_membe
     assert sorted(map(len, group.holders().values())) == [1, 1, 2]
     join(group, "d")
     assert is_asked(beat(group, "a"))
+
+
+def test_a_mistake_that_all_have_is_not_made_by_each_of_a_large_group() -> None:
+    """One that hangs would take a rebalance timeout each."""
+    group = GroupDialogue({"t": 4}, group_consumer_assignment_window_ms=10)
+    for number in range(MOST_FAILED + 4):
+        join(group, f"m{number:02}")
+    group.advance(ms=10)
+    for number in range(MOST_FAILED):
+        assert group.group.target_epoch < group.group.epoch
+        refused(compute(group, f"m{number:02}", 0), ErrorCode.INVALID_REQUEST, "gave 1 owners")
+        group.fire_due()
+    assert group.group.target_epoch == group.group.epoch
 
 
 def test_who_has_failed_and_says_something_new_may_be_asked_again() -> None:

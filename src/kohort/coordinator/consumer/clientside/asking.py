@@ -2,7 +2,7 @@
 
 A member is asked in the answer to its heartbeat, fetches what is to be assigned (`decide_prepare`) and brings the
 result (`decide_install`), which is taken although the group has moved on. Who fails, is late or goes is not asked again
-for that target; when nobody is left, the server's assignor computes it.
+for that target; when nobody is left, or many have failed, the server's assignor computes it.
 
 Laws: one computation of a group is under way at a time, and one member may bring its result. A failure changes nothing
 but who is asked next and what members are told of it: the target stays, and nobody is fenced.
@@ -41,6 +41,9 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 
+#: So many members may fail before the server computes, however many there are: a mistake that all of them have is found
+#: by the first, and one that hangs takes its rebalance timeout each time.
+MOST_FAILED: Final = 16
 #: Errors of a computation that the coordinator itself tells members; those of assignors are theirs to choose.
 LATE: Final = -1
 FAULTY: Final = -2
@@ -68,6 +71,8 @@ def is_beside(group: ConsumerGroup, settings: GroupSettings, change: MembershipC
 def find_member_to_ask(group: ConsumerGroup, change: MembershipChange) -> str:
     """The member that computes the next target once the change is applied; "" if nobody can."""
     failed = () if group.client_side is None else group.client_side.failed
+    if len(failed) >= MOST_FAILED:
+        return ""
     staying = group.members.keys() - change.gone
     able = [each for each in staying if each not in failed and is_there(group.members[each])]
     # Who joins is asked last: the others wait for what there is to be told.
