@@ -25,7 +25,7 @@ from kohort.coordinator.logbatch import build_log_batch
 from kohort.ids import OFFSETS_TOPIC, TopicId, parse_topic_id
 from kohort.records.batch import build_batch
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.recovery.recovery import mark_sparse
+from kohort.storage.recovery.gaps import mark_sparse
 from kohort.storage.store import Store
 from kohort.storage.upkeep.compaction import compact, finish_replacement, plan_compaction
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

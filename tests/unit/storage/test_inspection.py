@@ -16,9 +16,9 @@ from kohort.storage.offline.inspection import (
 )
 from kohort.storage.offline.repair import repair
 from kohort.storage.partitions.quarantine import settle
+from kohort.storage.recovery.gaps import mark_sparse
 from kohort.storage.recovery.logstate import capture, write
 from kohort.storage.recovery.logstate import settle as use_files
-from kohort.storage.recovery.recovery import mark_sparse
 from kohort.storage.store import Store
 from support.storage_logs import TOPIC_ID, batch, empty_log, open_log, sequenced
 
@@ -126,7 +126,9 @@ def test_every_file_beside_the_batches_is_held_against_them_and_made_anew(is_cle
     (sound,) = inspect_directory(origin, "/data")
     assert (sound.records, sound.damages) == (48, [])
 
-    names = [name for name in origin.list_directory("/data/orders-0") if not name.endswith((".log", ".metadata"))]
+    names = [
+        name for name in origin.list_directory("/data/orders-0") if not name.endswith((".log", ".metadata", ".synced"))
+    ]
     assert {name[name.index(".") :] if "." in name else name for name in names} == {
         *(".index", ".timeindex", ".facts", ".state", ".snapshot", "leader-epoch-checkpoint")
     }

@@ -218,7 +218,7 @@ def test_indexes_go_with_their_segments() -> None:
     fs, _, end = left()
     log = recover(fs, expected=end)
     gone = log.drop_segments(2)
-    assert [path.partition(".")[2] for path in gone] == ["log.deleted", "index", "timeindex", "facts"] * 2
+    assert [path.partition(".")[2] for path in gone] == ["log.deleted", "index", "timeindex", "facts", "synced"] * 2
     log.close()
     recover(fs)
     assert not any(name.startswith(f"{0:020d}") for name in fs.list_directory(DIRECTORY)), "removed by the next start"

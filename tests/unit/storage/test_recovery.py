@@ -154,7 +154,7 @@ def test_an_empty_segment_behind_a_torn_one_goes() -> None:
     log, cut = recover(fs)
     assert cut is not None
     assert (log.log_end_offset, cut.bytes_cut) == (4, 10)
-    assert fs.list_directory("/orders-0") == ["00000000000000000000.log"]
+    assert fs.list_directory("/orders-0") == ["00000000000000000000.log", "00000000000000000000.synced"]
     log.append(batch(), now_ms=5)
     assert log.log_end_offset == 5
 
@@ -165,7 +165,7 @@ def test_other_files_are_left_alone() -> None:
         fs.open(f"/orders-0/{name}", create=True)
     log, _ = recover(fs)
     assert log.log_end_offset == 6
-    assert len(fs.list_directory("/orders-0")) == 5
+    assert len(fs.list_directory("/orders-0")) == 6
 
 
 def test_after_a_clean_stop_only_headers_are_read() -> None:

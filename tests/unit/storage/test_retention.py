@@ -24,6 +24,11 @@ def filled(fs: MemoryFileSystem, timestamps: list[int], **config: int | bool) ->
     return log
 
 
+def expire(log: PartitionLog, now_ms: int) -> list[str]:
+    """The segments that are let go; what goes with each is named, too."""
+    return [path for path in log.drop_expired(now_ms) if path.endswith(DELETED_SUFFIX)]
+
+
 def held(log: PartitionLog) -> list[int]:
     return offsets(log.read(log.log_start_offset, 1 << 20))
 
@@ -31,21 +36,21 @@ def held(log: PartitionLog) -> list[int]:
 def test_segments_go_whose_newest_record_is_too_old() -> None:
     fs = MemoryFileSystem()
     log = filled(fs, [1000, 5000, 2000, 6000], retention_ms=1000)
-    assert log.drop_expired(2000) == [], "exactly as old as it may be"
-    (gone,) = log.drop_expired(2001)
+    assert expire(log, 2000) == [], "exactly as old as it may be"
+    (gone,) = expire(log, 2001)
     assert gone.endswith(f"{0:020d}.log{DELETED_SUFFIX}")
-    assert log.drop_expired(5000) == [], "what is behind a younger one stays"
+    assert expire(log, 5000) == [], "what is behind a younger one stays"
     assert (log.log_start_offset, held(log)) == (1, [1, 2, 3])
-    assert len(log.drop_expired(6000 + 1)) == 2
+    assert len(expire(log, 6000 + 1)) == 2
     assert held(log) == [3]
 
 
 def test_everything_goes_and_offsets_go_on() -> None:
     fs = MemoryFileSystem()
     log = filled(fs, [1000, 1001], retention_ms=1000)
-    assert len(log.drop_expired(DAY_MS)) == 2
+    assert len(expire(log, DAY_MS)) == 2
     assert (log.log_start_offset, log.log_end_offset, held(log)) == (2, 2, [])
-    assert log.drop_expired(2 * DAY_MS) == [], "an empty segment is nothing"
+    assert expire(log, 2 * DAY_MS) == [], "an empty segment is nothing"
     log.append(batch(timestamp=DAY_MS), now_ms=DAY_MS)
     assert held(log) == [2]
     again = open_log(fs)
@@ -55,43 +60,43 @@ def test_everything_goes_and_offsets_go_on() -> None:
 def test_oldest_go_while_enough_is_left() -> None:
     size = len(batch())
     log = filled(MemoryFileSystem(), [1000] * 5, retention_ms=-1, retention_bytes=3 * size - 1)
-    assert len(log.drop_expired(DAY_MS)) == 2
+    assert len(expire(log, DAY_MS)) == 2
     assert held(log) == [2, 3, 4], "no less than what shall be kept"
-    assert log.drop_expired(DAY_MS) == []
+    assert expire(log, DAY_MS) == []
 
 
 def test_records_that_may_not_be_seen_yet_stay() -> None:
     log = empty_log(MemoryFileSystem(), retention_ms=0)
     log.append(batch(), now_ms=1)
-    assert log.drop_expired(DAY_MS) == []
+    assert expire(log, DAY_MS) == []
     log.mark_durable(log.sync())
-    assert len(log.drop_expired(DAY_MS)) == 1
+    assert len(expire(log, DAY_MS)) == 1
 
 
 def test_records_without_times_go_by_size_alone() -> None:
     log = filled(MemoryFileSystem(), [-1], retention_ms=0, retention_bytes=1)
-    assert log.drop_expired(DAY_MS) == []
+    assert expire(log, DAY_MS) == []
     log.configure(filled(MemoryFileSystem(), [], retention_bytes=0).config)
-    assert len(log.drop_expired(DAY_MS)) == 1
+    assert len(expire(log, DAY_MS)) == 1
 
 
 def test_segment_that_compaction_emptied_goes_with_the_next() -> None:
     """It has no time any more, and nothing behind it would ever go."""
     log = filled(MemoryFileSystem(), [-1, 1000, -1, DAY_MS], is_compacted=True, retention_ms=1000)
-    assert log.drop_expired(2000) == []
-    assert len(log.drop_expired(2001)) == 2
+    assert expire(log, 2000) == []
+    assert len(expire(log, 2001)) == 2
     assert held(log) == [2, 3]
 
 
 def test_topic_that_is_not_deleted_keeps_everything() -> None:
     log = filled(MemoryFileSystem(), [1000, 2000], is_deleted=False, retention_ms=0, retention_bytes=0)
-    assert log.drop_expired(DAY_MS) == []
+    assert expire(log, DAY_MS) == []
 
 
 def test_files_that_a_stop_left_behind_are_removed() -> None:
     fs = MemoryFileSystem()
     log = filled(fs, [1000, DAY_MS], retention_ms=1000)
-    (gone,) = log.drop_expired(DAY_MS)
+    (gone,) = expire(log, DAY_MS)
     assert fs.exists(gone)
     again = open_log(fs)
     assert not fs.exists(gone)
@@ -101,7 +106,7 @@ def test_files_that_a_stop_left_behind_are_removed() -> None:
 def test_reader_keeps_what_it_has() -> None:
     log = filled(MemoryFileSystem(), [1000, 2000, DAY_MS], retention_ms=1000)
     views = log.read(0, 1 << 20)
-    log.drop_expired(DAY_MS)
+    expire(log, DAY_MS)
     assert offsets(views) == [0, 1, 2]
 
 
@@ -145,7 +150,7 @@ def test_what_is_left_is_what_a_list_would_have_left(
     left = list(enumerate(timestamps))
     while left and (0 <= retention_ms < now_ms - left[0][1] or 0 <= kept < len(left)):
         left.pop(0)
-    log.drop_expired(now_ms)
+    expire(log, now_ms)
     assert held(log) == [offset for offset, _ in left]
     assert log.log_end_offset == len(timestamps)
     assert held(open_log(fs, **config)) == held(log)

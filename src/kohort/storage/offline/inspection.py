@@ -21,8 +21,8 @@ from kohort.storage.files.fs import FileLock, FileSystem
 from kohort.storage.offline.smallfiles import wrong_files
 from kohort.storage.partitions.epochruns import EpochRuns
 from kohort.storage.partitions.quarantine import Hole, load_holes
+from kohort.storage.recovery.gaps import load_sparse
 from kohort.storage.recovery.logstate import load_state
-from kohort.storage.recovery.recovery import load_sparse
 from kohort.storage.segments.batchreader import BatchReader
 from kohort.storage.segments.findbatch import NO_LIMIT, find_batch, valid_batch
 from kohort.storage.segments.segment import segment_base, segment_name

@@ -33,8 +33,8 @@ from kohort.storage.directory.datadir import (
 )
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.offline.inspection import Damage, walk_segment
+from kohort.storage.recovery.gaps import mark_sparse
 from kohort.storage.recovery.logstart import keep_log_start
-from kohort.storage.recovery.recovery import mark_sparse
 from kohort.storage.segments.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 

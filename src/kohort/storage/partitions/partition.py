@@ -318,7 +318,10 @@ class PartitionLog:
 
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file; the newest one always stays. Views in use stay valid."""
-        self._fs.remove(self._leave_oldest().path)
+        segment = self._leave_oldest()
+        self._fs.remove(segment.path)
+        for path in segment.index_files:
+            self._fs.remove(path)
 
     def drop_expired(self, now_ms: int) -> list[str]:
         """Let those segments go that the topic's retention no longer keeps. Views in use stay valid.

@@ -18,24 +18,22 @@ from kohort.errors import StorageError
 from kohort.records.header import HEADER_SIZE, BatchHeader
 from kohort.storage.directory.catalogfile import CatalogCut
 from kohort.storage.directory.datadir import PartitionEnd
-from kohort.storage.files.fs import FileSystem, read_bounded, replace_file
+from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.epochruns import EpochRun, EpochRuns, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.producers import ProducerStates
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
+from kohort.storage.recovery.gaps import load_sparse, unpromised_pieces
 from kohort.storage.recovery.logstart import load_log_start
 from kohort.storage.recovery.logstate import LogState, forget_state, load_snapshot, load_state, recall
 from kohort.storage.segments.findbatch import NO_LIMIT
-from kohort.storage.segments.indexfiles import SUFFIXES, has_index, load_facts, load_index
+from kohort.storage.segments.indexfiles import SUFFIXES, SYNCED_SUFFIX, has_index, load_facts, load_index, mark_synced
 from kohort.storage.segments.scan import Piece, Rules, scan_file
 from kohort.storage.segments.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
 #: Ends the name of a file that becomes a segment; what a crash leaves of it is removed here.
 CLEANED_SUFFIX: Final = UNFINISHED_SUFFIX
-#: Says before which offset Apache Kafka's compaction may have taken whole batches away; see `mark_sparse`.
-SPARSE_NAME: Final = "sparse-before-offset"
-_SPARSE_LIMIT_BYTES: Final = 100
 _RECORD_COUNT: Final = Struct(">i")
 _RECORD_COUNT_POSITION: Final = 57
 
@@ -139,10 +137,15 @@ def open_partition(
     if found.end.end_offset < promised or (expected is not None and not is_clean):
         # Not as it was left: somebody touched it, so every byte is looked at.
         found = reader.read(None, trusted=state)
+    unpromised = unpromised_pieces(found.pieces, names, known, promised, sparse_before=sparse_before, config=config)
+    if unpromised:
+        # Nobody was answered for what is in them either.
+        reader.read_before(unpromised[0].file_base)
+        found = reader.read(state if found.known_before else None, trusted=state)
     if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
         forget_state(fs, directory)
     mender = _Mender(fs, directory, known, sparse_before=sparse_before)
-    segments, cut = mender.mend(found.pieces, promised)
+    segments, cut = mender.mend(found.pieces, promised, unpromised)
     if found.covered:
         # What covers them is durable, but its name may not be yet.
         fs.sync_directory(directory)
@@ -184,21 +187,8 @@ def _remove_orphans(fs: FileSystem, directory: str, names: Sequence[str], bases:
     kept = {f"{base:020d}" for base in bases}
     for name in names:
         stem, dot, suffix = name.partition(".")
-        if dot + suffix in SUFFIXES and stem not in kept and len(stem) == len(f"{0:020d}"):
+        if dot + suffix in (*SUFFIXES, SYNCED_SUFFIX) and stem not in kept and len(stem) == len(f"{0:020d}"):
             fs.remove(f"{directory}/{name}")
-
-
-def load_sparse(fs: FileSystem, directory: str, names: Sequence[str]) -> int:
-    """The offset before which gaps are no damage; it stands there twice, should one be hurt."""
-    if SPARSE_NAME not in names:
-        return 0
-    lines = read_bounded(fs, f"{directory}/{SPARSE_NAME}", limit_bytes=_SPARSE_LIMIT_BYTES).split(b"\n")
-    return max((int(line) for line in lines if line.isdigit()), default=0)
-
-
-def mark_sparse(fs: FileSystem, directory: str, end_offset: int) -> None:
-    """Say of a log that Apache Kafka wrote that its compaction may have left gaps before `end_offset`."""
-    replace_file(fs, directory, SPARSE_NAME, b"%d\n%d\n" % (end_offset, end_offset))
 
 
 class _Reader:
@@ -249,6 +239,10 @@ class _Reader:
             found.pieces += self._read_file(base, next_base, rules, found)
         return found
 
+    def read_before(self, base: int) -> None:
+        """Leave the files out from that one on."""
+        self._bases = [each for each in self._bases if each < base]
+
     def _read_file(self, base: int, next_base: int, rules: Rules, found: _Found) -> list[Piece]:
         """The pieces of one file; of what is known of it nothing is read."""
         fs, directory = self._fs, self._directory
@@ -286,7 +280,7 @@ class _Mender:
         #: Every hole of the log, ascending.
         self.holes: tuple[Hole, ...] = ()
 
-    def mend(self, pieces: list[Piece], promised: int) -> tuple[list[Segment], TailCut | None]:
+    def mend(self, pieces: list[Piece], promised: int, unpromised: list[Piece]) -> tuple[list[Segment], TailCut | None]:
         """The segments, and what was cut; up to offset `promised` everything was durable once."""
         last = max((at for at, piece in enumerate(pieces) if piece.segment.size), default=0)
         end_offset = pieces[last].segment.next_offset if pieces else 0
@@ -294,10 +288,11 @@ class _Mender:
         is_short = promised > end_offset
         if is_short:
             last = max((at for at, piece in enumerate(pieces) if piece.segment.size or piece.damage), default=0)
-        kept, behind = pieces[: last + 1], pieces[last + 1 :]
+        kept, behind = pieces[: last + 1], pieces[last + 1 :] + unpromised
         if not kept:
             kept = [Piece(segment=Segment(self._fs, self._directory, 0, is_entry_durable=False), file_base=0, start=0)]
             kept[0].segment.make_file()
+            mark_synced(self._fs, self._directory, 0)
         next_base = promised if is_short else end_offset
         damage = None if is_short else kept[-1].damage
         if (is_short or damage is None) and next_base != kept[-1].segment.base_offset:
@@ -309,9 +304,12 @@ class _Mender:
             kept.append(self._empty_piece(next_base))
         self.holes = tuple(hole for hole in map(self._hole, kept, kept[1:]) if hole is not None)
         cut = self._cut(kept[-1], behind)
-        for piece in behind:
+        for piece in reversed(behind):
             piece.segment.release()
             self._fs.remove(piece.segment.path)
+        if unpromised:
+            # What is written next may have their offsets.
+            self._fs.sync_directory(self._directory)
         for file_base, group in groupby(kept, key=lambda piece: piece.file_base):
             self._separate(file_base, list(group))
         self._forget(kept[0].segment.base_offset)
@@ -349,7 +347,7 @@ class _Mender:
         damages = [piece.damage for piece in (last, *behind) if piece.damage]
         if not damages and not behind:
             return None
-        bytes_cut = sum(damage.size_bytes for damage in damages)
+        bytes_cut = sum(damage.size_bytes for damage in damages) + sum(piece.segment.size for piece in behind)
         file = self._fs.open(f"{self._directory}/{segment_name(last.file_base)}")
         position = last.start + last.segment.size
         records_cut = None
@@ -377,6 +375,7 @@ class _Mender:
             name = segment_name(segment.base_offset)
             copy_range(self._fs, self._directory, name, file, start=piece.start, size=segment.size)
             segment.is_entry_durable = True
+            mark_synced(self._fs, self._directory, segment.base_offset)
         pieces[0].segment.release()
         file.truncate(pieces[0].segment.size)
         file.sync()

@@ -45,6 +45,15 @@ class BatchReader:
         """Up to `size` bytes; fewer at the end."""
         return self._file.read(position, min(size, self.size - position))
 
+    def is_blank(self, position: int) -> bool:
+        """Whether there are nothing but zeros from there on."""
+        while position < self.size:
+            piece = self.read(position, WINDOW_BYTES)
+            if any(piece):
+                return False
+            position += len(piece) or self.size
+        return True
+
     def header_at(self, position: int) -> BatchHeader:
         """The header at `position`; raises what `parse_header` does, and `StorageError`."""
         here = position - self._base

@@ -27,6 +27,8 @@ INDEX_SUFFIX: Final = ".index"
 TIME_SUFFIX: Final = ".timeindex"
 FACTS_SUFFIX: Final = ".facts"
 SUFFIXES: Final = (INDEX_SUFFIX, TIME_SUFFIX, FACTS_SUFFIX)
+#: Ends the name of an empty file: everything before that offset was durable before anybody was answered for more.
+SYNCED_SUFFIX: Final = ".synced"
 _FACTS_LIMIT_BYTES: Final = 4096
 #: Entries that are read at a time.
 _CHUNK: Final = 512
@@ -122,6 +124,11 @@ def has_index(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFa
         if not fs.exists(path) or fs.open(path).size() != size:
             return False
     return True
+
+
+def mark_synced(fs: FileSystem, directory: str, base_offset: int) -> None:
+    """Say that all before a segment is durable; that it was said is durable when the directory is synced."""
+    fs.open(index_path(directory, base_offset, SYNCED_SUFFIX), create=True)
 
 
 def remove_index(fs: FileSystem, directory: str, base_offset: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kohort.errors import CorruptRecordError
-from kohort.records.header import BatchHeader
+from kohort.records.header import HEADER_SIZE, BatchHeader
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.segments.batchreader import HEADERS_WINDOW_BYTES, WINDOW_BYTES, BatchReader
 from kohort.storage.segments.findbatch import NO_LIMIT, find_batch
@@ -25,6 +25,8 @@ class Damage:
     position: int
     end: int
     reason: str
+    #: Nothing but zeros, or the begin of the next batch: so files are left that lose their end.
+    is_unwritten: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -84,7 +86,10 @@ def scan_file(
         except CorruptRecordError as why:
             found = find_batch(reader, position, beyond_offset=segment.next_offset, before_offset=before_offset)
             end = size if found is None else found
-            piece.damage = Damage(position=position, end=end, reason=str(why))
+            is_unwritten = found is None and (
+                reader.is_blank(position) or _is_torn(reader, position, segment.next_offset)
+            )
+            piece.damage = Damage(position=position, end=end, reason=str(why), is_unwritten=is_unwritten)
             if found is None:
                 break
             base = reader.header_at(found).base_offset
@@ -98,6 +103,16 @@ def scan_file(
         rules.on_batch(header)
         position += header.size_bytes
     return pieces
+
+
+def _is_torn(reader: BatchReader, position: int, expected: int) -> bool:
+    if reader.size - position < HEADER_SIZE:
+        return True
+    try:
+        header = reader.header_at(position)
+    except CorruptRecordError:
+        return False
+    return header.base_offset == expected and position + header.size_bytes > reader.size
 
 
 def _check_offset(header: BatchHeader, expected: int, sparse_before: int) -> None:

@@ -15,7 +15,15 @@ from typing import Final, Literal, NamedTuple
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import HEADER_SIZE, BatchHeader, parse_header
 from kohort.storage.files.fs import Buffer, FileSystem, LogFile
-from kohort.storage.segments.indexfiles import SUFFIXES, FiledIndex, IndexDamagedError, SegmentFacts, index_path
+from kohort.storage.segments.indexfiles import (
+    SUFFIXES,
+    SYNCED_SUFFIX,
+    FiledIndex,
+    IndexDamagedError,
+    SegmentFacts,
+    index_path,
+    mark_synced,
+)
 from kohort.storage.segments.segmentindex import INDEX_INTERVAL_BYTES, SegmentIndex
 
 SUFFIX: Final = ".log"
@@ -189,10 +197,9 @@ class Segment:
 
     @property
     def index_files(self) -> list[str]:
-        """What goes with the segment."""
-        if self.index is not None:
-            return []
-        return [index_path(self._directory, self.base_offset, suffix) for suffix in SUFFIXES]
+        """What goes with the segment, if it is there."""
+        suffixes = (SYNCED_SUFFIX,) if self.index is not None else (*SUFFIXES, SYNCED_SUFFIX)
+        return [index_path(self._directory, self.base_offset, suffix) for suffix in suffixes]
 
     def use_files(self, facts: SegmentFacts) -> None:
         """The index is in its files, and the segment grows no more: memory is given back."""
@@ -311,6 +318,8 @@ class Segment:
             return
         file.sync()
         if not self.is_entry_durable:
+            # Whoever syncs a log begins with the oldest file. The same sync of the directory carries both names.
+            mark_synced(self._fs, directory, self.base_offset)
             self._fs.sync_directory(directory)
             self.is_entry_durable = True
 

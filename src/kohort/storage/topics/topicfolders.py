@@ -21,13 +21,16 @@ from kohort.storage.directory.datadir import PARTITION_METADATA_NAME, write_part
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX
 from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME
-from kohort.storage.segments.indexfiles import SUFFIXES
+from kohort.storage.segments.indexfiles import SUFFIXES, SYNCED_SUFFIX
 from kohort.storage.segments.segment import segment_base, segment_name
 
 _DELETE_SUFFIX: Final = "-delete"
 #: How the name of a deleted partition's folder ends; others may end in the suffix alone.
 #: How files end that lie beside the segments of a partition.
-_OURS: Final = (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX, *SUFFIXES)
+_OURS: Final = (
+    *(PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX, SYNCED_SUFFIX),
+    *SUFFIXES,
+)
 _DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")
 _FILE_NAME_LIMIT: Final = 255
 

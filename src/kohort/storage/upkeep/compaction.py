@@ -23,7 +23,7 @@ from kohort.records.header import CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.recovery import CLEANED_SUFFIX
-from kohort.storage.segments.indexfiles import remove_index
+from kohort.storage.segments.indexfiles import SYNCED_SUFFIX, index_path, remove_index
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.upkeep.closedbatches import AS_IT_IS, BatchRows, CompactionStopped, Run, Sheet, runs, sheets
 from kohort.storage.upkeep.segmentwriter import CompactedSegment, CompactionPlan, KeptRecords, SegmentWriter
@@ -228,4 +228,5 @@ def finish_replacement(fs: FileSystem, directory: str, replaced: list[int]) -> N
     for base in replaced:
         remove_index(fs, directory, base)
         fs.remove(f"{directory}/{segment_name(base)}")
+        fs.remove(index_path(directory, base, SYNCED_SUFFIX))
     fs.sync_directory(directory)
