@@ -7,6 +7,7 @@ Source: Apache Kafka's record format, magic 2 (KIP-98).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -136,22 +137,26 @@ class Sheet:
                 ends[row] = values[stop - 1] + max(lengths[stop - 1], 0)
         return ends
 
-    def batches(self) -> Iterator[BatchRows]:
-        """Every batch, in order."""
+    def batches(self, kept: list[int]) -> Iterator[tuple[BatchRows, list[int]]]:
+        """Batches that have some of these rows (which ascend), in order, with those of theirs."""
         table, regions = self._scanned.table, iter(self._scanned.regions)
-        region, body = next(regions, None), memoryview(b"")
-        position = row = 0
+        region = next(regions, None)
+        position = row = at = 0
         for batch, header in enumerate(self._run.headers):
-            at = batch * TABLE_WIDTH
-            stop = row
-            if table[at + RECORD_COUNT]:
-                while region is not None and region.stop <= batch:
-                    region = next(regions, None)
-                assert region is not None, "records lie in a region"
-                body, stop = memoryview(region.join()), table[at + ROW_STOP]
-            end = position + header.size_bytes
-            yield BatchRows(header, self._run.view[position:end], row, stop, body, table[at + BODY])
-            position, row = end, stop
+            if at == len(kept):
+                return
+            here = batch * TABLE_WIDTH
+            first, row = row, table[here + ROW_STOP] if table[here + RECORD_COUNT] else row
+            start, position = position, position + header.size_bytes
+            if kept[at] >= row:
+                continue
+            while region is not None and region.stop <= batch:
+                region = next(regions, None)
+            assert region is not None, "records lie in a region"
+            body, view = memoryview(region.join()), self._run.view[start:position]
+            until = bisect_left(kept, row, at)
+            yield BatchRows(header, view, first, row, body, table[here + BODY]), kept[at:until]
+            at = until
 
 
 def sheets(run: Run) -> Iterator[Sheet | Run]:

@@ -12,7 +12,6 @@ Source: Apache Kafka's log cleaner; requirement G1.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -155,12 +154,9 @@ def compact(
 def _rewrite(sheet: Sheet, keys: _Keys, writer: SegmentWriter, *, now_ms: int, horizon_ms: int) -> None:
     """Hand on what stays; `horizon_ms`: when tombstones that are met for the first time may go."""
     kept, ends = keys.kept(sheet), sheet.ends()
-    at = 0
-    for batch in sheet.batches():
-        stop = bisect_left(kept, batch.stop, at)
-        rows, at = kept[at:stop], stop
+    for batch, found in sheet.batches(kept):
         known_ms = _horizon(batch.header)
-        rows = keys.without_expired(rows, sheet, known_ms, now_ms)
+        rows = keys.without_expired(found, sheet, known_ms, now_ms)
         if not rows:
             continue
         has_tombstones = bool(sheet.lengths) and min(map(sheet.lengths.__getitem__, rows)) < 0
