@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.errors import StorageError
+from kohort.errors import Refused, StorageError
 from kohort.records.batch import Record, RecordInput, build_batch, iterate_records
 from kohort.records.header import BatchHeader, seal, split_batches
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.gaps import mark_sparse
+from kohort.storage.recovery.logstate import capture, settle
+from kohort.storage.recovery.logstate import write as save
 from kohort.storage.recovery.recovery import CLEANED_SUFFIX
 from kohort.storage.upkeep.closedbatches import READ_BYTES, CompactionStopped
 from kohort.storage.upkeep.compaction import (
@@ -48,6 +50,9 @@ def clean(
     fs: FileSystem, log: PartitionLog, first_dirty: int = 0, *, now_ms: int = NOW_MS, buffer_bytes: int = PLENTY
 ) -> Compacted | None:
     """As the broker does it."""
+    if len(log.producers):
+        captured = capture(log)
+        settle(captured, save(fs, captured))
     found = plan_compaction(log, first_dirty, now_ms=now_ms, dedupe_buffer_bytes=buffer_bytes)
     if found is None:
         return None
@@ -558,3 +563,43 @@ def test_batch_that_is_longer_than_a_window_is_compacted() -> None:
     write(log, [(b"next", bytes(300))], [(b"next", bytes(300))])
     with pytest.raises(StorageError, match="ends in the middle of a batch"):
         clean(fs, log)
+
+
+def test_nothing_is_compacted_before_a_start_would_know_its_producers_otherwise() -> None:
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    write(log, *[[(b"a", b"%d" % number)] for number in range(12)], **NUMBERED)
+    assert len(log.segments) > 2
+    assert plan_compaction(log, 0, now_ms=NOW_MS, dedupe_buffer_bytes=PLENTY) is None
+    assert clean(fs, log) is not None
+
+
+@pytest.mark.parametrize(
+    "lost", [(), (".index",), (".facts",), (".state",), (".index", ".timeindex", ".facts", ".state")]
+)
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
+def test_producer_whose_batches_are_gone_goes_on_with_its_sequence(lost: tuple[str, ...], power: bool) -> None:
+    """Apache Kafka keeps an empty batch of each for that; here two files have them, each with its checksum."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    write(log, [(b"a", b"1"), (b"b", b"1")], **NUMBERED)
+    write(log, *[[(b"a", b"%d" % number), (b"b", b"2")] for number in range(12)])
+    assert clean(fs, log) is not None
+    assert all(header.producer_id < 0 for view in log.read(0, PLENTY) for _, header in split_batches(view))
+    if power:
+        # A file system that syncs what it renames and creates: their content is found out by its checksum otherwise.
+        fs.crash(lambda _, __, written: written, changes_kept=lambda _, unsynced: unsynced)
+    for name in fs.list_directory(DIRECTORY):
+        if name.endswith(lost) and lost:
+            fs.remove(f"{DIRECTORY}/{name}")
+    reopened = open_log(fs, **CONFIG)
+    state = reopened.producers.get(7)
+    assert state is not None
+    assert (state.epoch, state.batches[-1].base_sequence, state.batches[-1].last_sequence) == (3, 11, 12)
+    rows = [(b"a", b"3", 1_000, ())]
+    again = build_batch([*rows, *rows], **NUMBERED)
+    assert reopened.append(again, now_ms=1).duplicate
+    after = build_batch(rows, producer_id=7, producer_epoch=3, base_sequence=13)
+    assert not reopened.append(after, now_ms=1).duplicate
+    with pytest.raises(Refused):
+        reopened.append(build_batch(rows, producer_id=7, producer_epoch=3, base_sequence=99), now_ms=1)

@@ -143,8 +143,10 @@ class PartitionLog:
     def closed_segments(self) -> list[Segment]:
         """Those that may be compacted: durable, if somebody waits for that, not behind a hole, and not the newest."""
         end = self.durable_offset if self._sync_after < LONG_MAX else self.log_end_offset
-        if self.holes:
-            end = min(end, self.holes[0].first_offset)
+        end = min([end, *(hole.first_offset for hole in self.holes)])
+        if len(self.producers) and not self._fs.volatile:
+            # A start must not find the batches gone by which it knows a producer.
+            end = min(end, self.state_offset)
         return [segment for segment in self.segments[:-1] if segment.next_offset <= end]
 
     @property
@@ -319,8 +321,7 @@ class PartitionLog:
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file; the newest one always stays. Views in use stay valid."""
         segment = self._leave_oldest()
-        self._fs.remove(segment.path)
-        for path in segment.index_files:
+        for path in (segment.path, *segment.index_files):
             self._fs.remove(path)
 
     def drop_expired(self, now_ms: int) -> list[str]:
