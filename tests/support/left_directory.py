@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import iterate_records
 from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.storage.partitions.epochruns import mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstart import delete_before, keep_log_start
 from kohort.storage.recovery.logstate import capture, settle, write
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.store import Store
-from kohort.storage.upkeep.scrubbing import scrub
+from kohort.storage.upkeep.scrubbing import scrub, scrub_newest
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, sequenced
 
 BATCHES = 24
@@ -78,7 +80,15 @@ def served(log: PartitionLog) -> Iterator[tuple[int, bytes | None]]:
 
 def scrub_all(fs: MemoryFileSystem, log: PartitionLog) -> None:
     """What the scrubber does, in time: damage where a start looks at nothing is found by it."""
+    epochs = log.epochs.starts
     for segment in log.segments[:-1]:
-        found = scrub(fs, FOLDER, segment.base_offset, pause=lambda _: None)
+        found = scrub(fs, FOLDER, segment.base_offset, pause=lambda _: None, epochs=epochs)
         if found is not None:
             log.refuse(found.damages)
+            mend_epochs([segment], found.epochs)
+    newest = log.segments[-1]
+    if newest.size:
+        look = partial(scrub_newest, fs, FOLDER, newest.base_offset, pause=lambda _: None, epochs=epochs)
+        seen = look(end_offset=log.log_end_offset, size_bytes=newest.size, has_gaps=newest.has_gaps)
+        log.refuse(seen.damages)
+        mend_epochs([newest], seen.epochs)

@@ -80,3 +80,33 @@ def test_epoch_of_a_batch_is_mended_while_the_broker_runs(
     scrub_once(store, caplog)
     assert "damaged=0" in caplog.text and "epochs_mended" not in caplog.text
     store.close(clean=False)
+
+
+def test_newest_segment_is_looked_at_as_far_as_consumers_see_and_damage_there_outlives_a_clean_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store.open(str(tmp_path))
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]
+    for _ in range(8):
+        log.append(batch(), now_ms=5)
+    log.mark_durable(log.sync())
+    log.append(batch(), now_ms=5)
+    path = Path(log.segments[0].path)
+    width = path.stat().st_size // 9
+    content = bytearray(path.read_bytes())
+    for at in (3, 8):
+        content[at * width + 65] ^= 1
+    path.write_bytes(content)
+    scrub_once(store, caplog)
+    assert [(hole.first_offset, hole.next_offset) for hole in log.holes] == [(3, 4)], "the last is not there for good"
+    assert "segment=0 reason='the batch at offset 3 is damaged" in caplog.text
+    content[8 * width + 65] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Refused):
+        log.read(3, 1)
+    log.append(batch(), now_ms=5)
+    assert log.read(4, 1) and log.read(9, 1)
+    store.close()
+    (log,) = Store.open(str(tmp_path)).topics["orders"].partitions
+    assert [(hole.first_offset, hole.next_offset) for hole in log.holes] == [(3, 4)]
+    assert log.log_end_offset == 10

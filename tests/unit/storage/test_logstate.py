@@ -11,6 +11,7 @@ import pytest
 
 from kohort.records.checksum import crc32c
 from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.files.descriptors import WorkNeededError
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
@@ -202,6 +203,19 @@ def test_an_index_that_is_damaged_while_the_broker_runs_is_made_anew() -> None:
         damage_file(fs, index_path(DIRECTORY, 0, suffix), 9)
     check_answers(log, added)
     assert is_outdated(log), "it is written again"
+
+
+def test_who_does_not_wait_leaves_a_damaged_index_to_a_thread() -> None:
+    fs, added, end = left()
+    log = recover(fs, expected=end)
+    damage_file(fs, index_path(DIRECTORY, 0, INDEX_SUFFIX), 9)
+    offset = log.segments[0].next_offset - 1
+    with pytest.raises(WorkNeededError, match="it is made anew") as needed:
+        log.read(offset, 1, wait=False)
+    assert log.segments[0].index is None
+    needed.value.work()
+    assert log.read(offset, 1, wait=False)
+    check_answers(log, added)
 
 
 def test_what_was_durable_and_is_gone_is_a_hole_though_nobody_stopped_cleanly() -> None:

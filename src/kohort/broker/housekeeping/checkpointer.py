@@ -76,7 +76,7 @@ class Checkpointer:
     def _is_due(self, partition: PartitionLog) -> bool:
         if self._looks % LOOKS == 0:
             return is_outdated(partition)
-        return any(segment.index for segment in partition.segments[:-1])
+        return any(segment.needs_filing for segment in partition.segments[:-1])
 
     def _write(self, partition: PartitionLog) -> None:
         captured = capture(partition)

@@ -1,4 +1,4 @@
-"""Reads closed segments again at a low rate, and refuses readers what is damaged since.
+"""Reads segments again at a low rate, and refuses readers what is damaged since.
 
 Laws: one segment at a time, on a thread that rests as its rate says; the loop only chooses, and takes the result. What
 is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes.
@@ -16,10 +16,11 @@ from typing import Final
 
 from kohort.broker.turns.blocking import BlockingWork
 from kohort.errors import StorageError
+from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.epochruns import EpochRun, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
-from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, scrub
+from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, scrub, scrub_newest
 
 log = logging.getLogger("kohort.broker")
 
@@ -59,7 +60,12 @@ class Scrubber:
         self._bytes = self._segments = self._damaged = 0
         logs = [each for topic in self._store.topics.values() for each in topic.partitions]
         # Their indexes are in files, and so is what they are held against.
-        self._left = ((each, part.base_offset) for each in logs for part in each.segments[:-1] if part.index is None)
+        self._left = (
+            (each, part.base_offset)
+            for each in logs
+            for part in list(each.segments)
+            if part.index is None or part is each.segments[-1]
+        )
         self._step()
 
     def _step(self) -> None:
@@ -70,9 +76,26 @@ class Scrubber:
             self._later(self._pause, self._begin)
             return
         partition, base_offset = chosen
-        epochs = partition.epochs.starts
-        work = partial(scrub, self._store.fs, partition.directory, base_offset, pause=self._rest, epochs=epochs)
+        work = self._work_at(partition, base_offset)
+        if work is None:
+            self._later(0.0, self._step)
+            return
         self._thread.submit(work, partial(self._on_scrubbed, partition, base_offset))
+
+    def _work_at(self, partition: PartitionLog, base_offset: int) -> Callable[[], Scrubbed | None] | None:
+        place, epochs = (self._store.fs, partition.directory, base_offset), partition.epochs.starts
+        newest = partition.segments[-1]
+        if base_offset != newest.base_offset:
+            return partial(scrub, *place, pause=self._rest, epochs=epochs)
+        end_offset = min(partition.high_watermark, newest.next_offset)
+        try:
+            size = newest.position_of(end_offset, wait=False)
+        except (NotResidentError, StorageError):
+            size = 0
+        if not size:
+            return None
+        look = partial(scrub_newest, *place, pause=self._rest, epochs=epochs)
+        return partial(look, end_offset=end_offset, size_bytes=size, has_gaps=newest.has_gaps)
 
     def _rest(self, count: int) -> None:
         if self._is_stopped.wait(count / self._rate):
@@ -104,7 +127,7 @@ class Scrubber:
     def _mend_epochs(self, partition: PartitionLog, wrong: Sequence[EpochRun]) -> None:
         """Few bytes each, of a segment that was read just now: to write them is no more than an append."""
         try:
-            mend_epochs(partition.segments[:-1], wrong)
+            mend_epochs(partition.segments, wrong)
         except StorageError as why:
             log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(why))
         for run in wrong:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, TypeVar
 
-from kohort.storage.files.descriptors import NotResidentError
+from kohort.storage.files.descriptors import NotResidentError, WorkNeededError
 
 log = logging.getLogger("kohort.broker")
 
@@ -81,6 +81,9 @@ class BlockingWork:
 
 def warm(cold: NotResidentError) -> None:
     """Wait for the disk, so that whoever met `cold` finds the bytes in memory; for a thread."""
+    if isinstance(cold, WorkNeededError):
+        cold.work()
+        return
     buffer = bytearray(min(cold.size, WARMED_BYTES))
     position, end = cold.position, cold.position + cold.size
     while position < end:

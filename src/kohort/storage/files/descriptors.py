@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from kohort.records.row_kernels import blank as blank_bytes
@@ -41,6 +42,20 @@ class NotResidentError(Exception):
 
     def __str__(self) -> str:
         return f"{self.size} bytes at {self.position} of {self.file.path} are not in memory"
+
+
+class WorkNeededError(NotResidentError):
+    """More than to read is to be done before the next try, and the caller does not wait for that either."""
+
+    def __init__(self, what: str, work: Callable[[], None]) -> None:
+        Exception.__init__(self, what)
+        self.what = what
+        #: For a thread.
+        self.work = work
+        self.position = self.size = 0
+
+    def __str__(self) -> str:
+        return self.what
 
 
 class HeldBytes:

@@ -68,7 +68,7 @@ class Captured:
 
 def is_outdated(log: PartitionLog) -> bool:
     """Whether there is more to be written than there was."""
-    return log.log_end_offset != log.state_offset or any(segment.index for segment in log.segments[:-1])
+    return log.log_end_offset != log.state_offset or any(segment.needs_filing for segment in log.segments[:-1])
 
 
 def settle(captured: Captured, filed: Sequence[tuple[Segment, SegmentFacts]]) -> None:
@@ -84,7 +84,7 @@ def capture(log: PartitionLog) -> Captured:
     parts = []
     for segment in log.segments:
         index = segment.index
-        if index is not None and (segment.size or segment is newest):
+        if index is not None and segment.needs_filing and (segment.size or segment is newest):
             # A closed segment's index changes no more.
             kept = index.copy() if segment is newest else index
             parts.append(_Part(segment=segment, index=kept, facts=segment.facts, is_closed=segment is not newest))

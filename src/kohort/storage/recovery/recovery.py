@@ -146,29 +146,32 @@ def open_partition(
         forget_state(fs, directory)
     mender = _Mender(fs, directory, known, sparse_before=sparse_before)
     segments, cut = mender.mend(found.pieces, promised, unpromised)
-    if found.covered:
-        # What covers them is durable, but its name may not be yet.
-        fs.sync_directory(directory)
-        for segment in found.covered:
-            fs.remove(segment.path)
+    _remove_covered(fs, directory, found.covered)
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
     log.producers, log.epochs, log.holes = found.producers, found.epochs.epochs(), mender.holes
     if not found.known_before:
         # Compaction may have taken the batches by which producers were known.
         recall(log.producers, state.producers if state else load_snapshot(fs, directory, names), log.log_end_offset)
     log.mended_epochs = tuple(found.epochs.wrong())
-    for segment in mend_epochs(segments, log.mended_epochs):
-        segment.sync(directory)
+    has_changed = bool(mend_epochs(segments, log.mended_epochs)) or not is_clean
     if state is not None and found.known_before and state.offset == log.log_end_offset:
         log.state_offset = state.offset
     log.bytes_checked = 0 if is_clean else found.bytes_checked
     log.start_offset = min(load_log_start(fs, directory), log.log_end_offset)
     for segment in segments:
-        if not is_clean and segment.size:
+        if has_changed and segment.size:
             # What was found in the page cache after a kill is not yet on the disk.
             segment.sync(directory)
         segment.release()
     return log, cut
+
+
+def _remove_covered(fs: FileSystem, directory: str, covered: Sequence[Segment]) -> None:
+    if covered:
+        # What covers them is durable, but its name may not be yet.
+        fs.sync_directory(directory)
+        for segment in covered:
+            fs.remove(segment.path)
 
 
 def unreadable_partition(

@@ -32,14 +32,14 @@ class BatchReader:
 
     __slots__ = ("_base", "_file", "_window", "_window_bytes", "size")
 
-    def __init__(self, file: LogFile, *, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(self, file: LogFile, *, window_bytes: int = WINDOW_BYTES, limit_bytes: int | None = None) -> None:
         self._file = file
         self._window_bytes = window_bytes
         #: Bytes of the file from `_base` on.
         self._window = memoryview(b"")
         self._base = 0
-        #: What the file had when this was made.
-        self.size: Final = file.size()
+        #: What the file had when this was made, up to the limit.
+        self.size: Final = file.size() if limit_bytes is None else min(file.size(), limit_bytes)
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer at the end."""

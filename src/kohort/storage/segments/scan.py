@@ -64,17 +64,20 @@ def scan_file(
     rules: Rules,
     before_offset: int = NO_LIMIT,
     known: Segment | None = None,
+    limit_bytes: int | None = None,
 ) -> list[Piece]:
     """The pieces of a file, at least one; more than one if there is damage between good batches.
 
     Args:
         before_offset: where the next file begins.
         known: the segment with those batches that need not be read again.
+        limit_bytes: what is behind them somebody is writing; `None`: nobody is.
     """
     segment = known or Segment(fs, directory, base, is_entry_durable=False)
     piece = Piece(segment=segment, file_base=base, start=0)
     pieces = [piece]
-    reader = BatchReader(segment.file, window_bytes=WINDOW_BYTES if rules.with_crc else HEADERS_WINDOW_BYTES)
+    window_bytes = WINDOW_BYTES if rules.with_crc else HEADERS_WINDOW_BYTES
+    reader = BatchReader(segment.file, window_bytes=window_bytes, limit_bytes=limit_bytes)
     size = reader.size
     position = segment.size
     while position < size:

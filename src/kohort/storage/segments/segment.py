@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import HEADER_SIZE, BatchHeader, parse_header
+from kohort.storage.files.descriptors import WorkNeededError
 from kohort.storage.files.fs import Buffer, FileSystem, LogFile
 from kohort.storage.segments.indexfiles import (
     SUFFIXES,
@@ -182,6 +183,11 @@ class Segment:
         return self._index if isinstance(self._index, SegmentIndex) else None
 
     @property
+    def needs_filing(self) -> bool:
+        """The index is to be written once the segment is closed; not where a start has to look at every byte."""
+        return self.index is not None and not self._borders
+
+    @property
     def facts(self) -> SegmentFacts:
         """What is to be known of the segment as it is now, but for its index."""
         return SegmentFacts(
@@ -209,7 +215,9 @@ class Segment:
     def _look_up(self, way: _Way, value: int, wait: bool) -> int:
         try:
             return self._ask(way, value, wait)
-        except IndexDamagedError:
+        except IndexDamagedError as why:
+            if not wait:
+                raise WorkNeededError(f"{why}; it is made anew", self._rebuild_index) from why
             self._rebuild_index()
             return self._ask(way, value, wait)
 
@@ -223,7 +231,7 @@ class Segment:
                 return self._index.position_before_timestamp(value, wait=wait)
 
     def _rebuild_index(self) -> None:
-        """Somebody damaged the files since the start: what they said is read again."""
+        """Somebody damaged the files since the start: what they said is read again; all of the segment is."""
         index = SegmentIndex(self.base_offset)
         position = 0
         while position < self.size:

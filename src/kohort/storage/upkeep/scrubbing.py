@@ -1,8 +1,9 @@
-"""Reads closed segments again, long after they were written, and holds them against their checksums.
+"""Reads segments again, long after they were written, and holds them against their checksums.
 
-Laws: a segment without a checksum gets one once each of its batches is found right, and from then on every byte counts,
-those too that no batch's own checksum covers. Nothing of a segment is changed here: what is damaged is told, and its
-facts go, so that the next start looks at every byte and keeps the damage (`recovery`).
+Laws: a closed segment without a checksum gets one once each of its batches is found right, and from then on every byte
+counts, those too that no batch's own checksum covers. Of the newest one each batch is looked at that is there for good.
+Nothing of a segment is changed here: what is damaged is told, and its facts go, so that the next start looks at every
+byte and keeps the damage (`recovery`).
 Source: scrubbing in file systems and in Ceph; Apache Kafka has none.
 """
 
@@ -19,7 +20,7 @@ from kohort.storage.partitions.epochruns import EpochRun, EpochRuns
 from kohort.storage.partitions.quarantine import Hole
 from kohort.storage.segments.findbatch import NO_LIMIT
 from kohort.storage.segments.indexfiles import FACTS_SUFFIX, SegmentFacts, index_path, load_facts, save_facts
-from kohort.storage.segments.scan import Rules, scan_file
+from kohort.storage.segments.scan import Piece, Rules, scan_file
 from kohort.storage.segments.segment import segment_name
 
 #: Bytes that are read between two calls of `pause`.
@@ -85,6 +86,46 @@ def scrub(
     return Scrubbed(size_bytes=facts.size)
 
 
+def scrub_newest(
+    fs: FileSystem,
+    directory: str,
+    base_offset: int,
+    *,
+    end_offset: int,
+    size_bytes: int,
+    has_gaps: bool,
+    pause: Callable[[int], None],
+    epochs: Sequence[tuple[int, int]] = (),
+) -> Scrubbed:
+    """Read the batches of a segment that grows, up to where it does; blocking, for a thread.
+
+    Args:
+        end_offset: what is before it is written, in `size_bytes`; more may be on its way.
+        has_gaps: some offsets are in no batch.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    runs, unpaused = EpochRuns(epochs, end_offset), 0
+
+    def note(header: BatchHeader) -> None:
+        nonlocal unpaused
+        runs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
+        unpaused += header.size_bytes
+        if unpaused >= READ_BYTES:
+            pause(unpaused)
+            unpaused = 0
+
+    rules = Rules(with_crc=True, sparse_before=NO_LIMIT if has_gaps else 0, on_batch=note)
+    pieces = scan_file(fs, directory, base_offset, rules=rules, before_offset=end_offset, limit_bytes=size_bytes)
+    pause(unpaused)
+    holes = _holes(pieces, base_offset, end_offset, f"{size_bytes} bytes were written, and some are gone")
+    if holes:
+        fs.remove(index_path(directory, base_offset, FACTS_SUFFIX))
+    reason = holes[0].reason if holes else ""
+    return Scrubbed(size_bytes=size_bytes, damages=holes, reason=reason, epochs=tuple(runs.wrong()))
+
+
 def _checksum(file: LogFile, size: int, pause: Callable[[int], None]) -> int:
     checksum = 0
     for position in range(0, size, READ_BYTES):
@@ -107,8 +148,13 @@ def _damaged(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFac
     fs.remove(index_path(directory, base_offset, FACTS_SUFFIX))
     end_offset = facts.end_offset
     pieces = scan_file(fs, directory, base_offset, rules=_rules(facts), before_offset=end_offset)
+    holes = _holes(pieces, base_offset, end_offset, reason)
+    return Scrubbed(size_bytes=sum(piece.segment.size for piece in pieces), damages=holes, reason=reason)
+
+
+def _holes(pieces: Sequence[Piece], base_offset: int, end_offset: int, reason: str) -> tuple[Hole, ...]:
     ends = [*(piece.segment.base_offset for piece in pieces[1:]), end_offset]
-    holes = [
+    return tuple(
         Hole(
             first_offset=piece.segment.next_offset,
             next_offset=end,
@@ -119,5 +165,4 @@ def _damaged(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFac
         )
         for piece, end in zip(pieces, ends, strict=True)
         if piece.segment.next_offset < end
-    ]
-    return Scrubbed(size_bytes=sum(piece.segment.size for piece in pieces), damages=tuple(holes), reason=reason)
+    )
