@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
-.PHONY: demo test checks collected test-all power-loss faulty-disk flips fuzz worst-requests matrix held-clients static-groups same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
+.PHONY: demo test checks collected test-all power-loss faulty-disk models flips fuzz worst-requests matrix held-clients static-groups same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -41,6 +41,9 @@ power-loss: setup  ## the power goes at every operation of a broker's files, 200
 
 faulty-disk: setup  ## every fault at every operation of a day of a broker's disk
 	FAULTY_DISK_STRIDE=1 $(PY) -m pytest -q -n 2 tests/unit/broker/test_faulty_disk.py
+
+models: setup  ## logs, retention, deletion and compaction against models, 500 histories each; a minute
+	MODEL_CASES=500 $(PY) -m pytest -q -n 2 tests/unit/storage/test_partition_model.py tests/unit/storage/test_retention.py tests/unit/storage/test_compaction.py
 
 flips: setup  ## one bit flipped in every byte of a data directory; half a minute
 	FLIP_STRIDE=1 $(PY) -m pytest -q -n 2 tests/unit/storage/test_bit_flips.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from kohort.ids import TopicId
@@ -12,6 +13,8 @@ from kohort.storage.recovery.recovery import open_partition
 from kohort.storage.segments.reading import place_of_latest, place_of_time
 from kohort.storage.topicconfig import LogConfig
 
+#: How many histories of a log are held against a model; `make models` tries more.
+MODEL_CASES = int(os.environ.get("MODEL_CASES", "100"))
 TOPIC_ID = TopicId(bytes(range(16)))
 PAGE_CACHE = {"flush.messages": "9223372036854775807"}
 

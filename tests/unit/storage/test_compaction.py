@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.errors import Refused, StorageError
@@ -26,7 +26,7 @@ from kohort.storage.upkeep.compaction import (
     finish_replacement,
     plan_compaction,
 )
-from support.storage_logs import empty_log, open_log
+from support.storage_logs import MODEL_CASES, empty_log, open_log
 
 DAY_MS = 86_400_000
 NOW_MS = 5_000
@@ -87,6 +87,7 @@ NUMBERED = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 11}
 KINDS = st.lists(st.sampled_from([{}, NUMBERED, {"compression": "zstd"}, {**NUMBERED, "compression": "gzip"}]))
 
 
+@settings(max_examples=MODEL_CASES)
 @given(
     history=HISTORIES,
     kinds=KINDS,

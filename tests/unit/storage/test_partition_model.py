@@ -15,7 +15,7 @@ from kohort.storage.files.fs import DiskFileSystem, FileSystem
 from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
-from support.storage_logs import batch, empty_log, find_time, open_log
+from support.storage_logs import MODEL_CASES, batch, empty_log, find_time, open_log
 
 
 @contextmanager
@@ -77,7 +77,7 @@ steps = st.lists(st.one_of(appends, appends, reads), max_size=60)
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory", "volatile"])
-@settings(max_examples=60)
+@settings(max_examples=MODEL_CASES)
 @given(
     steps=steps,
     # Many segments, or many index entries in one.

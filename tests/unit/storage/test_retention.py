@@ -9,7 +9,7 @@ from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.topicconfig import LONG_MAX
-from support.storage_logs import batch, empty_log, offsets, open_log
+from support.storage_logs import MODEL_CASES, batch, empty_log, offsets, open_log
 
 DAY_MS = 86_400_000
 DIRECTORY = "/orders-0"
@@ -131,7 +131,7 @@ def test_jitter_lets_partitions_begin_at_different_times() -> None:
     assert len(begun) > 4
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=MODEL_CASES, deadline=None)
 @given(
     timestamps=st.lists(st.integers(0, 20), max_size=12),
     retention_ms=st.integers(-1, 12),
