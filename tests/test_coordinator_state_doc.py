@@ -8,6 +8,7 @@ from typing import get_args
 
 from kohort.coordinator import parking, recorddecode, records
 from kohort.coordinator.classic import volatile as classic_volatile
+from kohort.coordinator.consumer import published
 from kohort.coordinator.consumer.clientside import records as clientside_records
 from kohort.coordinator.consumer.targets import volatile as consumer_volatile
 from kohort.coordinator.decision import Effect, TimerKind
@@ -49,7 +50,7 @@ def test_every_effect_is_explained() -> None:
 def test_every_volatile_record_is_explained() -> None:
     cells = rows_under("| of | records | why a restart may forget it |")
     named = [name for cell in cells for name in quoted(cell[1])]
-    modules = (records, classic_volatile, consumer_volatile, clientside_records, parking, follow)
+    modules = (records, classic_volatile, consumer_volatile, clientside_records, parking, published, follow)
     ours = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     volatile = {each.__name__ for each in ours if issubclass(each, VolatileRecord) and each is not VolatileRecord}
     assert sorted(named) == sorted(volatile)

@@ -361,3 +361,22 @@ def test_why_a_group_rebalanced_is_known_without_the_logs_of_its_clients() -> No
     assert told["member_removed", "b"] == {"reason": "session timeout"}
     assert told["epoch_bumped", ""]["trigger"] == "session timeout"
     assert told["assignment_changed", "a"]["gained"] == "t-1"
+
+
+def test_state_reaches_other_members_without_a_dummy_rebalance() -> None:
+    """Second point of the motivation in its first version: the classic protocol "only propagates the state during a
+    rebalance so we have introduced fake or dummy rebalance with the sole goal to propagate some new state"."""
+    group = GroupDialogue()
+    group.stable(a=[0, 1])
+    group.heartbeat("b", epoch=0)
+    group.settle()
+    before = group.group.epoch, group.holders()
+    news = group.heartbeat("b", epoch=2, watched_version=0).body_as(asked.ConsumerGroupHeartbeatReply).metadata_news
+    group.heartbeat("a", epoch=2, metadata=b"state").replies(epoch=2, assigned=None)
+    group.advance(50)
+    answer = group.heartbeat("b", epoch=2, watched_version=news.version)
+    answer.replies(epoch=2, assigned=None)
+    (told,) = answer.body_as(asked.ConsumerGroupHeartbeatReply).metadata_news.members
+    assert (told.member_id, told.metadata) == ("a", b"state")
+    assert (group.group.epoch, group.holders()) == before
+    assert group.group.target_epoch == group.group.epoch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.bootstrap import add_bootstrap, connection
 from kohort.cli.grouphistory import add_history
@@ -11,12 +11,15 @@ from kohort.cli.groupmembership import add_membership
 from kohort.cli.groupmove import add_move
 from kohort.cli.groupreset import add_delete_offsets, add_remove_members, add_reset
 from kohort.cli.main import add_json, parse_pairs
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_json, print_table, text
 from kohort.cli.why import add_why
 from kohort.journal.words import show_clock, show_partitions
 
 if TYPE_CHECKING:
-    from kohort.client.admin.results.groups import GroupDescription
+    from kohort.client.admin.results.groups import GroupDescription, MemberDescription
+
+#: What a table shows of what a member publishes.
+_SHOWN_BYTES: Final = 60
 
 
 def add_parser(subparsers: Any) -> None:
@@ -109,16 +112,31 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Columns and rows; of a static group names count, and who is away."""
+    """Columns and rows; of a static group names count, and who is away; what is published where somebody does."""
     own: list[tuple[object, ...]] = [(row.member_id, row.client_id, row.client_host) for row in group.members]
     names: list[tuple[object, ...]] = [
         (row.instance_id, "-" if row.offline_since_ms is None else show_clock(row.offline_since_ms))
         for row in group.members
     ]
     held: list[tuple[object, ...]] = [(row.member_epoch, show_partitions(row.assignment)) for row in group.members]
+    said: list[tuple[object, ...]] = [(_show_metadata(row),) for row in group.members]
+    publishes = any(row.metadata_size >= 0 for row in group.members)
     columns = ("MEMBER", "CLIENT", "HOST", *(("NAME", "OFFLINE SINCE") if group.is_static else ()))
-    rows = [(*a, *(b if group.is_static else ()), *c) for a, b, c in zip(own, names, held, strict=True)]
-    return (*columns, "EPOCH", "PARTITIONS"), rows
+    rows = [
+        (*a, *(b if group.is_static else ()), *c, *(d if publishes else ()))
+        for a, b, c, d in zip(own, names, held, said, strict=True)
+    ]
+    return (*columns, "EPOCH", "PARTITIONS", *(("PUBLISHES",) if publishes else ())), rows
+
+
+def _show_metadata(member: MemberDescription) -> str | None:
+    """What a member publishes, in a table: text where it is some, and not all of what is long."""
+    if member.metadata_size < 0:
+        return None
+    shown = text((member.metadata or b"")[:_SHOWN_BYTES])
+    if member.metadata is not None and len(member.metadata) <= _SHOWN_BYTES:
+        return shown
+    return f"{shown}... ({member.metadata_size} bytes)"
 
 
 def run_config(options: argparse.Namespace) -> int:

@@ -217,13 +217,27 @@ class CloseAsked:
     goes_for_good: bool | None = None
 
 
+@value
+class MetadataPublished:
+    """The application tells its group something; empty: nothing any more."""
+
+    metadata: bytes
+
+
+@value
+class MetadataWatched:
+    """The application wants to know what the members of its group publish."""
+
+
 #: How far the application is.
 Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | ChunkTaken
 #: What it wants otherwise from now on.
 Change = Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | Configured | CloseAsked
 #: What it asks and nobody else decides by.
 Question = CommittedAsked | OffsetsAsked | PositionAsked | PartitionsAsked | TopicsAsked
-ConsumerEvent = Progress | Change | RebalanceEnforced | Question
+#: What it publishes, and that it wants to know what others do.
+Publication = MetadataPublished | MetadataWatched
+ConsumerEvent = Progress | Change | RebalanceEnforced | Question | Publication
 
 # -- to the application ---------------------------------------------------------------------------------------------
 
@@ -327,6 +341,13 @@ class Recovered:
 
 
 @value
+class PublishedSeen:
+    """What the members of the group publish now, by name, in place of what was told before."""
+
+    published: Mapping[str, bytes]
+
+
+@value
 class CommitEnded:
     """An asynchronous commit has ended; `error` `None` means well."""
 
@@ -335,4 +356,6 @@ class CommitEnded:
     error: KohortError | None
 
 
-Delivery = CallbackWanted | Identity | Chunk | WatermarksSeen | Trouble | GiveWay | Recovered | CommitEnded
+Delivery = (
+    CallbackWanted | Identity | Chunk | WatermarksSeen | Trouble | GiveWay | Recovered | CommitEnded | PublishedSeen
+)

@@ -116,6 +116,7 @@ class DescribedConsumerMember:
     target_assignment: Partitions
     member_type: int
     offline_since_ms: int = -1
+    metadata: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

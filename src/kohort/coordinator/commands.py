@@ -169,10 +169,14 @@ class Published(NamedTuple):
 
 
 class MetadataNews(NamedTuple):
-    """What members publish, up to `version`; `is_whole`: who is not named publishes nothing."""
+    """What members publish, up to `version`; `is_whole`: who is not named, here or in the rest, publishes nothing.
+
+    `has_more`: the rest comes when it is asked for by this version.
+    """
 
     version: int
     is_whole: bool
+    has_more: bool
     members: tuple[Published, ...]
 
 

@@ -21,6 +21,7 @@ from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_removal
 from kohort.coordinator.consumer.moves import decide_describe_moves
+from kohort.coordinator.consumer.published import add_metadata
 from kohort.coordinator.consumer.reconciliation.order import decide_measured
 from kohort.coordinator.consumer.switch import decide_submit
 from kohort.coordinator.consumer.targets.offload import decide_computed
@@ -68,6 +69,7 @@ def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: Gr
     else:
         entrance = enter(known.groups, command, settings, known.settings)
         decision = _entered(entrance, decide_heartbeat(known.groups, command, entrance.settings, now_ms=now_ms))
+    decision = add_metadata(known.groups, command, decision, now_ms=now_ms)
     decision = tell(known.groups, command, decision, now_ms=now_ms)
     if command.hold_ms < 0:
         return decision

@@ -15,8 +15,9 @@ from kohort.coordinator.commands import ReplyBody
 from kohort.coordinator.records import Record
 from kohort.ids import RequestToken, TopicId
 
-#: "assignment" belongs to a KIP-848 group whose target is to be computed, "moves" to one whose moves wait, "hold" to a
-#: heartbeat whose answer waits, "clock" to a static group, "compute" to a member that computes a target; the others are
+#: "assignment" belongs to a KIP-848 group whose target is to be computed, "moves" to one whose moves wait, "edition" to
+#: one whose members publish, "clock" to a static group, "compute" to a member that computes a target, "hold" to a
+#: heartbeat whose answer waits; the others are
 #: Kafka's.
 TimerKind = Literal[
     "session",
@@ -27,6 +28,7 @@ TimerKind = Literal[
     "initial_delay",
     "assignment",
     "moves",
+    "edition",
     "hold",
     "clock",
     "compute",

@@ -73,6 +73,7 @@ def _digest_group(group: ConsumerGroup) -> dict[str, object]:
         "targets": dict(group.targets),
         "regexes": dict(group.regexes),
         "submitted": dict(group.submitted),
+        "published": {} if group.published is None else group.published.living(),
         "members": members,
         "client_side": {} if side is None else {"assignors": dict(side.assignors), "said": dict(side.said)},
     }

@@ -104,12 +104,26 @@ def check_group(group: ConsumerGroup, image: TopicImage) -> None:
         check_valid_member_epoch(group, member)
     check_valid_stable_group_state(group)
     _check_waiting(group)
+    _check_published(group)
     # Last, because whatever is wrong with a member's state or epoch makes this wrong as well.
     behind = {
         member_id for member_id, member in group.members.items() if not is_settled(member, way_of(group, member_id))
     }
     if behind != group.behind:
         raise _fail(group, "TypeOK", f"noted as behind are {group.behind}, and should be {behind}")
+
+
+def _check_published(group: ConsumerGroup) -> None:
+    board = group.published
+    if board is None:
+        return
+    living = board.living()
+    if living.keys() - group.members.keys():
+        raise _fail(group, "TypeOK", f"who is gone publishes something: {living.keys() - group.members.keys()}")
+    if board.size_bytes != sum(len(metadata) for metadata, _ in living.values()):
+        raise _fail(group, "TypeOK", "what is published is counted wrongly")
+    if not board.floor <= board.version >= board.edition:
+        raise _fail(group, "TypeOK", "a version of what is published was told before it was there")
 
 
 def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: GroupsState) -> None:

@@ -15,6 +15,7 @@ from kohort.coordinator.balance import TargetBalance
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.clientside import ClientSide
 from kohort.coordinator.commands import AnyHeartbeat, WatchMember
+from kohort.coordinator.consumer.board import Board
 from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.records import (
     ClassicMemberFacts,
@@ -186,6 +187,7 @@ class ConsumerGroup:
         "metadata_hash",
         "moves",
         "paced",
+        "published",
         "regex_subscribers",
         "regexes",
         "submitted",
@@ -200,7 +202,6 @@ class ConsumerGroup:
     )
 
     def __init__(self, group_id: str) -> None:
-        #: Name of the group.
         self.group_id = group_id
         #: Group epoch (record 3): rises by one with each change of members, subscriptions or topics.
         self.epoch = 0
@@ -234,8 +235,7 @@ class ConsumerGroup:
         self.classic_metadata_bytes = 0
         #: Derived: ids of members that have another step to take, or are away: nobody else has to hear of a new epoch.
         self.behind: set[str] = set()
-        #: Moves that the pace holds back, in the order in which they begin; the keeper of each has it in `assigned`. A
-        #: restart forgets them, and finds them again.
+        #: Moves that the pace holds back, in their order; their keepers have them in `assigned`. A restart finds them.
         self.waiting: dict[Place, WaitingMove] = {}
         #: How much speaks for each of `waiting` to begin before others. A restart forgets it.
         self.weights = NO_WEIGHTS
@@ -247,6 +247,8 @@ class ConsumerGroup:
         self.has_held_back = False
         #: How many moves have begun at the pace. A restart forgets it.
         self.paced = Paced(0.0, 0.0)
+        #: What members publish (record 20,008); `None` if nobody ever did.
+        self.published: Board | None = None
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
         self.assignor_votes = NOBODY
         #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.

@@ -19,6 +19,7 @@ from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.commands import AnyHeartbeat, Heartbeat, WatchMember
 from kohort.coordinator.consumer.aside import MemberHeard
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
+from kohort.coordinator.consumer.published import EditionIssued, watches
 from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.targets.volatile import ComputationNoted
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, Grants, GroupsState
@@ -129,6 +130,8 @@ class News:
             elif isinstance(record, MemberHeard) and record.is_behind and record.member_id in held:
                 # Whichever way it is told first: the other waits, too.
                 self._add(group_id, (record.member_id,))
+            elif isinstance(record, EditionIssued):
+                self._add(group_id, [each for each, command in held.items() if watches(command)])
             elif isinstance(record, classic.StaticMemberReplaced):
                 self._add(group_id, (record.replaced_id,))
             elif isinstance(record, MovesBegun) and group_id in groups.consumer:

@@ -179,7 +179,7 @@ def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
         return False
     if command.member_epoch == JOIN_EPOCH:
         return not body.is_complete
-    return body.assignment is None and body.client_assignment is None
+    return body.assignment is None and body.client_assignment is None and body.metadata_news is None
 
 
 def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:

@@ -230,6 +230,10 @@ def _encode_client_assignment(record: facts.ClientAssignmentSet) -> bytes:
     return _pack(0, own.ClientAssignmentValue(error=error, metadata_version=version, metadata_bytes=metadata), 0)
 
 
+def _encode_metadata(record: facts.MemberMetadataSet) -> bytes:
+    return _pack(0, own.MemberMetadataValue(metadata=record.metadata, published_ms=record.published_ms), 0)
+
+
 def _wire_grants(grants: Grants) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(
@@ -280,6 +284,8 @@ _KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.ClientAssignorsForgotten: partial(_member_key, 20_006, own.ClientAssignorsKey),
     facts.ClientAssignmentSet: partial(_member_key, 20_007, own.ClientAssignmentKey),
     facts.ClientAssignmentForgotten: partial(_member_key, 20_007, own.ClientAssignmentKey),
+    facts.MemberMetadataSet: partial(_member_key, 20_008, own.MemberMetadataKey),
+    facts.MemberMetadataForgotten: partial(_member_key, 20_008, own.MemberMetadataKey),
     facts.RegularExpressionResolved: _regex_key,
     facts.RegularExpressionForgotten: _regex_key,
 }
@@ -299,5 +305,6 @@ _VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
     facts.ClassicRebalanceDue: _encode_rebalance,
     facts.ClientAssignorsSet: _encode_client_assignors,
     facts.ClientAssignmentSet: _encode_client_assignment,
+    facts.MemberMetadataSet: _encode_metadata,
     facts.RegularExpressionResolved: _encode_regex,
 }

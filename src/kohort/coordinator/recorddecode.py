@@ -282,6 +282,19 @@ def _decode_client_assignment(key: bytes, value: bytes | None) -> facts.Record:
     return facts.ClientAssignmentSet(group_id=found.group_id, member_id=found.member_id, said=said)
 
 
+def _decode_metadata(key: bytes, value: bytes | None) -> facts.Record:
+    found = _read_key(own.MemberMetadataKey, key)
+    if value is None:
+        return facts.MemberMetadataForgotten(group_id=found.group_id, member_id=found.member_id)
+    told = _read_value(own.MemberMetadataValue, 20_008, value)
+    return facts.MemberMetadataSet(
+        group_id=found.group_id,
+        member_id=found.member_id,
+        metadata=bytes(told.metadata),
+        published_ms=told.published_ms,
+    )
+
+
 def _decode_regex(key: bytes, value: bytes | None) -> facts.Record:
     found = _read_key(wire.ConsumerGroupRegularExpressionKey, key)
     if value is None:
@@ -315,4 +328,5 @@ _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     20_005: _decode_rebalance,
     20_006: _decode_client_assignors,
     20_007: _decode_client_assignment,
+    20_008: _decode_metadata,
 }

@@ -311,6 +311,22 @@ class StaticClockForgotten(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetadataSet(Record):
+    """Type 20,008, of ours: what a member publishes, never empty, and since when; milliseconds of the coordinator."""
+
+    member_id: str
+    metadata: bytes
+    published_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetadataForgotten(Record):
+    """Tombstone of type 20,008: it publishes nothing any more, or is gone."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConnectionSeen(VolatileRecord):
     """The connection of a KIP-848 member is known to be gone, or the member was heard of again."""
 

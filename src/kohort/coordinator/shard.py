@@ -17,12 +17,13 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.commandtable import DECIDE, Known
-from kohort.coordinator.consumer import aside, classicmembers
+from kohort.coordinator.consumer import aside, classicmembers, published
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.clientside.following import follow_assignors
 from kohort.coordinator.consumer.clientside.records import CLIENT_SIDE_RECORDS
 from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
 from kohort.coordinator.consumer.leave import decide_expiry
+from kohort.coordinator.consumer.published import follow_published
 from kohort.coordinator.consumer.reconciliation.following import follow_moves
 from kohort.coordinator.consumer.reconciliation.handover import build_loaded_times, shift_times
 from kohort.coordinator.consumer.reconciliation.pace import hold_open
@@ -103,7 +104,9 @@ class Shard:
             return _refuse(command, refused)
         is_by_hand = type(command) is asked.SubmitMoves
         decision = follow_moves(self.groups, decision, is_asked=is_by_hand, now_ms=now_ms)
-        decision = follow_assignors(self.groups, decision, now_ms=now_ms) if decision.records else decision
+        if decision.records:
+            decision = follow_published(self.groups, decision, now_ms=now_ms)
+            decision = follow_assignors(self.groups, decision, now_ms=now_ms)
         return self._follow_clocks(decision, is_by_hand=is_by_hand, now_ms=now_ms)
 
     def renew(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
@@ -281,6 +284,7 @@ class Shard:
             decision = self._decide_expiry(key, now_ms=now_ms)
             if decision is not None:
                 decision = follow_moves(self.groups, decision, is_asked=False, now_ms=now_ms)
+                decision = follow_published(self.groups, decision, now_ms=now_ms)
                 decision = follow_assignors(self.groups, decision, now_ms=now_ms)
                 return replace(self._follow_clocks(decision, is_by_hand=False, now_ms=now_ms), due=key)
         return None
@@ -340,6 +344,8 @@ class Shard:
         assign_ms = loaded_due_ms(group, settings, now_ms=now_ms)
         if assign_ms is not None:
             self.timers.arm(assignment_key(group.group_id), assign_ms)
+        if group.published is not None:
+            self.apply(published.build_loaded_board(group, now_ms=now_ms))
         if settings.has_paced_moves:
             records, effects = hold_open(group, self.groups.image, now_ms=now_ms)
             self.commit(Decision(tuple(records), tuple(effects)), now_ms=now_ms)
@@ -375,6 +381,8 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     **CLIENT_SIDE_RECORDS,
     **VOLATILE_RECORDS,
     **CLOCK_RECORDS,
+    published.EditionIssued: published.apply_edition_issued,
+    published.BoardLoaded: published.apply_board_loaded,
     parking.HeartbeatHeld: parking.apply_held,
     parking.HeartbeatReleased: parking.apply_released,
     parking.ListAwaited: parking.apply_list_awaited,

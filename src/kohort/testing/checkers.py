@@ -28,6 +28,7 @@ from kohort.testing.laws.moves import MoveLaws
 from kohort.testing.laws.offsets import OffsetLaws
 from kohort.testing.laws.owners import OwnerLaws
 from kohort.testing.laws.pace import PaceLaws
+from kohort.testing.laws.published import check_moves_nothing
 from kohort.testing.laws.sessions import SessionLaws
 from kohort.testing.laws.sharing import SharingLaws
 from kohort.testing.members.process import MemberProcess
@@ -87,6 +88,7 @@ class Checkers:
             self._sessions_of(home).on_disconnected(command, now_ms=self._now_ms())
         if not decision.records:
             return
+        check_moves_nothing(home.shard, command, decision, now_ms=self._now_ms() + home.clock_offset_ms)
         self._touched = tuple(dict.fromkeys(record.group_id for record in decision.records))
         self._epochs = epochs_of(groups, self._touched)
         self._owners.before_step(groups, command, decision)

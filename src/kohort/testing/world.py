@@ -24,6 +24,7 @@ from kohort.testing.checkers import Checkers
 from kohort.testing.clock import VirtualClock
 from kohort.testing.convergence import progress_of, why_not_at_rest
 from kohort.testing.home import compact, fold
+from kohort.testing.laws.published import check_told
 from kohort.testing.members.administrator import Administrator
 from kohort.testing.members.classic import ClassicMember
 from kohort.testing.members.consumer import ConsumerMember, Wishes
@@ -85,6 +86,8 @@ class World:
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
+        #: What members publish and when, beside everything else that is drawn.
+        self.publishing = Random(f"{seed} published")
         self.scenario = draw_scenario(self.random) if scenario is None else scenario
         self.clock = VirtualClock()
         self.story = Story(self.clock)
@@ -305,6 +308,9 @@ class World:
         for group_id, progress in before.items():
             if self._progress(group_id) != progress:
                 raise LawBroken("EventuallyConverges", "rebalanced although nothing happened", group_id=group_id)
+        for plan in self.scenario.groups:
+            living = [p for p in self.members.values() if p.group_id == plan.group_id and p.is_alive]
+            check_told(self.broker.home_of(plan.group_id).shard.groups, plan.group_id, living)
         unrest = self._unrest()
         if unrest is not None:
             raise LawBroken("EventuallyConverges", f"did not stay at rest: {unrest[1]}", group_id=unrest[0])

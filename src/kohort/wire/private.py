@@ -44,6 +44,8 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("ApiVersionsResponse", 10_000): "broker_version",
+    ("Member", 10_001): "metadata_size",
+    ("Member", 10_002): "metadata",
     ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",
     ("ConsumerGroupHeartbeatRequest", 10_001): "registration_timeout_ms",
     ("ConsumerGroupHeartbeatRequest", 10_002): "expansion_timeout_ms",
@@ -77,6 +79,7 @@ RECORD_TYPES: Final[dict[int, str]] = {
     20_005: "ClassicRebalance",
     20_006: "ClientAssignors",
     20_007: "ClientAssignment",
+    20_008: "MemberMetadata",
 }
 #: First sentence of a config's documentation in DescribeConfigs where its value changes nothing: it will one day, or
 #: it never has to. The rest is the documentation that other values have.

@@ -23,6 +23,8 @@ from kohort.coordinator.records import (
     ConsumerMemberSubscribed,
     CurrentAssignmentForgotten,
     CurrentAssignmentSet,
+    MemberMetadataForgotten,
+    MemberMetadataSet,
     MemberState,
     MemberTargetForgotten,
     MemberTargetSet,
@@ -146,6 +148,8 @@ RECORDS = st.one_of(
     st.builds(SubmittedMoveForgotten, **GROUP, topic_id=ID, partition=COUNT),
     st.builds(ClassicRebalanceDue, **GROUP, reason=TEXT, removed=st.lists(TEXT, max_size=3).map(tuple)),
     st.builds(ClassicRebalanceDone, **GROUP),
+    st.builds(MemberMetadataSet, **MEMBER, metadata=st.binary(max_size=30), published_ms=INT64),
+    st.builds(MemberMetadataForgotten, **MEMBER),
 )
 
 

@@ -5,6 +5,8 @@ Version 1: whether a member speaks the classic protocol or the new one (KIP-1099
 
 from __future__ import annotations
 
+from typing import Final
+
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
@@ -21,6 +23,10 @@ from kohort.wire.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from kohort.wire.private import SOFTWARE_NAME
+
+#: What members publish is told of one group up to so much.
+MOST_METADATA_BYTES: Final = 1024 * 1024
 
 
 def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescribeRequest) -> None:
@@ -34,8 +40,12 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescr
         token = runtime.next_token()
         return commands.DescribeConsumerGroup(cause=CauseId(token), request=token, group_id=group_id)
 
+    has_metadata = request.connection.software == SOFTWARE_NAME
+
     def row_of(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
         row = _describe(group_id, reply)
+        if has_metadata and isinstance(reply, commands.DescribeConsumerGroupReply):
+            _add_metadata(row.members, reply.members)
         if message.include_authorized_operations:
             row.authorized_operations = GROUP_OPERATIONS
         return row
@@ -61,6 +71,18 @@ def _describe(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
         is_static=reply.is_static,
         assignor_failure=reply.assignor_failure,
     )
+
+
+def _add_metadata(rows: list[Member], members: tuple[commands.DescribedConsumerMember, ...]) -> None:
+    """What each publishes, as long as there is room; how much it is in any case."""
+    room = MOST_METADATA_BYTES
+    for row, member in zip(rows, members, strict=True):
+        if member.metadata is None:
+            continue
+        row.metadata_size = len(member.metadata)
+        if row.metadata_size <= room:
+            room -= row.metadata_size
+            row.metadata = member.metadata
 
 
 def _member(member: commands.DescribedConsumerMember, names: dict[TopicId, str]) -> Member:

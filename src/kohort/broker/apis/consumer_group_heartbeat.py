@@ -203,7 +203,7 @@ def _metadata_news(news: commands.MetadataNews | None) -> MetadataNews | None:
         PublishedMetadata(member_id=each.member_id, instance_id=each.instance_id, metadata=each.metadata)
         for each in news.members
     ]
-    return MetadataNews(version=news.version, is_whole=news.is_whole, members=members)
+    return MetadataNews(version=news.version, is_whole=news.is_whole, has_more=news.has_more, members=members)
 
 
 def _translate(

@@ -8,6 +8,7 @@ Source: the consumer threading refactor (CTR): the background event queue.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Protocol
 
 from kohort.client.exchange import (
@@ -18,6 +19,7 @@ from kohort.client.exchange import (
     Fence,
     GiveWay,
     Identity,
+    PublishedSeen,
     Recovered,
     Trouble,
     WatermarksSeen,
@@ -65,10 +67,18 @@ class Deliveries:
         #: Who the member is; replaced as a whole by the I/O thread.
         self.identity = Identity(member_id=member_id, epoch=-1, has_assignment=False)
 
+        #: What the members of the group publish, likewise; and whether the application was not told yet.
+        self.published: Mapping[str, bytes] = {}
+        self.has_published = False
+
     def deliver(self, item: object) -> None:
         """Take what the machine delivers."""
         if isinstance(item, Identity):
             self.identity = item
+            return
+        if isinstance(item, PublishedSeen):
+            self.published, self.has_published = item.published, True
+            self.wake()
             return
         self._delivered.append(item)
         self.wake()
@@ -84,6 +94,9 @@ class Deliveries:
         # Said before it is looked at: whoever delivers meanwhile takes it back.
         self.is_still = True
         if self._delivered or self.asked or self.ended or self._trouble or self._fatal or self._put_off:
+            self.is_still = False
+            return False
+        if self.has_published:
             self.is_still = False
             return False
         return True

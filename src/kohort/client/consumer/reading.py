@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kohort.client.arguments import INT32_MAX, to_seconds, whole_number
 from kohort.client.consumer.arrow_batches import choose_columns, take_batches
+from kohort.client.consumer.publishing import PublishingSide
 from kohort.client.consumer.steps import Pause, Steps
-from kohort.client.consumer.subscribing import SubscribingSide
 from kohort.client.records import ConsumerRecord
 from kohort.errors import StateError
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 ITERATION_S: Final = 60.0
 
 
-class ReadingSide(SubscribingSide):
+class ReadingSide(PublishingSide):
     """Every way to get records."""
 
     def _poll_steps(self, timeout: float, max_records: int | None) -> Steps[list[ConsumerRecord]]:

@@ -66,6 +66,8 @@ class Rebalancing(Generic[C]):
         self._post = post
         self._commits = commits
         self.callbacks: Callbacks[C] = Callbacks()
+        #: Called with what the members of the group publish.
+        self.on_published: Callable[[C, dict[str, bytes]], object] | None = None
         #: How often the assignment has changed.
         self.count = 0
         #: The change of the assignment that was begun last.
@@ -81,6 +83,7 @@ class Rebalancing(Generic[C]):
             with_progress: whether the application has returned from all that it was handed.
         """
         yield from self.tell_commits()
+        yield from self._tell_published(consumer)
         while self._deliveries.asked:
             wanted = self._deliveries.asked.popleft()
             partitions = self._prepare(wanted)
@@ -107,6 +110,13 @@ class Rebalancing(Generic[C]):
             assert callable(callback), "the door checks this"
             offsets = {each: with_metadata(offset) for each, offset in ended.offsets.items()}
             yield from self._call(partial(callback, ended.error, offsets))
+
+    def _tell_published(self, consumer: C) -> Steps[None]:
+        """Call the callback for what the members of the group publish, if that has changed."""
+        if self._deliveries.has_published:
+            self._deliveries.has_published = False
+            if self.on_published is not None:
+                yield from self._call(partial(self.on_published, consumer, dict(self._deliveries.published)))
 
     def _prepare(self, wanted: CallbackWanted) -> list[TopicPartition]:
         if wanted.kind is CallbackKind.ASSIGNED:

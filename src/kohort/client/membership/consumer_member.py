@@ -21,11 +21,11 @@ from kohort.client.membership import consumer_requests
 from kohort.client.membership.beats import patience_ms
 from kohort.client.membership.heldnames import may_be_released
 from kohort.client.membership.host import Later
-from kohort.client.membership.member import Member
+from kohort.client.membership.reconciling import ReconcilingMember
 from kohort.client.membership.states import ACTIVE, MemberState
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode
-from kohort.ids import TopicId, TopicPartition
+from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -40,14 +40,10 @@ _FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID,
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
-class ConsumerMember(Member):
+class ConsumerMember(ReconcilingMember):
     """Speaks ConsumerGroupHeartbeat."""
 
     is_classic = False
-    #: topic id -> partitions that the coordinator lets the member have; `None` before its first word.
-    _target: Mapping[TopicId, tuple[int, ...]] | None = None
-    #: topic -> id under which its partitions were given.
-    _ids: dict[str, TopicId]
     _interval_ms: int = 0
     #: When the next heartbeat goes out.
     _due_ms: int = 0
@@ -73,8 +69,6 @@ class ConsumerMember(Member):
     _held_since_ms: int | None = None
     #: Those of the heartbeats under way that list what is owned.
     _listing: tuple[int, ...] = ()
-    #: The cluster's picture with which the target was last compared.
-    _seen_generation: int = -1
 
     # -- what to do -----------------------------------------------------------------------------------------------
 
@@ -91,7 +85,7 @@ class ConsumerMember(Member):
 
     def speak(self, now_ms: int) -> None:
         """Heartbeat."""
-        if self.state in ACTIVE and now_ms >= self._due_ms and self._may_send():
+        if self.state in ACTIVE and now_ms >= self._next_ms and self._may_send():
             endpoint = self._lookup.need(now_ms)
             if endpoint is not None:
                 self._heartbeat(endpoint, now_ms)
@@ -103,7 +97,7 @@ class ConsumerMember(Member):
             if self.epoch > 0:
                 deadlines.append(self._heard_ms + self._settings.session_timeout_ms)
             if self._lookup.endpoint is not None and self._may_send():
-                deadlines.append(self._due_ms)
+                deadlines.append(self._next_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_topics_changed(self, now_ms: int) -> None:
@@ -121,10 +115,23 @@ class ConsumerMember(Member):
     def _may_send(self) -> bool:
         """Whether nothing is in the way of another heartbeat; what is under way is not, for a member with news."""
         if self._in_flight:
-            is_news = self.epoch > 0 and (self._has_news or self._has_new_topics)
+            is_news = self.epoch > 0 and (self._has_news or self._has_new_topics or self._publishes_ms is not None)
             # By another connection its answer might come before that of the one that it overtakes.
             return is_news and len(self._in_flight) == 1 and self._asked == self._lookup.endpoint
         return self.epoch > 0 or (self.state is MemberState.JOINING and not self._is_waiting_for_poll)
+
+    @property
+    def _publishes_ms(self) -> int | None:
+        """When to say something of metadata; who says everything, or asks to be let in, does so with that."""
+        return None if self.epoch <= 0 or self._is_full else self._host.publishing.due_ms
+
+    @property
+    def _next_ms(self) -> int:
+        """When the next heartbeat goes out, if it may."""
+        publishes_ms, has_words = self._publishes_ms, self._has_news or self._has_new_topics
+        if publishes_ms is None or (self._in_flight and has_words):
+            return self._due_ms
+        return publishes_ms if self._in_flight else min(self._due_ms, publishes_ms)
 
     def _after_revocation(self, now_ms: int) -> None:
         self._has_news = True
@@ -154,6 +161,7 @@ class ConsumerMember(Member):
         is_full, says_topics = self._is_full, self._is_full or self._has_new_topics
         # What it overtakes may bring a new epoch: by the one before only those are let in who list what they own.
         lists_owned = is_full or self._has_news or bool(self._in_flight)
+        said = self._host.publishing.say(now_ms, is_full=is_full)
         self._is_owed = self._is_owed and not (lists_owned and self._target == self._latest)
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
@@ -173,6 +181,8 @@ class ConsumerMember(Member):
             registration_timeout_ms=self._settings.registration_timeout_ms if self.epoch == 0 else -1,
             expansion_timeout_ms=self._settings.expansion_timeout_ms if self.epoch == 0 else -1,
             wants_numbers=self._lookup.hearing.is_on,
+            metadata=said.metadata,
+            watched_version=said.watched_version,
         )
         epoch = self.epoch
         self._has_news = self._has_new_topics = False
@@ -181,6 +191,7 @@ class ConsumerMember(Member):
         def then(answer: Answer, answered_ms: int) -> None:
             self._in_flight = tuple(each for each in self._in_flight if each != token)
             self._listing = tuple(each for each in self._listing if each != token)
+            self._host.publishing.on_answer(said, answer)
             if self._in_flight:
                 self._on_overtaken(answer, answered_ms, was_full=is_full)
             elif 0 < epoch < self.epoch and consumer_requests.is_fenced(answer):
@@ -242,7 +253,9 @@ class ConsumerMember(Member):
         if not self._follow(now_ms) and not (self._has_news or self._has_new_topics or self._is_full):
             # What brings news was not answered for what comes behind it.
             is_cut = is_cut and response.assignment is None
-            self._due_ms = self._beats.next_ms(sent_ms, self._interval_ms, now_ms, is_cut=is_cut)
+            due_ms = self._beats.next_ms(sent_ms, self._interval_ms, now_ms, is_cut=is_cut)
+            # Who was told what others publish is within reach again, so that it is told what comes next.
+            self._due_ms = due_ms if response.metadata_news is None else now_ms
 
     def _follow(self, now_ms: int) -> bool:
         """Go for what the coordinator has said last; whether it is to be told at once what is owned."""
@@ -316,7 +329,10 @@ class ConsumerMember(Member):
 
     def _on_error(self, code: ErrorCode, message: str | None, endpoint: Endpoint, now_ms: int) -> None:
         is_joining = self.state is MemberState.JOINING
-        if code in MOVED:
+        if self._host.publishing.take_refusal():
+            self._heard_ms = now_ms
+            self._retry_all(now_ms)
+        elif code in MOVED:
             self._lookup.lost(endpoint, now_ms)
             self._retry_all(now_ms)
         elif code in BUSY or code in _TROUBLED:
@@ -369,31 +385,3 @@ class ConsumerMember(Member):
                 then(now_ms)
 
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered, max_version=self._version)
-
-    # -- reconciliation -------------------------------------------------------------------------------------------
-
-    def _reconcile(self, now_ms: int) -> None:
-        """Compare what the coordinator wants with what is owned; give first, take then."""
-        self._seen_generation = self._cluster.generation
-        if self._target is None:
-            return
-        surplus = {partition for partition in self.owned if not self._may_keep(partition)}
-        if surplus:
-            self._begin_revocation(surplus, now_ms)
-            return
-        gained: set[TopicPartition] = set()
-        for topic_id, partitions in self._target.items():
-            name = self._cluster.topic_name(topic_id)
-            if name is None:
-                self._cluster.refresh_soon(now_ms)
-                continue
-            new = {TopicPartition(name, partition) for partition in partitions} - self.owned
-            if new:
-                self._ids[name] = topic_id
-                gained |= new
-        self._gain(gained, now_ms)
-
-    def _may_keep(self, partition: TopicPartition) -> bool:
-        # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
-        assert self._target is not None
-        return partition.partition in self._target.get(self._ids[partition.topic], ())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kohort.client.exchange import Start
+from kohort.client.membership.publishing import Publishing
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
@@ -18,6 +19,9 @@ Later = Callable[[int], None]
 
 class Host(Protocol):
     """What a member needs of the machine around it."""
+
+    #: What it says of itself beside its membership.
+    publishing: Publishing
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
         """Fetch these partitions from now on."""

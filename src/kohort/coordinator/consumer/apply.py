@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kohort.coordinator.consumer.change import topics_of
+from kohort.coordinator.consumer.published import apply_metadata_forgotten, put_metadata
 from kohort.coordinator.consumer.reconciliation.standing import note_standing
 from kohort.coordinator.consumer.reconciliation.waiting import follow_release, follow_target
 from kohort.coordinator.model import (
@@ -34,6 +35,8 @@ from kohort.coordinator.records import (
     CurrentAssignmentForgotten,
     CurrentAssignmentSet,
     MemberConnectionSeen,
+    MemberMetadataForgotten,
+    MemberMetadataSet,
     MemberState,
     MemberTargetForgotten,
     MemberTargetSet,
@@ -215,6 +218,11 @@ def apply_submitted_move_forgotten(groups: GroupsState, record: SubmittedMoveFor
         group.submitted.pop((record.topic_id, record.partition), None)
 
 
+def apply_metadata_set(groups: GroupsState, record: MemberMetadataSet) -> None:
+    """Type 20,008."""
+    put_metadata(_group(groups, record.group_id), record)
+
+
 def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> None:
     """Volatile."""
     group = groups.consumer.get(record.group_id)
@@ -361,6 +369,8 @@ CONSUMER_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     MemberConnectionSeen: apply_connection_seen,
     SubmittedMoveSet: apply_submitted_move_set,
     SubmittedMoveForgotten: apply_submitted_move_forgotten,
+    MemberMetadataSet: apply_metadata_set,
+    MemberMetadataForgotten: apply_metadata_forgotten,
     RegularExpressionResolved: apply_regex_resolved,
     RegularExpressionForgotten: apply_regex_forgotten,
 }

@@ -11,6 +11,7 @@ from kohort.coordinator.commands import (
     DescribedConsumerMember,
 )
 from kohort.coordinator.consumer.clientside.choice import choice_of
+from kohort.coordinator.consumer.published import metadata_of
 from kohort.coordinator.consumer.reconciliation.standing import known_epoch
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
@@ -94,6 +95,7 @@ def _describe_member(
         target_assignment=dict(group.targets.get(member.member_id, NO_TARGET)),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
         offline_since_ms=offline_since_ms(clock, member.member_id),
+        metadata=metadata_of(group, member.member_id),
     )
 
 

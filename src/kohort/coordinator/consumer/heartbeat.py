@@ -16,6 +16,7 @@ from kohort.coordinator.consumer.change import joining, topics_of, unite_topics
 from kohort.coordinator.consumer.clientside.telling import has_word
 from kohort.coordinator.consumer.clientside.wishes import take_assignors
 from kohort.coordinator.consumer.leave import decide_leave
+from kohort.coordinator.consumer.published import is_told
 from kohort.coordinator.consumer.reconciliation.handover import decide_times, untaken_after
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
 from kohort.coordinator.consumer.reconciliation.standing import is_settled
@@ -53,7 +54,7 @@ def decide_heartbeat(
 ) -> Decision:
     """Answer one heartbeat; raises `Refused`."""
     # The common case first: nothing is new on either side, and nothing is looked at that grows with the group.
-    found = find_settled(groups, command)
+    found = _find_calm(groups, command)
     if found is not None:
         session = Arm(found[1].session_key, now_ms + settings.group_consumer_session_timeout_ms)
         return Decision((), (Reply(command.request, build_settled_reply(command, settings, *found)), session))
@@ -65,6 +66,12 @@ def decide_heartbeat(
 
 def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
     """The member that heartbeats and its group, if the heartbeat says nothing new and there is nothing new to tell."""
+    found = _find_calm(groups, command)
+    return found if found is not None and is_told(found[0], command) else None
+
+
+def _find_calm(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
+    """The same, whatever there is to say of metadata."""
     group = groups.consumer.get(command.group_id)
     if group is None:
         return None

@@ -19,6 +19,7 @@ from kohort.coordinator.commands import (
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.change import MembershipChange
 from kohort.coordinator.consumer.clientside.asking import decide_late
+from kohort.coordinator.consumer.published import decide_edition
 from kohort.coordinator.consumer.reconciliation.pace import decide_begin
 from kohort.coordinator.consumer.regex import build_forgotten_regexes
 from kohort.coordinator.consumer.static import bearer_of, decide_absence
@@ -95,6 +96,8 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
         return decide_begin(group, settings, now_ms=now_ms)
     if key.kind == "compute":
         return decide_late(group, key.member_id, now_ms=now_ms)
+    if key.kind == "edition":
+        return decide_edition(groups, group, settings, now_ms=now_ms)
     member = group.members.get(key.member_id)
     if member is None:
         return None

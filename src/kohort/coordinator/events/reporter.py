@@ -64,7 +64,14 @@ _TRIGGERED: Final = frozenset(
 )
 #: Record type -> what is told of it; what is not here says nothing.
 _EVENTS: Final = {**CONSUMER_EVENTS, **CLASSIC_EVENTS}
-_COUNTED_RECORDS: Final = frozenset({facts.OffsetCommitted, facts.TransactionalOffsetCommitted})
+_COUNTED_RECORDS: Final = frozenset(
+    {
+        facts.OffsetCommitted,
+        facts.TransactionalOffsetCommitted,
+        facts.MemberMetadataSet,
+        facts.MemberMetadataForgotten,
+    }
+)
 _COUNTED: Final[dict[type[asked.Command], str]] = {
     asked.ConsumerGroupHeartbeat: "heartbeats",
     asked.Heartbeat: "heartbeats",

@@ -34,6 +34,7 @@ TIMERS: Final = {
     "assignment": "assignment due",
     "moves": "moves due",
     "compute": "assignor is late",
+    "edition": "published metadata due",
     "hold": "heartbeat held for long enough",
 }
 #: An epoch that no change of the group has raised.

@@ -196,6 +196,14 @@ LAWS: Final[dict[str, Law]] = {
         "what a member says that it does not own any more, it has not to give up any more",
         "testing.laws.owners.OwnerLaws",
     ),
+    "MetadataMovesNothing": Law(
+        "a heartbeat leads to the same epochs, targets and assignments with what it publishes and without",
+        "testing.laws.published.check_moves_nothing",
+    ),
+    "PublishedIsTold": Law(
+        "at rest who watches believes what is published, and that is what members want to publish",
+        "testing.laws.published.check_told",
+    ),
     "NoFatalAnswer": Law(
         "a living member is never told what ends a stock client",
         "testing.members.process.MemberProcess",

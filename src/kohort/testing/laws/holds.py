@@ -81,7 +81,7 @@ def _is_quiet(command: asked.AnyHeartbeat, body: ReplyBody) -> bool:
         return False
     if command.member_epoch == JOIN_EPOCH:
         return not body.is_complete
-    return body.assignment is None and body.client_assignment is None
+    return body.assignment is None and body.client_assignment is None and body.metadata_news is None
 
 
 def _check_is_of_now(shard: Shard, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:

@@ -19,6 +19,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.testing.members.computing import Computation
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
+from kohort.testing.members.publishing import Publisher
 from kohort.testing.members.wire import Wire
 from kohort.testing.scenario import TOPIC_NAMES
 from kohort.testing.story import LawBroken
@@ -84,6 +85,21 @@ class ConsumerMember(MemberProcess):
         self._callbacks = 0
         #: Number of the plan to heartbeat; older plans are void.
         self._plan = 0
+        self.publisher = Publisher(world.publishing, name)
+
+    def start(self) -> None:
+        """The process begins, and perhaps to publish."""
+        super().start()
+        if self.publisher.publishes:
+            self.later(self.publisher.draw_delay_ms(), self._publish)
+
+    def _publish(self) -> None:
+        if self.world.is_at_peace or self.is_leaving:
+            return
+        self.publisher.draw()
+        if self.member_epoch > 0:
+            self._heartbeat_at_once()
+        self.later(self.publisher.draw_delay_ms(), self._publish)
 
     def join(self) -> None:
         """The first heartbeat, with epoch 0."""
@@ -210,6 +226,7 @@ class ConsumerMember(MemberProcess):
         if self.computation is not None and (is_full or self._has_new_assignors):
             assignors, self._has_new_assignors = self.computation.assignors(), False
         pattern = None
+        metadata, watched_version = self.publisher.say(is_full=is_full) if epoch >= 0 else (None, -1)
         if says_topics and (self.pattern or self._said_pattern):
             # Who has no pattern any more says so, until it joins anew; who never had one says nothing.
             self._said_pattern, pattern = self.pattern or self._said_pattern, self.pattern or ""
@@ -229,6 +246,8 @@ class ConsumerMember(MemberProcess):
             proposed_heartbeat_interval_ms=self.wishes.proposed_interval_ms,
             topic_partitions=self._owned_by_id() if says_owned else None,
             client_assignors=assignors,
+            metadata=metadata,
+            watched_version=watched_version,
         )
 
     #: The next heartbeat lists what is owned.
@@ -262,6 +281,7 @@ class ConsumerMember(MemberProcess):
         self.member_epoch = body.member_epoch
         self._told_interval_ms = body.heartbeat_interval_ms
         self._says_everything = False
+        self.publisher.on_answer(body)
         if body.assignment is not None:
             labels = ((self.world.topics.label_of(topic_id), found) for topic_id, found in body.assignment.items())
             self.target = {(label, number) for label, found in labels for number in found}

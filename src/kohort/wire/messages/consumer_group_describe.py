@@ -7,7 +7,21 @@ Flexible from the first version.
 from __future__ import annotations
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    Message,
+    array,
+    field,
+    message,
+    struct,
+)
 
 
 @message(key=69, kind="request", versions="0-1", flexible="0+")
@@ -51,6 +65,10 @@ class Member(Message):
     member_type: int = field(INT8, since=1, default=-1)
     #: Ours (wire.private): of a static group, since when the member is offline, milliseconds since 1970.
     offline_since_ms: int = field(INT64, tag=10_000, default=-1)
+    #: Ours (wire.private): what the member publishes, and of how many bytes that is, -1: it publishes nothing. Null is
+    #: also what does not fit.
+    metadata_size: int = field(INT32, tag=10_001, default=-1)
+    metadata: bytes | None = field(BYTES, nullable=0, tag=10_002, default=None)
 
 
 @struct

@@ -105,10 +105,14 @@ class PublishedMetadata(Message):
 
 @struct
 class MetadataNews(Message):
-    """Ours: what members publish, up to `version`; `is_whole`: of all of them, else of those where it changed."""
+    """Ours: what members publish, up to `version`; `is_whole`: of all of them, else of those where it changed.
+
+    `has_more`: the rest comes with the next answer, to who sends this version.
+    """
 
     version: int = field(INT64)
     is_whole: bool = field(BOOL)
+    has_more: bool = field(BOOL)
     members: list[PublishedMetadata] = field(array(PublishedMetadata))
 
 

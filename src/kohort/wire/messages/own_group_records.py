@@ -142,3 +142,19 @@ class ClientAssignmentValue(Message):
     error: int = field(INT8)
     metadata_version: int = field(INT16)
     metadata_bytes: bytes = field(BYTES)
+
+
+@message(key=20_008, kind="coordinator-key", versions="0", flexible="none")
+class MemberMetadataKey(Message):
+    """One member of one group."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@message(key=20_008, kind="coordinator-value", versions="0", flexible="0+")
+class MemberMetadataValue(Message):
+    """What the member publishes, and since when; milliseconds since 1970."""
+
+    metadata: bytes = field(BYTES)
+    published_ms: int = field(INT64)

@@ -70,6 +70,8 @@ def from_consumer_group(group: ConsumerGroup) -> GroupDescription:
             assignment=_partitions(member.assignment),
             target=_partitions(member.target_assignment),
             offline_since_ms=_or_none(member.offline_since_ms),
+            metadata=None if member.metadata is None else bytes(member.metadata),
+            metadata_size=member.metadata_size,
         )
         for member in sorted(group.members, key=lambda member: member.member_id)
     )

@@ -70,7 +70,9 @@ class MemberDescription:
     """One member; `member_epoch` is `None` for a classic member, `target` is empty where the protocol has none.
 
     `offline_since_ms`: of a static group, when its offline member was last heard of, milliseconds since 1970; `None`
-    for one that is online.
+    for one that is online. `metadata`: what it publishes, `None` for nothing, as of every classic member and on
+    brokers that are none of kohort's. `metadata_size`: how many bytes that is, -1 for nothing; where all that a group
+    publishes is more than 1 MiB, some members have a size and `None`.
     """
 
     member_id: str
@@ -81,6 +83,8 @@ class MemberDescription:
     assignment: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...]
     offline_since_ms: int | None = None
+    metadata: bytes | None = None
+    metadata_size: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

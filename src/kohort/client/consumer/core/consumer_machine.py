@@ -24,23 +24,20 @@ from kohort.client.exchange import (
     ChunkTaken,
     CloseAsked,
     CommitAsked,
-    CommittedAsked,
     Configured,
     ConsumerEvent,
-    OffsetsAsked,
     OffsetsStored,
-    PartitionsAsked,
     PartitionsAssigned,
     Paused,
     Polled,
-    PositionAsked,
     Progress,
+    Publication,
+    Question,
     RebalanceEnforced,
     Recovered,
     Sought,
     Start,
     Subscribed,
-    TopicsAsked,
     Trouble,
     Unsubscribed,
 )
@@ -50,6 +47,7 @@ from kohort.client.membership.classic_member import ClassicMember
 from kohort.client.membership.consumer_member import ConsumerMember
 from kohort.client.membership.host import Later
 from kohort.client.membership.member import Member
+from kohort.client.membership.publishing import Publishing
 from kohort.client.membership.states import MemberState
 from kohort.client.offsets.queries import OffsetQueries
 from kohort.client.options import ClientSettings, ConsumerSettings
@@ -85,6 +83,7 @@ class ConsumerMachine:
             self._requests, self._cluster, is_read_committed=settings.is_read_committed, retry=client.retry
         )
         self._silence = Silence(self._requests, self._cluster, settings)
+        self.publishing = Publishing(self._requests, group_id=settings.group_id or "")
         self._group: Group | None = None
         if settings.group_id is not None:
             self._group = Group(
@@ -125,24 +124,21 @@ class ConsumerMachine:
 
     def handle(self, event: ConsumerEvent | DriverEvent, now_ms: int) -> list[Action]:
         """Take one event; return what is to be done."""
-        match event:
-            case ResponseReceived() | RequestFailed():
-                self._on_answer(event, now_ms)
-            case DeadlineReached():
-                pass
-            case Polled() | OffsetsStored() | CallbackStarted() | CallbackDone() | CommitAsked() | ChunkTaken():
-                self._on_progress(event, now_ms)
-            case (
-                Subscribed() | Unsubscribed() | PartitionsAssigned() | Sought() | Paused() | Configured() | CloseAsked()
-            ):
-                self._on_change(event, now_ms)
-            case RebalanceEnforced(reason=reason):
-                if self._member is not None:
-                    self._member.enforce_rebalance(reason)
-            case CommittedAsked() | OffsetsAsked() | PositionAsked() | PartitionsAsked() | TopicsAsked():
-                self._lookups.on_question(event, now_ms)
-            case _:
-                assert_never(event)
+        if isinstance(event, ResponseReceived | RequestFailed):
+            self._on_answer(event, now_ms)
+        elif isinstance(event, Progress):
+            self._on_progress(event, now_ms)
+        elif isinstance(event, Change):
+            self._on_change(event, now_ms)
+        elif isinstance(event, Question):
+            self._lookups.on_question(event, now_ms)
+        elif isinstance(event, Publication):
+            self.publishing.take(event)
+        elif isinstance(event, RebalanceEnforced):
+            if self._member is not None:
+                self._member.enforce_rebalance(event.reason)
+        else:
+            assert isinstance(event, DeadlineReached), f"nobody takes {event!r}"
         self._tick(now_ms)
         return self._requests.drain()
 
@@ -393,6 +389,7 @@ class ConsumerMachine:
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
         """Go on with the classic protocol."""
         assert self._member is not None
+        self.publishing.fall_back_to_classic()
         lost = "; group.remote.assignor has no effect there" if self._settings.group_remote_assignor else ""
         self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
         before, self._member = self._member, self._build_member(is_classic=True)

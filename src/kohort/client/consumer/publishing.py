@@ -1,0 +1,77 @@
+"""What a consumer publishes to its group beside its membership, and what others do.
+
+Source: requirement G10; KIP-848's motivation: members tell each other of themselves without a rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+from kohort.client.arguments import to_callback
+from kohort.client.consumer.subscribing import SubscribingSide
+from kohort.client.exchange import MetadataPublished, MetadataWatched
+from kohort.errors import ConfigError
+
+#: Called with the consumer and what the members of its group publish now, by name. With `kohort.aio` it may be a
+#: coroutine function.
+PublishedCallback: TypeAlias = Callable[[Any, dict[str, bytes]], Awaitable[None] | None]
+#: What a coordinator takes of one member.
+LONGEST_METADATA: Final = 64 * 1024
+
+
+class PublishingSide(SubscribingSide):
+    """Metadata of members."""
+
+    def publish(self, metadata: bytes) -> None:
+        """Tell the other members of the group, and administrators, something about this one: its load, its address.
+
+        It moves nothing and interrupts nobody. Members that watch have it within 0.2 s; of what is published within
+        50 ms they are told the last. It goes with this member; who comes back under its group_instance_id goes on with
+        it. Published before the group is joined, it is told with the join. May be called from any thread.
+
+        What the group cannot take is raised by the next `poll`: BrokerError with POLICY_VIOLATION where all members
+        together would publish more than 16 MiB, UnsupportedFeatureError where the broker is none of kohort's.
+
+        Args:
+            metadata: at most 64 KiB; empty for nothing any more.
+
+        Raises:
+            ConfigError: there is no group_id, or group_protocol is classic; or it is too long.
+            TypeError: it is not bytes.
+        """
+        self._check_publishes("publish")
+        if not isinstance(metadata, bytes | bytearray | memoryview):
+            raise TypeError(f"metadata cannot be {metadata!r}: bytes are expected")
+        said = bytes(metadata)
+        if len(said) > LONGEST_METADATA:
+            raise ConfigError(f"metadata has {len(said)} bytes; at most {LONGEST_METADATA} are possible")
+        self._host.post(MetadataPublished(metadata=said))
+
+    def watch_published(self, callback: PublishedCallback | None = None) -> None:
+        """Hear from now on what the members of the group publish, this one included: `published` tells it.
+
+        Args:
+            callback: called inside `poll` with this consumer and with what `published` returns, when that has changed;
+                in place of the one before.
+
+        Raises:
+            ConfigError: there is no group_id, or group_protocol is classic.
+        """
+        self._check_publishes("watch_published")
+        self._rebalancing.on_published = to_callback(callback, "callback")
+        self._host.post(MetadataWatched())
+
+    def published(self) -> dict[str, bytes]:
+        """What the members of the group publish, as far as this one was told: `watch_published` has it told.
+
+        By group_instance_id, or by member id of a member without one. May be called from any thread.
+        """
+        return dict(self._deliveries.published)
+
+    def _check_publishes(self, what: str) -> None:
+        self._check_open()
+        if self._settings.group_id is None:
+            raise ConfigError(f"{what} needs the option group_id: it is the members of a group that publish")
+        if self._settings.group_protocol == "classic":
+            raise ConfigError(f"{what} needs group_protocol=consumer: members of classic groups publish nothing")

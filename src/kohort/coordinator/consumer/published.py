@@ -1,0 +1,300 @@
+"""Metadata of members: opaque bytes that a member publishes to the other members and to administrators.
+
+It is stored (record 20,008) and moves nothing: no epoch, no target, no assignment. A member that watches says up to
+which version it knows what others publish, and its answer has what changed since, a page at a time; one whose
+heartbeat is held is answered when there is a new edition. An edition comes so long after the first change that it
+tells, and no sooner after the one before than a group's heartbeats may come: `group.heartbeat.rate.max`.
+
+Laws: whoever publishes is answered at once, so that it knows that it was taken; so is who knows nothing (version 0).
+What a member publishes goes with it, unless another takes its place under its name. Nobody else is answered anything.
+Source: KIP-848's motivation (members that propagate state need no rebalance for it); requirement G10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kohort.coordinator.commands import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    MetadataNews,
+    Published,
+)
+from kohort.coordinator.consumer.board import NOTHING_YET, VERSIONS_PER_MS, Board
+from kohort.coordinator.consumer.bounds import JOIN_EPOCH
+from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.records import (
+    ConsumerGroupForgotten,
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    MemberMetadataForgotten,
+    MemberMetadataSet,
+    Record,
+    VolatileRecord,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+#: What one member may publish, and what all members of a group may.
+MEMBER_LIMIT_BYTES: Final = 64 * 1024
+GROUP_LIMIT_BYTES: Final = 16 * 1024 * 1024
+#: Changes of so long are told together.
+COALESCED_MS: Final = 50
+#: What all who are told together may be told at once; a page for one of them has one member more than fits.
+_WAVE_BYTES: Final = 16 * 1024 * 1024
+_LEAST_PAGE_BYTES: Final = 16 * 1024
+#: What a member takes in an answer beside its metadata, roughly.
+_ROW_BYTES: Final = 64
+#: What a decision may have that changes what is published.
+_FOLLOWED: Final = (ConsumerMemberForgotten, MemberMetadataSet, MemberMetadataForgotten)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditionIssued(VolatileRecord):
+    """Members are told up to this version; the next edition is not before that time."""
+
+    version: int
+    not_before_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardLoaded(VolatileRecord):
+    """The log was read: versions above `base` were never given, and everybody is told everything once."""
+
+    base: int
+
+
+def is_told(group: ConsumerGroup, command: ConsumerGroupHeartbeat) -> bool:
+    """Whether a heartbeat publishes nothing, and knows all that it wants to know."""
+    if command.metadata is not None:
+        return False
+    return command.watched_version < 0 or command.watched_version == edition_of(group)
+
+
+def edition_of(group: ConsumerGroup | None) -> int:
+    """Up to which version the members of a group are told."""
+    return NOTHING_YET if group is None or group.published is None else group.published.edition
+
+
+def metadata_of(group: ConsumerGroup, member_id: str) -> bytes | None:
+    """What a member publishes, `None` if nothing: administrators see it at once."""
+    entry = None if group.published is None else group.published.find(member_id)
+    return None if entry is None else entry.metadata
+
+
+def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int) -> Decision:
+    """The decision about a heartbeat with what it publishes, and with what there is to tell a member that watches.
+
+    Raises:
+        Refused: INVALID_REQUEST if a member publishes too much, POLICY_VIOLATION if its group would.
+    """
+    if command.member_epoch < JOIN_EPOCH or (command.metadata is None and command.watched_version < 0):
+        return decision
+    group = groups.consumer.get(command.group_id)
+    effects = tuple(_add_news(groups, group, command, effect) for effect in decision.effects)
+    records = _build_records(group, command, now_ms=now_ms)
+    return replace(decision, records=(*decision.records, *records), effects=effects)
+
+
+def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
+    """The decision with what it means for what members publish: it goes with them, or on to who takes their place.
+
+    Args:
+        groups: the state before it.
+        decision: it is about to be carried out.
+    """
+    changed = [record for record in decision.records if isinstance(record, _FOLLOWED)]
+    if not changed:
+        return decision
+    dropped: list[Record] = []
+    kept: list[Record] = []
+    for record in changed:
+        if isinstance(record, ConsumerMemberForgotten):
+            _follow_gone(groups, record, decision.records, dropped, kept)
+    gone = {record.group_id for record in decision.records if isinstance(record, ConsumerGroupForgotten)}
+    touched = {record.group_id for record in (*changed, *dropped) if not isinstance(record, ConsumerMemberForgotten)}
+    deadlines = tuple(_deadline(groups, group_id, now_ms=now_ms) for group_id in sorted(touched - gone))
+    if not dropped and not deadlines:
+        return decision
+    # Tombstones of a group come after all of what is in it.
+    records = (*dropped, *decision.records, *kept)
+    return replace(decision, records=records, effects=(*decision.effects, *deadlines))
+
+
+def edition_key(group_id: str) -> TimerKey:
+    """The deadline of the next edition."""
+    return TimerKey("edition", group_id)
+
+
+def decide_edition(
+    groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, *, now_ms: int
+) -> Decision | None:
+    """Tell what has changed: the deadline of an edition has passed; `None` if there is nothing to tell."""
+    board = group.published
+    if board is None or board.edition == board.version:
+        return None
+    watchers = sum(watches(command) for command in groups.holds.get(group.group_id, {}).values())
+    not_before_ms = now_ms + 1_000 * watchers // settings.group_heartbeat_rate_max
+    return Decision((EditionIssued(group_id=group.group_id, version=board.version, not_before_ms=not_before_ms),))
+
+
+def watches(command: object) -> bool:
+    """Whether a heartbeat is one of a member that wants to know what others publish."""
+    return isinstance(command, ConsumerGroupHeartbeat) and command.watched_version >= 0
+
+
+def build_loaded_board(group: ConsumerGroup, *, now_ms: int) -> BoardLoaded:
+    """What a start makes of what the log says."""
+    return BoardLoaded(group_id=group.group_id, base=now_ms * VERSIONS_PER_MS)
+
+
+def put_metadata(group: ConsumerGroup, record: MemberMetadataSet) -> None:
+    """Type 20,008, of a group that is there."""
+    if group.published is None:
+        group.published = Board()
+    group.published.put(record.member_id, record.metadata, record.published_ms)
+
+
+def apply_metadata_forgotten(groups: GroupsState, record: MemberMetadataForgotten) -> None:
+    """Tombstone of type 20,008."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.published is not None:
+        group.published.drop(record.member_id)
+
+
+def apply_edition_issued(groups: GroupsState, record: EditionIssued) -> None:
+    """Volatile."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.published is not None:
+        group.published.edition, group.published.not_before_ms = record.version, record.not_before_ms
+
+
+def apply_board_loaded(groups: GroupsState, record: BoardLoaded) -> None:
+    """Volatile; of members that are not there a damaged log may have left something."""
+    group = groups.consumer[record.group_id]
+    board = group.published
+    assert board is not None, "there is something to tell"
+    for member_id in board.entries.keys() - group.members.keys():
+        board.drop(member_id)
+    board.renumber(record.base)
+    board.edition = board.version
+
+
+def is_known(board: Board, version: int) -> bool:
+    """Whether all that changed behind a version is known: it is of this life, and nobody was forgotten since."""
+    return board.floor <= version <= board.edition
+
+
+def _build_records(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Iterator[Record]:
+    """What is to be written of what a member says; nothing if it says what it said before."""
+    metadata, group_id, member_id = command.metadata, command.group_id, command.member_id
+    if metadata is None:
+        return
+    if len(metadata) > MEMBER_LIMIT_BYTES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Metadata has {len(metadata)} bytes; a member may publish {MEMBER_LIMIT_BYTES} at most",
+        )
+    board = None if group is None else group.published
+    entry = None if board is None else board.find(member_id)
+    if not metadata:
+        # A successor says by this that it does not want what was published under its name.
+        if entry is not None or (board is not None and command.instance_id is not None):
+            yield MemberMetadataForgotten(group_id=group_id, member_id=member_id)
+        return
+    if entry is not None and entry.metadata == metadata:
+        return
+    before = 0 if entry is None else len(entry.metadata or b"")
+    others = 0 if board is None else board.size_bytes - before
+    if others + len(metadata) > GROUP_LIMIT_BYTES:
+        raise Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"the members of {group_id} publish {others} bytes already; with these {len(metadata)} it would be more "
+            f"than {GROUP_LIMIT_BYTES}, which is what a group may publish",
+        )
+    yield MemberMetadataSet(group_id=group_id, member_id=member_id, metadata=metadata, published_ms=now_ms)
+
+
+def _follow_gone(
+    groups: GroupsState,
+    gone: ConsumerMemberForgotten,
+    records: Sequence[Record],
+    dropped: list[Record],
+    kept: list[Record],
+) -> None:
+    """What a member that is gone published is dropped, or kept for who takes its place and says nothing else."""
+    group_id = gone.group_id
+    group = groups.consumer.get(group_id)
+    member = None if group is None else group.members.get(gone.member_id)
+    entry = None if group is None or group.published is None else group.published.find(gone.member_id)
+    if member is None or entry is None or entry.metadata is None:
+        return
+    dropped.append(MemberMetadataForgotten(group_id=group_id, member_id=gone.member_id))
+    if member.instance_id is None:
+        return
+    said = {record.member_id for record in records if isinstance(record, MemberMetadataSet | MemberMetadataForgotten)}
+    for record in records:
+        if not isinstance(record, ConsumerMemberSubscribed) or record.instance_id != member.instance_id:
+            continue
+        # Classic members publish nothing.
+        if record.group_id == group_id and record.classic is None and record.member_id not in said:
+            after = MemberMetadataSet(
+                group_id=group_id,
+                member_id=record.member_id,
+                metadata=entry.metadata,
+                published_ms=entry.published_ms,
+            )
+            kept.append(after)
+
+
+def _deadline(groups: GroupsState, group_id: str, *, now_ms: int) -> Arm:
+    group = groups.consumer.get(group_id)
+    not_before_ms = 0 if group is None or group.published is None else group.published.not_before_ms
+    return Arm(edition_key(group_id), max(now_ms + COALESCED_MS, not_before_ms), if_absent=True)
+
+
+def _add_news(
+    groups: GroupsState, group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, effect: Effect
+) -> Effect:
+    """The answer to a heartbeat with what it wants to know."""
+    if not isinstance(effect, Reply) or effect.request != command.request:
+        return effect
+    body = effect.body
+    if not isinstance(body, ConsumerGroupHeartbeatReply):
+        return effect
+    told_together = max(1, len(groups.holds.get(command.group_id, ())))
+    news = build_news(group, command, page_bytes=max(_LEAST_PAGE_BYTES, _WAVE_BYTES // told_together))
+    return effect if news is None else Reply(effect.request, replace(body, metadata_news=news))
+
+
+def build_news(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, page_bytes: int) -> MetadataNews | None:
+    """What a member is told; `None`: nothing. With more than a page, the rest follows by the version of this one."""
+    edition, known = edition_of(group), command.watched_version
+    if known < 0 or known == edition:
+        # That it was taken.
+        taken = MetadataNews(version=edition, is_whole=False, has_more=False, members=())
+        return None if command.metadata is None else taken
+    if group is None or group.published is None:
+        return MetadataNews(version=edition, is_whole=True, has_more=False, members=())
+    board = group.published
+    is_whole = not is_known(board, known)
+    members: list[Published] = []
+    size, version, has_more = 0, edition, False
+    for member_id, entry in board.changes_since(0 if is_whole else known):
+        if is_whole and entry.metadata is None:
+            continue
+        if size >= page_bytes:
+            has_more = True
+            break
+        member = group.members.get(member_id)
+        members.append(Published(member_id, None if member is None else member.instance_id, entry.metadata))
+        size += _ROW_BYTES + len(entry.metadata or b"")
+        version = entry.version
+    # What is newer than the edition is told now, as far as there is room, and once more with its own.
+    has_more = has_more and version < edition
+    return MetadataNews(
+        version=version if has_more else edition, is_whole=is_whole, has_more=has_more, members=tuple(members)
+    )
