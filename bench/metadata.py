@@ -93,12 +93,15 @@ async def publish(group: GroupLoad, member: Member, metadata: bytes) -> None:
 
 async def change_one(server: Any, watchers: int) -> Change:
     """One of all members publishes, and so many watch."""
-    group = GroupLoad(server.port, [TOPIC], PARTITIONS, software=SOFTWARE_NAME)
+    group = GroupLoad(server.port, [TOPIC], PARTITIONS)
     await group.connect(MEMBERS)
     for number in range(MEMBERS):
         group.add(number)
     await group.settle(within_s=120)
     await group.rest()
+    # From now on their heartbeats are held.
+    for connection in group.connections:
+        connection.introduce(SOFTWARE_NAME)
     for member in group.members:
         await publish(group, member, b"x" * BYTES)
     told: list[float] = []
