@@ -16,12 +16,17 @@ import pytest
 
 from kohort.errors import ErrorCode
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.broker_wire import RawClient, batch_of
 
 pytestmark = pytest.mark.interop
 DESCRIPTORS = 256
 PARTITIONS = 300
+#: A busy machine syncs as many files.
+PATIENCE_SECONDS = 120
+#: Some seven times as many.
+MANY_PARTITIONS = 2_000
 
 
 @pytest.fixture
@@ -40,15 +45,13 @@ def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     assert ready.startswith("ready "), ready
     yield process, int(ready.rpartition(":")[2])
     process.stdin.close()
-    assert process.wait(30) == 0, "it stops cleanly"
+    assert process.wait(PATIENCE_SECONDS) == 0, "it stops cleanly"
     process.stdout.close()
 
 
-def read_all(client: RawClient) -> dict[int, int]:
+def read_all(client: RawClient, partitions: range = range(PARTITIONS)) -> dict[int, int]:
     """Partition -> offset behind its last record, of those with any."""
-    rows = [
-        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=10_000) for number in range(PARTITIONS)
-    ]
+    rows = [FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=10_000) for number in partitions]
     request = FetchRequest(
         max_wait_ms=0, min_bytes=1, max_bytes=1 << 24, session_id=0, topics=[FetchTopic(topic="t", partitions=rows)]
     )
@@ -86,3 +89,20 @@ def test_idle_connections_cannot_take_the_descriptors_of_the_log(
         codes = [client.produce("t", b"y", partition=number).error_code for number in range(PARTITIONS)]
         assert codes == [0] * PARTITIONS
         assert read_all(client) == {number: 1 + (number in stored) for number in range(PARTITIONS)}
+
+
+def test_many_times_as_many_partitions_as_descriptors_are_written_and_read(
+    broker: tuple[subprocess.Popen[str], int],
+) -> None:
+    _, port = broker
+    batch = batch_of(b"x")
+    with RawClient(port) as client:
+        client.socket.settimeout(PATIENCE_SECONDS)
+        client.create_topic("t", partitions=MANY_PARTITIONS)
+        for begin in range(0, MANY_PARTITIONS, 500):
+            part = range(begin, begin + 500)
+            rows = [PartitionProduceData(index=number, records=batch) for number in part]
+            data = [TopicProduceData(name="t", partition_data=rows)]
+            answer = client.ask(ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=data))
+            assert {row.error_code for row in answer.responses[0].partition_responses} == {0}
+            assert read_all(client, part) == dict.fromkeys(part, 1)

@@ -1,12 +1,17 @@
 """Where the clients of one broker connect: its socket, its connections, and how long they are waited for.
 
-Laws: once `finish` was called no request is handled any more; once `close` has returned no connection is open.
+Laws: once `finish` was called no request is handled any more; once `wait_closed` has returned no connection is open.
+While the system has no descriptor for a connection nobody is let in, those who are in are served, and the loop does
+not turn for those who wait.
+Source: accept(2); an event loop that is told again and again of a socket from which it cannot accept does nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +20,11 @@ from kohort.broker.connections.connection import Connection
 if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
 
+log = logging.getLogger("kohort.broker")
+
+#: What says that the system has no room for a connection, and how long nobody is let in then.
+_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+PAUSE_SECONDS: Final = 1.0
 #: How long a stop waits for clients to take their last answers.
 CLOSE_TIMEOUT_SECONDS: Final = 2.0
 
@@ -25,16 +35,26 @@ class Listener:
     def __init__(self, context: BrokerContext) -> None:
         self._context: Final = context
         self._backlog: Final[int] = context.settings.values["socket.listen.backlog.size"]
+        self._listening: socket.socket | None = None
         self._server: asyncio.Server | None = None
+        #: Lets clients in again, while nobody is.
+        self._again: asyncio.TimerHandle | None = None
+        #: Connections on their way from the socket to their transport.
+        self._entering: Final[set[asyncio.Task[object]]] = set()
 
     async def start(self, listening: socket.socket) -> None:
         """Accept connections; the socket is closed if that fails."""
         context, leadership = self._context, self._context.leadership
         leadership.host, leadership.port = context.settings.host, listening.getsockname()[1]
         try:
-            self._server = await context.loop.create_server(
-                lambda: Connection(context), sock=listening, backlog=self._backlog
-            )
+            if hasattr(listening, "accept"):
+                listening.setblocking(False)
+                listening.listen(self._backlog)
+                context.loop.add_reader(listening, self._accept)
+                self._listening = listening
+            else:
+                # A simulated network has no descriptors: it lets clients in by itself.
+                self._server = await context.loop.create_server(lambda: Connection(context), sock=listening)
         except BaseException:
             listening.close()
             raise
@@ -43,10 +63,57 @@ class Listener:
     def finish(self) -> None:
         """Accept no connection and handle no request any more; what was handled before is still answered."""
         self._context.patience.stop()
+        if self._again is not None:
+            self._again.cancel()
+        if self._listening is not None:
+            self._context.loop.remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
         if self._server is not None:
             self._server.close()
+        for entering in self._entering:
+            entering.cancel()
         for connection in self._in_order():
             connection.finish()
+
+    def _accept(self) -> None:
+        """Let in one that waits: those who have to make room for it close their descriptors in the same turn."""
+        loop, listening = self._context.loop, self._listening
+        assert listening is not None
+        try:
+            accepted, _address = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as why:
+            if why.errno not in _NO_ROOM:
+                raise
+            log.warning("event=accept_failed reason=%r pause_ms=%d", str(why), PAUSE_SECONDS * 1000)
+            loop.remove_reader(listening)
+            self._again = loop.call_later(PAUSE_SECONDS, self._accept_again)
+            return
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):
+            # A client that is gone already is found out by its transport.
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        entering: asyncio.Task[object] = loop.create_task(self._enter(accepted))
+        self._entering.add(entering)
+        entering.add_done_callback(self._entering.discard)
+
+    def _accept_again(self) -> None:
+        self._again = None
+        if self._listening is not None:
+            self._context.loop.add_reader(self._listening, self._accept)
+
+    async def _enter(self, accepted: socket.socket) -> None:
+        """Give a connection its transport; the socket closes with it, or if there is none."""
+        try:
+            await self._context.loop.connect_accepted_socket(lambda: Connection(self._context), accepted)
+        except OSError as why:
+            accepted.close()
+            log.info("event=connection_lost reason=%r", str(why))
+        except BaseException:
+            accepted.close()
+            raise
 
     def abort(self) -> None:
         """Close at once, as a crash would."""

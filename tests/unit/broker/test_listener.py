@@ -1,0 +1,57 @@
+"""Who lets clients in, when the system has no descriptor for one: nobody turns in circles, and all heals."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+
+import pytest
+import uvloop
+
+from kohort.broker.connections.listener import Listener
+from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.registry import ApiKey
+from support.broker_wire import encode_request
+from support.wired_connection import wired_broker
+
+LOOPS = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+
+
+class Exhausted(socket.socket):
+    """A listening socket of a process that has no descriptor left."""
+
+    tries = 0
+    is_full = True
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.tries += 1
+        if self.is_full:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_cannot_be_let_in_waits_and_the_loop_rests(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> int:
+        with wired_broker({}) as context, Exhausted() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listener = Listener(context)
+            await listener.start(listening)
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write(encode_request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))
+            for _ in range(1_000):
+                # The socket is ready all the time.
+                await asyncio.sleep(0)
+            tried = listening.tries
+            listening.is_full = False
+            assert await reader.readexactly(4)
+            writer.close()
+            listener.finish()
+            await listener.wait_closed()
+            return tried
+
+    with caplog.at_level(logging.WARNING, logger="kohort"), asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        assert runner.run(play()) == 1
+    assert "event=accept_failed reason='[Errno 24] Too many open files' pause_ms=1000" in caplog.text
