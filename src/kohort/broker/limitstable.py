@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from kohort.broker.connections import listener
 from kohort.broker.connections.receivebuffer import BASE_BYTES
 from kohort.broker.fetch import purgatory
 from kohort.broker.limits import admission, bytebudget, limits, patience
@@ -72,6 +73,13 @@ LIMITS: Final = (
         None,
         "fewer connections; files that were not used for long are closed",
         "test_descriptors.py::test_a_fifth_is_left_for_everything_else",
+    ),
+    Limit(
+        "connections when the system has no descriptor left",
+        f"none for {listener.PAUSE_SECONDS:.0f} s",
+        None,
+        "they wait, those who are in are served; the reason is in the log each time",
+        "test_listener.py::test_who_cannot_be_let_in_waits_and_the_loop_rests",
     ),
     Limit(
         "silence of a new connection",
