@@ -85,7 +85,7 @@ class Opening:
         try:
             store = Store.open("/data", fs=fs)
         except StorageError as why:
-            assert self.kind in MAY_BE_REFUSED, f"refused: {why}"
+            assert is_sealed or self.kind in MAY_BE_REFUSED, f"refused: {why}"
             self.refused += 1
             return
         try:

@@ -182,6 +182,19 @@ def test_numbers_that_no_state_has_are_no_state() -> None:
     assert recover(fs).log_end_offset == added[-1][0] + 2
 
 
+@pytest.mark.parametrize("facts", ['"index": [40]', '"size": null', '"timeindex": [12, "x"]', '"end_offset": 1.5'])
+def test_facts_that_are_none_are_no_facts(facts: str) -> None:
+    """Their checksum fits."""
+    fs, added, _ = left()
+    path = index_path(DIRECTORY, 0, FACTS_SUFFIX)
+    document = json.loads(fs.open(path).read(0, 4096).partition(b" ")[2])
+    text = json.dumps(document | json.loads(f"{{{facts}}}")).encode()
+    fs.remove(path)
+    fs.open(path, create=True).write(0, b"%08x %s\n" % (crc32c(text), text))
+    assert load_facts(fs, DIRECTORY, 0) is None
+    assert recover(fs).log_end_offset == added[-1][0] + 2
+
+
 def test_an_index_of_half_an_entry_is_no_index() -> None:
     """Its checksum fits."""
     fs, added, _ = left()

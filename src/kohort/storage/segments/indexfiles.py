@@ -91,10 +91,18 @@ def load_facts(fs: FileSystem, directory: str, base_offset: int) -> SegmentFacts
         if int(checksum, 16) != crc32c(text):
             return None
         rows = json.loads(text)
-        rows["index"], rows["timeindex"] = tuple(rows["index"]), tuple(rows["timeindex"])
-        return SegmentFacts(**rows)
+        rows["index"], rows["timeindex"] = _pair(rows["index"]), _pair(rows["timeindex"])
+        facts = SegmentFacts(**rows)
     except (StorageError, ValueError, TypeError, KeyError):
         return None
+    numbers = (facts.end_offset, facts.size, facts.first_timestamp, facts.max_timestamp, facts.max_timestamp_position)
+    return facts if all(isinstance(number, int) for number in (*numbers, *facts.index, *facts.timeindex)) else None
+
+
+def _pair(found: list[int]) -> tuple[int, int]:
+    """`ValueError` if it is none."""
+    size, checksum = found
+    return size, checksum
 
 
 def load_index(
