@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from kohort import Admin, Broker
+from support.apache_broker import run_kafka_tool
 from support.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, TOPIC, StaticGroup
 
 pytestmark = pytest.mark.interop
 
-#: What `make test` runs: each protocol by librdkafka, and the two that speak classic only.
-DAILY = ("librdkafka, consumer", "librdkafka, classic", "kafka-python", "aiokafka")
+#: What `make test` runs.
+DAILY = ("librdkafka, classic", "kafka-python", "aiokafka")
 
 
 def kinds(*daily: str) -> list[object]:
@@ -47,16 +48,86 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def be_static(admin: Admin, *, registration_ms: int = LONG_MS, expansion_ms: int = LONG_MS) -> None:
+def be_static(admin: Admin) -> None:
     """The group "g", whether it is there or not."""
     admin.alter_group_configs(
         "g",
         {
             "group.membership": "static",
-            "group.registration.timeout.ms": registration_ms,
-            "group.expansion.timeout.ms": expansion_ms,
+            "group.registration.timeout.ms": LONG_MS,
+            "group.expansion.timeout.ms": LONG_MS,
         },
     )
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_static_group_from_its_first_member_to_its_way_back(
+    kind: str, broker: Broker, admin: Admin, stack: ExitStack
+) -> None:
+    """Restarted, killed and doubled members, new ones, a rebalance by force, and sessions again."""
+    group = StaticGroup(broker, admin, stack, kind)
+    be_static(admin)
+    one = group.start("one")
+    group.wait(lambda: len(one.held) == PARTITIONS, "an empty group's first assignment waits for nobody")
+    group.start("two")
+    group.start("three")
+    group.wait(lambda: group.named() == ["one", "three", "two"], "three members")
+    first = group.rebalances()
+    assert len(one.held) == PARTITIONS
+
+    # -- forced: who waits is let in --
+    admin.force_rebalance("g")
+    group.wait_for_shares(["one", "two", "three"])
+    assert group.rebalances() == first + 1
+    shares, moves = {name: member.held for name, member in group.members.items()}, group.moves()
+
+    # -- restarted, killed, doubled: nothing moves --
+    one.close()
+    one = group.start("one")
+    group.wait(lambda: one.held == shares["one"], "its partitions after a restart")
+    one.kill()
+    group.wait(lambda: group.offline() == ["one"], "the killed member is offline")
+    one = group.start("one")
+    group.wait(lambda: one.held == shares["one"], "its partitions after it was killed")
+    assert group.offline() == []
+    younger = group.start("one", called="younger")
+    group.wait(lambda: younger.held == shares["one"], "its partitions in a second process of its name")
+    group.wait_for_fence(one)
+    group.members["one"] = younger
+
+    assert {name: group.members[name].held for name in shares} == shares
+    assert group.moves() == moves
+
+    # -- away for too long --
+    admin.enable_static_membership("g", registration_timeout=1_000)
+    # kafka-python's leader joins again when it has come back, by itself.
+    before = group.rebalances()
+    group.members["three"].kill()
+    group.wait_for_shares(["one", "two"])
+    assert group.rebalances() == before + 1
+
+    # -- back: sessions count again, and nobody needs a name --
+    admin.enable_dynamic_membership("g")
+    group.members["two"].kill()
+    group.start(None)
+    group.wait_for_shares(["one", "nobody"])
+
+
+@pytest.mark.parametrize("kind", kinds("librdkafka, classic"))
+def test_new_members_are_let_in_together(kind: str, broker: Broker, admin: Admin, stack: ExitStack) -> None:
+    """One rebalance at the end of the expansion timeout, also of one that ends earlier than was said at first."""
+    group = StaticGroup(broker, admin, stack, kind)
+    be_static(admin)
+    one = group.start("one")
+    group.wait(lambda: len(one.held) == PARTITIONS, "everything")
+    before = group.rebalances()
+    group.start("two")
+    group.start("three")
+    group.wait(lambda: group.named() == ["one", "three", "two"], "three members")
+    assert group.rebalances() == before
+    admin.enable_static_membership("g", expansion_timeout=100)
+    group.wait_for_shares(["one", "two", "three"])
+    assert group.rebalances() == before + 1
 
 
 def refusals_told() -> dict[str, str]:
@@ -80,3 +151,32 @@ def test_a_member_without_a_name_ends_with_its_first_requests(
     said = group.wait_for_error("nobody")
     assert refusals_told()[kind] in said
     assert 1 <= group.refusals() <= 3
+
+
+@pytest.mark.apache
+def test_stock_tools_make_a_group_static_force_it_and_take_it_back(
+    broker: Broker, admin: Admin, stack: ExitStack
+) -> None:
+    """S3: `kafka-configs` alone, no call of ours."""
+
+    def configure(*change: str) -> str:
+        where = ("--bootstrap-server", broker.bootstrap_servers, "--entity-type", "groups", "--entity-name", "g")
+        return run_kafka_tool("kafka.admin.ConfigCommand", *where, "--alter", *change)
+
+    group = StaticGroup(broker, admin, stack, "librdkafka, classic")
+    timeouts = f"group.registration.timeout.ms={LONG_MS},group.expansion.timeout.ms={LONG_MS}"
+    configure("--add-config", f"group.membership=static,{timeouts}")
+    one = group.start("one")
+    group.wait(lambda: len(one.held) == PARTITIONS, "everything")
+    two = group.start("two")
+    group.wait(lambda: group.named() == ["one", "two"], "two members")
+    assert two.held == set()
+    configure("--add-config", "group.rebalance.token=monday")
+    group.wait_for_shares(["one", "two"])
+    configure("--delete-config", "group.membership")
+    two.kill()
+    group.wait_for_shares(["one"])
+    group.start(None)
+    group.wait_for_shares(["one", "nobody"])
+    with pytest.raises(RuntimeError, match="1 of the group's members have no"):
+        configure("--add-config", "group.membership=static")

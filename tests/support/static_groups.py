@@ -62,6 +62,10 @@ class StaticGroup:
         """How often partitions were shared out."""
         return sum(row.times for row in self._admin.group_history(self.name).events if row.event in _SHARED_OUT)
 
+    def moves(self) -> int:
+        """How often partitions went from one member to another."""
+        return sum(row.times for row in self._admin.group_history(self.name).events if row.event == "partitions_moved")
+
     def refusals(self) -> int:
         """How many requests were refused."""
         return sum(row.times for row in self._admin.group_history(self.name).events if row.event == "refused")

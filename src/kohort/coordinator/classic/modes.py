@@ -11,10 +11,10 @@ from kohort.coordinator.classic.join import decide_join
 from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands import JoinGroup
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.decision import Arm, Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import forces_rebalance, has_window, stop_clock
+from kohort.coordinator.staticmode.mode import clock_key, forces_rebalance, has_window, stop_clock
 
 
 def decide_mode(
@@ -52,5 +52,9 @@ def _change(draft: Draft, old: GroupSettings, new: GroupSettings, groups: Groups
                 draft.arm("session", member.session_timeout_ms, member.member_id)
         if had_window and is_at_work:
             begin_rebalance(draft, new, reason="the group is dynamic now, and new members have waited")
-    elif forces_rebalance(old, new) and is_at_work:
+        return
+    clock = groups.clocks.get(group.group_id)
+    if clock is not None:
+        draft.add((), [Arm(clock_key(group.group_id), max(draft.now_ms, clock.due_ms(new)))])
+    if forces_rebalance(old, new) and is_at_work:
         begin_rebalance(draft, new, reason=f"an administrator has asked for it ({new.group_rebalance_token})")

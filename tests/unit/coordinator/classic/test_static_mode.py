@@ -8,8 +8,10 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.commands import JoinGroup, JoinGroupReply, LeavingMember
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.records import StaticMemberOusted
 from kohort.coordinator.staticmode.mode import NAMELESS_ERRORS
-from kohort.coordinator.staticmode.ousted import MOST_OUSTED
+from kohort.coordinator.staticmode.ousted import MOST_OUSTED, apply_ousted
 from kohort.errors import ErrorCode
 from support.mixed_dialogue import subscription
 from support.static_fleet import Fleet
@@ -222,12 +224,24 @@ def test_who_lost_its_name_is_fenced_though_it_does_not_say_it(fleet: Fleet) -> 
     assert fleet.dialogue.beat(younger.member_id, younger.generation) == ErrorCode.NONE
 
 
-def test_what_is_remembered_of_lost_names_is_bounded(fleet: Fleet) -> None:
-    first = fleet.living["a"]
-    for _ in range(MOST_OUSTED + 1):
-        fleet.join("a")
-    assert len(fleet.dialogue.shard.groups.ousted) == MOST_OUSTED
-    assert fleet.dialogue.beat(first.member_id, first.generation) == ErrorCode.UNKNOWN_MEMBER_ID
+def test_what_is_remembered_of_lost_names_is_bounded() -> None:
+    groups = GroupsState()
+    for number in range(MOST_OUSTED + 1):
+        apply_ousted(groups, StaticMemberOusted(group_id="g", member_id=f"a-{number}"))
+    assert list(groups.ousted)[0::999] == [("g", "a-1"), ("g", "a-1000")]
+
+
+def test_other_timeouts_count_at_once(fleet: Fleet) -> None:
+    """Of who is offline already, and of new members who wait."""
+    fleet.off("a")
+    fleet.join("d")
+    fleet.until("1:00")
+    fleet.dialogue.alter_configs({"group.expansion.timeout.ms": "90000"}).is_done()
+    fleet.until("1:31")
+    assert [when for when, _ in fleet.rebalances] == ["01:30"]
+    fleet.dialogue.alter_configs({"group.registration.timeout.ms": "120000"}).is_done()
+    fleet.until("2:01")
+    assert [when for when, _ in fleet.rebalances] == ["01:30", "02:00"]
 
 
 def test_an_empty_groups_first_assignment_waits_for_nobody() -> None:
