@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,7 +15,9 @@ import pytest
 
 from kohort import Admin, Broker
 from support.apache_broker import run_kafka_tool
+from support.confluent_member import Member
 from support.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, TOPIC, StaticGroup
+from support.waiting import until
 
 pytestmark = pytest.mark.interop
 
@@ -23,9 +25,14 @@ pytestmark = pytest.mark.interop
 DAILY = ("librdkafka, classic", "kafka-python", "aiokafka")
 
 
+WHOLE = os.environ.get("STATIC_GROUPS") == "whole"
+#: Of librdkafka.
+PROTOCOLS = ("consumer", "classic") if WHOLE else ("classic",)
+
+
 def kinds(*daily: str) -> list[object]:
     """Those of `make test`, or all."""
-    wanted = KINDS if os.environ.get("STATIC_GROUPS") == "whole" else daily or DAILY
+    wanted = KINDS if WHOLE else daily or DAILY
     return [pytest.param(kind, marks=pytest.mark.apache if "Java" in kind else ()) for kind in wanted]
 
 
@@ -128,6 +135,45 @@ def test_new_members_are_let_in_together(kind: str, broker: Broker, admin: Admin
     admin.enable_static_membership("g", expansion_timeout=100)
     group.wait_for_shares(["one", "two", "three"])
     assert group.rebalances() == before + 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_fleet_is_restarted_one_after_the_other_and_nothing_moves(
+    protocol: str, broker: Broker, admin: Admin, stack: ExitStack
+) -> None:
+    """K345's motivation."""
+    names = [f"m{number:02}" for number in range(20 if WHOLE else 3)]
+    group = StaticGroup(broker, admin, stack, f"librdkafka, {protocol}")
+    be_static(admin)
+    admin.create_partitions(TOPIC, PARTITIONS * len(names))
+    fleet = {name: start(broker, protocol, name) for name in names}
+
+    def poll() -> None:
+        for member in fleet.values():
+            member.poll()
+
+    def wait(happened: Callable[[], object], what: str) -> None:
+        until(happened, what=what, step=poll)
+
+    wait(lambda: group.is_there() and group.named() == names, "all are members")
+    admin.force_rebalance("g")
+    wait(lambda: all(len(member.owned) == PARTITIONS for member in fleet.values()), "all have a share")
+    shares, moves, rebalances = {name: fleet[name].owned for name in names}, group.moves(), group.rebalances()
+    for name in names:
+        fleet.pop(name).consumer.close()
+        wait(lambda name=name: group.offline() == [name], f"{name} is away")  # type: ignore[misc]
+        fleet[name] = start(broker, protocol, name)
+        wait(lambda name=name: fleet[name].owned == shares[name], f"{name} has what it had")  # type: ignore[misc]
+    assert {name: member.owned for name, member in fleet.items()} == shares
+    assert (group.moves(), group.rebalances()) == (moves, rebalances)
+    assert [member.revoked for member in fleet.values()] == [[]] * len(names)
+    for member in fleet.values():
+        member.consumer.close()
+
+
+def start(broker: Broker, protocol: str, name: str) -> Member:
+    """A member in this process."""
+    return Member(broker, protocol, **{"group.instance.id": name}).subscribe(TOPIC)
 
 
 def refusals_told() -> dict[str, str]:

@@ -70,6 +70,10 @@ class StaticGroup:
         """How many requests were refused."""
         return sum(row.times for row in self._admin.group_history(self.name).events if row.event == "refused")
 
+    def is_there(self) -> bool:
+        """Whether the broker knows it."""
+        return any(row.group_id == self.name for row in self._admin.list_groups())
+
     def named(self) -> list[str]:
         """Names of those whom the broker has as members."""
         return sorted(row.instance_id or "" for row in self._admin.describe_group(self.name).members)
