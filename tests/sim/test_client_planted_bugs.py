@@ -13,12 +13,14 @@ from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.fetch.fetch_answers import FetchAnswers
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.fetch.fetch_sender import FetchSender
+from kohort.client.hearing import Hearing
 from kohort.client.io.tickets import Tickets
 from kohort.client.membership.beats import Beats
 from kohort.client.membership.consumer_member import ConsumerMember
 from kohort.client.membership.states import MemberState
 from kohort.client.producer.core.accumulator import BatchState
 from kohort.client.producer.core.sender import Sender
+from kohort.coordinator import watching
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.testing.clients.client_world import ClientWorld
 from kohort.testing.clients.plan import Party, Plan
@@ -69,6 +71,9 @@ HASTY = replace(
     window_ms=0,
 )
 
+#: The same on one broker, which all fetch from, and which holds nothing.
+TOLD = replace(HASTY, brokers=1, hold_share=0.0)
+
 
 def do_nothing(*_: object) -> None:
     """In place of what should be done."""
@@ -86,7 +91,7 @@ def law_that_finds(plan: Plan, *, first: int = 0) -> str:
 
 
 def test_worlds_without_a_bug_find_none() -> None:
-    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY):
+    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD):
         for seed in range(3):
             ClientWorld(seed, plan=plan).run()
 
@@ -240,3 +245,40 @@ def test_overtaken_answer_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(ConsumerMember, "_on_overtaken", take)
     assert law_that_finds(HASTY, first=17) == "OneOwner"
+
+
+def test_word_of_a_fetch_that_acknowledges_a_revocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was told is what a member knows, not what it has given up."""
+    build = watching._heartbeat_of
+
+    def acknowledge(member: Any, command: Any, *, tells_all: bool) -> Any:
+        return replace(build(member, command, tells_all=tells_all), topic_partitions=command.assigned)
+
+    monkeypatch.setattr(watching, "_heartbeat_of", acknowledge)
+    assert law_that_finds(TOLD) == "OneOwner"
+
+
+def test_news_of_a_fetch_that_are_taken_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be they older than what is known, or a list on its way that leaves them out."""
+
+    def take(self: Hearing, news: Any, now_ms: int) -> None:
+        assert self.hearer is not None
+        self.hearer.take_news(news, now_ms)
+
+    monkeypatch.setattr(Hearing, "_weigh", take)
+    assert law_that_finds(TOLD, first=12) in {"OneOwner", "EverythingIsRead"}
+
+
+def test_fetch_that_tells_less_than_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide = watching._decide
+
+    def tell_less(*given: Any, **more: Any) -> Any:
+        decision = decide(*given, **more)
+        effects = [
+            replace(each, body=replace(each.body, assignment={})) if getattr(each, "body", None) else each
+            for each in decision.effects
+        ]
+        return replace(decision, effects=tuple(effects))
+
+    monkeypatch.setattr(watching, "_decide", tell_less)
+    assert law_that_finds(TOLD) == "ToldAlike"

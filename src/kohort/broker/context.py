@@ -88,7 +88,7 @@ class BrokerContext:
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.pushing = Pushing(settings.values, clock)
-        self.listening: Final = Listening(runtime, purgatory.tell_member)
+        self.listening = Listening(runtime, purgatory.tell_member)
         self._last_connection_number = 0
         #: Every open connection.
         self.connections: Final[set[Connection]] = set()

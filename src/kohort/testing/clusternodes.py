@@ -14,9 +14,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kohort.broker.connections.listener import Listener
+from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Asker, Peer, Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
+from kohort.broker.groups.coordination import Coordination
+from kohort.broker.groups.listening import Listening
 from kohort.broker.groups.push import Pushing
 from kohort.broker.groups.runtime import Runtime, Translate
 from kohort.broker.options.settings import BrokerSettings
@@ -207,6 +210,8 @@ class ClusterNode:
         self.leadership: NodeLeadership | None = None
         #: What its heartbeats are held by, in place of what its settings say; `None` for these.
         self.pushing: Pushing | None = None
+        #: What tells members their news by fetches, in place of the broker's own; `None` for that.
+        self.listening: Callable[[Coordination, Callable[[MemberKey], None]], Listening] | None = None
         self._listener: Listener | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -234,6 +239,8 @@ class ClusterNode:
         shared.broker_configs.follow(settings)
         if self.pushing is not None:
             context.pushing = self.pushing
+        if self.listening is not None:
+            context.listening = self.listening(context.runtime, shared.purgatory.tell_member)
         listener = Listener(context)
         await listener.start(listening)
         self.leadership, self._listener = leadership, listener

@@ -3,21 +3,35 @@
 Laws held here, by name, of members of the consumer protocol where nothing goes wrong around them:
 - `BeatsInTime`: a member is heard of within its interval, however its heartbeats are held.
 - `HeardAtOnce`: what it subscribes to is known to the coordinator at once, though a heartbeat of it is held.
+- `ToldAlike`: what a member is told by a fetch or a commit is what a heartbeat of it would be told then.
 - `OneOwner`: what an application is told to be its own no other one of its group holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Peer, Request
+from kohort.broker.groups.coordination import Coordination
+from kohort.broker.groups.listening import Listening
 from kohort.broker.groups.push import Pushing
 from kohort.clock import Clock
+from kohort.coordinator.commands import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Refusal,
+    WatchMember,
+)
+from kohort.coordinator.decision import Reply
 from kohort.coordinator.model import ConsumerGroup
+from kohort.coordinator.parking import find_member
+from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.testing.clients.ledger import LawBroken
+from kohort.testing.clusternodes import NodeCoordination
+from kohort.wire.messages.membership import MemberNews
 
 if TYPE_CHECKING:
     from kohort.testing.clients.client_world import ClientWorld
@@ -43,6 +57,55 @@ class HoldsFor(Pushing):
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:
         """As `Pushing` has it, for another time."""
         return int(connection.told_intervals.get(member, 0) * self._share)
+
+
+class TellsAlike(Listening):
+    """`ToldAlike`, of everything that is told beside heartbeats, when it is decided; `fail`: called if it is broken."""
+
+    def __init__(
+        self, fail: Callable[[Exception], None], runtime: Coordination, on_news: Callable[[MemberKey], None]
+    ) -> None:
+        super().__init__(runtime, on_news)
+        self._fail: Final = fail
+
+    def _translate(self, command: WatchMember) -> Callable[[Any, Any], MemberNews]:
+        translate = super()._translate(command)
+
+        def checked(asker: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MemberNews:
+            self._check(command, body)
+            return translate(asker, body)
+
+        return checked
+
+    def _check(self, command: WatchMember, body: ConsumerGroupHeartbeatReply | Refusal) -> None:
+        if isinstance(body, Refusal) and body.code is ErrorCode.NOT_COORDINATOR:
+            return
+        assert isinstance(self._runtime, NodeCoordination)
+        runtime = self._runtime._runtime
+        shard, now_ms = runtime._homes[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
+        member = find_member(shard.groups, command.group_id, command.member_id)
+        heartbeat = ConsumerGroupHeartbeat(
+            cause=command.cause,
+            request=command.request,
+            group_id=command.group_id,
+            member_id=command.member_id,
+            member_epoch=max(command.member_epoch if member is None else member.member_epoch, 1),
+            client_id="" if member is None else member.client_id,
+            client_host="" if member is None else member.client_host,
+            tells_all=True,
+        )
+        replies = [each for each in shard.handle(heartbeat, now_ms=now_ms).effects if isinstance(each, Reply)]
+        told = replies[0].body
+        if isinstance(body, Refusal):
+            is_alike = isinstance(told, Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
+        elif body.assignment is None:
+            return
+        else:
+            is_alike = isinstance(told, ConsumerGroupHeartbeatReply) and (
+                (told.member_epoch, told.assignment) == (body.member_epoch, body.assignment)
+            )
+        if not is_alike:
+            self._fail(LawBroken("ToldAlike", f"{command.member_id} is told {body}, and by a heartbeat {told}"))
 
 
 class Members:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -18,7 +19,7 @@ from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clients.aftermath import LOOK_EVERY_S
-from kohort.testing.clients.holding import HoldsFor
+from kohort.testing.clients.holding import HoldsFor, TellsAlike
 from kohort.testing.clients.ledger import LawBroken
 from kohort.testing.clients.plan import Plan
 from kohort.testing.clients.virtual_loop import Standstill, VirtualLoop, run_virtually
@@ -174,6 +175,7 @@ class ProgramWorld(ABC, Generic[R]):
         self.brokers = Brokers(shared, server.runtime, settings, listen=listen)
         for node in self.brokers.nodes.values():
             node.pushing = HoldsFor(settings[0].values, shared.clock, self.plan.hold_share)
+            node.listening = partial(TellsAlike, self.fail)
         for each in settings:
             await self.start_broker(each.node_id)
         self.bootstrap = ",".join(f"{node.host}:{node.port}" for node in self.brokers.nodes.values())
