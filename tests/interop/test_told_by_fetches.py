@@ -13,15 +13,15 @@ from kohort.testing import Cluster
 from support.waiting import until
 
 PARTITIONS = 4
-INTERVAL_MS = 15_000
+#: Beyond all patience of a test: whoever hears of a move did not hear of it by a heartbeat.
+INTERVAL_MS = 200_000
 CONFIG = {
     "group.push.enable": False,
     "group.consumer.heartbeat.interval.ms": INTERVAL_MS,
     "group.consumer.max.heartbeat.interval.ms": INTERVAL_MS,
-    "group.consumer.session.timeout.ms": 45_000,
+    "group.consumer.session.timeout.ms": 600_000,
+    "group.consumer.max.session.timeout.ms": 600_000,
 }
-#: A move without a heartbeat that asks takes a fetch and the window between two targets, on a machine that is busy.
-SOON_S = INTERVAL_MS / 1000 / 3
 
 
 @pytest.fixture
@@ -45,11 +45,9 @@ def share(*members: Consumer) -> list[int]:
     return [len(each.assignment()) for each in members]
 
 
-def wait_for_share(expected: list[int], *members: Consumer) -> float:
-    """Seconds until the members share like this."""
-    began = time.monotonic()
+def wait_for_share(expected: list[int], *members: Consumer) -> None:
+    """Until the members share like this."""
     until(lambda: share(*members) == expected, what=lambda: f"they have {share(*members)}, not {expected}")
-    return time.monotonic() - began
 
 
 def rest(*members: Consumer) -> None:
@@ -65,10 +63,10 @@ def test_moves_are_heard_within_a_fetch(broker: Broker) -> None:
         wait_for_share([4], first)
         rest(first)
         second = member(broker.bootstrap_servers)
-        assert wait_for_share([2, 2], first, second) < SOON_S
+        wait_for_share([2, 2], first, second)
         rest(first, second)
         second.close()
-        assert wait_for_share([4], first) < SOON_S
+        wait_for_share([4], first)
 
 
 def test_member_that_reads_all_the_time_hears_as_soon(broker: Broker) -> None:
@@ -79,14 +77,12 @@ def test_member_that_reads_all_the_time_hears_as_soon(broker: Broker) -> None:
         wait_for_share([4], first)
         rest(first)
         second = stack.enter_context(member(broker.bootstrap_servers))
-        began = time.monotonic()
 
         def step() -> None:
             for partition in range(PARTITIONS):
                 producer.send("t", value=b"x" * 1_000, partition=partition)
 
         until(lambda: share(first, second) == [2, 2], what="they do not share", step=step)
-        assert time.monotonic() - began < SOON_S
 
 
 def test_members_of_a_cluster_share_whoever_coordinates() -> None:
@@ -116,12 +112,3 @@ def test_members_of_a_cluster_share_whoever_coordinates() -> None:
         cluster.start(killed)
         rest(first, second)
         assert share(first, second) == [2, 2]
-
-
-def test_who_switches_it_off_hears_by_heartbeats(broker: Broker) -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(member(broker.bootstrap_servers, fetch_carries_membership=False))
-        wait_for_share([4], first)
-        rest(first)
-        second = stack.enter_context(member(broker.bootstrap_servers, fetch_carries_membership=False))
-        assert wait_for_share([2, 2], first, second) > SOON_S / 2
