@@ -67,7 +67,7 @@ def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: Gr
     if command.member_epoch != JOIN_EPOCH:
         decision = decide_heartbeat(known.groups, command, settings, now_ms=now_ms)
     else:
-        entrance = enter(known.groups, command, settings, known.settings)
+        entrance = enter(known.groups, command, settings, known.settings, now_ms=now_ms)
         decision = _entered(entrance, decide_heartbeat(known.groups, command, entrance.settings, now_ms=now_ms))
     decision = add_metadata(known.groups, command, decision, now_ms=now_ms)
     decision = tell(known.groups, command, decision, now_ms=now_ms)
@@ -77,7 +77,7 @@ def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: Gr
 
 
 def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
-    entrance = enter(known.groups, command, settings, known.settings)
+    entrance = enter(known.groups, command, settings, known.settings, now_ms=now_ms)
     group = known.groups.classic.get(command.group_id)
     if group is not None and settings.is_static and not entrance.settings.is_static:
         fallback = classic.decide_fallback(group, command, settings, entrance.settings, known.groups, now_ms=now_ms)

@@ -23,9 +23,10 @@ from kohort.coordinator.commands import MemberDisconnected, Refusal
 from kohort.coordinator.consumer.static import decide_connection_gone, is_away
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.liveness import settled_interval_ms
-from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import MemberConnectionSeen, Record
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import start_offline
 from kohort.errors import ErrorCode
 from kohort.timers import TimerTable
 
@@ -42,6 +43,9 @@ def decide_disconnected(
     grace_ms = settings.group_disconnect_grace_ms
     group = groups.consumer.get(command.group_id)
     if group is not None:
+        hosted = group.members.get(command.member_id)
+        if hosted is not None and settings.is_static and hosted.instance_id is not None:
+            return _of_static(groups, group, hosted, settings, timers, now_ms=now_ms)
         return _of_consumer(group, command.member_id, settings, timers, now_ms=now_ms)
     classic = groups.classic.get(command.group_id)
     member = None if classic is None else classic.members.get(command.member_id)
@@ -74,6 +78,27 @@ def _of_consumer(
     told_ms = settled_interval_ms(settings, len(group.members), -1)
     seen = MemberConnectionSeen(group_id=group.group_id, member_id=member_id, is_gone=True)
     return Decision((seen,), _earlier(member.session_key, timers, max(now_ms, heard_ms + told_ms) + grace_ms))
+
+
+def _of_static(
+    groups: GroupsState,
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    settings: GroupSettings,
+    timers: TimerTable[TimerKey],
+    *,
+    now_ms: int,
+) -> Decision:
+    """It is offline since it was last heard of, and may use what it has until its session ends."""
+    records = decide_connection_gone(group, member.member_id)
+    own, deadline_ms = member.classic, timers.deadline(member.session_key)
+    if is_away(member) or not records:
+        return Decision(tuple(records))
+    session_ms = settings.group_consumer_session_timeout_ms if own is None else own.session_timeout_ms
+    heard_ms = now_ms if deadline_ms is None else min(now_ms, deadline_ms - session_ms)
+    since = {member.member_id: heard_ms}
+    more, effects = start_offline(groups, group.group_id, since, settings, now_ms=now_ms)
+    return Decision((*records, *more), tuple(effects))
 
 
 def _of_classic(group: ClassicGroup, member_id: str, timers: TimerTable[TimerKey], *, due_ms: int) -> Decision:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kohort.config import as_text
-from kohort.coordinator.classic.requests import decide_mode
+from kohort.coordinator.classic.requests import decide_mode as decide_classic_mode
 from kohort.coordinator.commands import (
     AlterGroupConfigs,
     DescribeGroupConfigs,
@@ -19,6 +19,7 @@ from kohort.coordinator.commands import (
     ListGroupConfigs,
     ListGroupConfigsReply,
 )
+from kohort.coordinator.consumer.modechange import decide_mode
 from kohort.coordinator.consumer.reconciliation.pace import change_pace
 from kohort.coordinator.consumer.targets.window import assignment_key, target_due_ms
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
@@ -72,9 +73,12 @@ def decide_alter(
         held_back, armed = change_pace(group, groups.image, old, new, now_ms=now_ms)
         records += held_back
         effects += armed
+        more, armed = decide_mode(groups, group, old, new, now_ms=now_ms)
+        records += more
+        effects += armed
     classic = groups.classic.get(group_id)
     if classic is not None:
-        changed = decide_mode(classic, old, new, groups, now_ms=now_ms)
+        changed = decide_classic_mode(classic, old, new, groups, now_ms=now_ms)
         records += changed.records
         effects += changed.effects
     return Decision(tuple(records), (reply, *effects))

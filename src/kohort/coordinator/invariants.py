@@ -44,6 +44,7 @@ from kohort.coordinator.model import (
 from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import ConsumerMemberSubscribed, CurrentAssignmentSet, MemberState
 from kohort.coordinator.sharing import check_sharing
+from kohort.coordinator.staticmode.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId, format_topic_id
@@ -56,7 +57,7 @@ def check_groups(groups: GroupsState) -> None:
     if both:
         raise InvariantViolation(f"TypeOK: group {min(both)} is classic and KIP-848 at once")
     for group in groups.consumer.values():
-        check_group(group, groups.image)
+        check_group(group, groups.image, groups.clocks.get(group.group_id))
     for group_id in (*groups.offsets, *groups.pending_offsets):
         check_offsets(groups, group_id)
     check_shared(groups)
@@ -75,7 +76,7 @@ def check_group_id(groups: GroupsState, group_id: str) -> None:
     if group is not None:
         if group_id in groups.classic:
             raise InvariantViolation(f"TypeOK: group {group_id} is classic and KIP-848 at once")
-        check_group(group, groups.image)
+        check_group(group, groups.image, groups.clocks.get(group_id))
     check_offsets(groups, group_id)
 
 
@@ -93,12 +94,13 @@ def check_assignment_is_due(groups: GroupsState, timers: TimerTable[TimerKey], g
             raise _fail(group, "EventuallyConverges", "the target is old, and nothing computes another one")
 
 
-def check_group(group: ConsumerGroup, image: TopicImage) -> None:
-    """Every law about one KIP-848 group."""
+def check_group(group: ConsumerGroup, image: TopicImage, clock: StaticClock | None = None) -> None:
+    """Every law about one KIP-848 group; `clock`: if it is a static one of which somebody is offline or waits."""
     check_type(group)
+    _check_clock(group, clock)
     _check_balance(group, image)
     check_no_double_assignment(group)
-    check_legal_target_assignment(group, image)
+    check_legal_target_assignment(group, image, is_gathering=clock is not None and clock.has_window)
     for member in group.members.values():
         check_valid_partition_epoch(group, member)
         check_valid_member_epoch(group, member)
@@ -262,6 +264,18 @@ def _check_counts(group: ConsumerGroup) -> None:
         raise _fail(group, law, fault)
 
 
+def _check_clock(group: ConsumerGroup, clock: StaticClock | None) -> None:
+    """TypeOK of a static group's clock: it measures something, and knows whoever is away."""
+    if clock is None:
+        return
+    if clock.is_idle:
+        raise _fail(group, "TypeOK", "its clock measures nothing")
+    for member_id in clock.offline:
+        member = group.members.get(member_id)
+        if member is None or not (member.member_epoch < 0 or member.is_disconnected):
+            raise _fail(group, "TypeOK", f"{member_id} is taken for offline")
+
+
 def _check_balance(group: ConsumerGroup, image: TopicImage) -> None:
     """TypeOK of the balance that is kept: one that is built anew is the same."""
     kept = group.balance
@@ -302,8 +316,11 @@ def check_no_double_assignment(group: ConsumerGroup) -> None:
         raise _fail(group, "TypeOK", f"noted holders are {group.holders}, and should be {holders}")
 
 
-def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage) -> None:
-    """LegalTargetAssignment: one member at most per partition; exactly one for all that is subscribed, once current."""
+def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage, *, is_gathering: bool = False) -> None:
+    """LegalTargetAssignment: one member at most per partition; exactly one for all that is subscribed, once current.
+
+    `is_gathering`: what only new members subscribe to that wait is nobody's yet.
+    """
     law = "LegalTargetAssignment"
     targeted: dict[tuple[TopicId, int], str] = {}
     for member_id, target in group.targets.items():
@@ -324,6 +341,8 @@ def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage) -> No
         if (facts := image.by_name.get(name)) is not None
         for partition in range(facts.partition_count)
     }
+    if is_gathering and targeted.keys() <= wanted:
+        return
     if wanted != targeted.keys():
         why = f"the target lacks {wanted - targeted.keys()} and has {targeted.keys() - wanted} beyond"
         raise _fail(group, law, why)

@@ -22,7 +22,7 @@ from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.clientside.following import follow_assignors
 from kohort.coordinator.consumer.clientside.records import CLIENT_SIDE_RECORDS
 from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
-from kohort.coordinator.consumer.leave import decide_expiry
+from kohort.coordinator.consumer.leave import decide_clock, decide_expiry
 from kohort.coordinator.consumer.published import follow_published
 from kohort.coordinator.consumer.reconciliation.following import follow_moves
 from kohort.coordinator.consumer.reconciliation.handover import build_loaded_times, shift_times
@@ -42,7 +42,7 @@ from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.news import News, find_freed
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.follow import CLOCK_RECORDS, follow_clocks, resume
+from kohort.coordinator.staticmode.follow import CLOCK_RECORDS, build_loaded_clock, follow_clocks, resume
 from kohort.coordinator.staticmode.ousted import check_not_ousted
 from kohort.coordinator.watching import drop_watch
 from kohort.errors import Refused
@@ -301,6 +301,9 @@ class Shard:
             )
             replies = self.commit(decision, now_ms=now_ms)
             assert not replies, "nobody asked yet"
+        for group_id in self.groups.clocks:
+            loaded = build_loaded_clock(self.groups, group_id, self.settings_for(group_id), now_ms=now_ms)
+            self.commit(loaded, now_ms=now_ms)
 
     def spare(self, command: asked.GroupCommand, *, now_ms: int) -> None:
         """What a command led to could not be written: whoever sent it was heard, and is not fenced before it can be."""
@@ -323,6 +326,8 @@ class Shard:
             held = self.held(key.group_id, key.member_id)
             return None if held is None else self.decide_answer(held, now_ms=now_ms)
         settings = self.settings_for(key.group_id)
+        if key.kind == "clock" and key.group_id not in self.groups.classic:
+            return decide_clock(self.groups, key.group_id, settings, now_ms=now_ms)
         if key.group_id in self.groups.consumer:
             return decide_expiry(self.groups, key, settings, now_ms=now_ms)
         group = self.groups.classic.get(key.group_id)

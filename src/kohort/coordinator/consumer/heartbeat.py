@@ -15,6 +15,7 @@ from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining, topics_of, unite_topics
 from kohort.coordinator.consumer.clientside.telling import has_word
 from kohort.coordinator.consumer.clientside.wishes import take_assignors
+from kohort.coordinator.consumer.expansion import decide_waiting
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.published import is_told
 from kohort.coordinator.consumer.reconciliation.handover import decide_times, untaken_after
@@ -228,7 +229,7 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
     """
     command = draft.command
     if command.member_epoch == JOIN_EPOCH:
-        draft.predecessor = find_predecessor(group, command)
+        draft.predecessor = find_predecessor(group, command, is_newest=draft.settings.is_static)
         if draft.predecessor is not None:
             return successor_of(draft.predecessor, group.group_id, command.member_id)
     elif command.instance_id is not None:
@@ -279,6 +280,11 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         group, draft.command, change, settings, member_id=member.member_id, former_id=former_id
     )
     draft.records.extend(said)
+    waiting = decide_waiting(draft.groups, group, settings, change, now_ms=now_ms) if is_new else None
+    if waiting is not None:
+        draft.records.extend(waiting[0])
+        draft.effects.extend(waiting[1])
+        return group.target_epoch, names
     # KAFKA-20434: another choice of the assignor is a reason to compute a target.
     if has_other_topics or is_asked_for:
         # A successor's target is not known under its id before this decision is applied: a timer computes anew.

@@ -1,5 +1,7 @@
 """How a member goes: by its own word, by an administrator's, or because it was silent for too long.
 
+In a static group a named member that is silent does not go before its registration timeout: it is away until then.
+
 Laws: who goes holds nothing from then on, and the group's epoch rises once for all that go together. An empty group's
 target is as new as its epoch (KAFKA-20442).
 Source: KIP-848 (member failures).
@@ -23,13 +25,14 @@ from kohort.coordinator.consumer.published import decide_edition
 from kohort.coordinator.consumer.reconciliation.pace import decide_begin
 from kohort.coordinator.consumer.regex import build_forgotten_regexes
 from kohort.coordinator.consumer.static import bearer_of, decide_absence
-from kohort.coordinator.consumer.targets.target import decide_change, decide_due
+from kohort.coordinator.consumer.targets.target import decide_change, decide_due, decide_forced
 from kohort.coordinator.consumer.tombstones import build_member_tombstones
-from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey, TimerKind
 from kohort.coordinator.migration.downgrade import can_downgrade, decide_downgrade
-from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import MemberState, Record
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import build_dynamic, note, start_offline
 from kohort.errors import ErrorCode, Refused
 
 
@@ -48,6 +51,9 @@ def decide_leave(
     )
     if command.member_epoch == LEAVE_STATIC_EPOCH:
         records, effects = decide_absence(group, member)
+        if settings.is_static:
+            more, armed = start_offline(groups, group.group_id, {member.member_id: now_ms}, settings, now_ms=now_ms)
+            records, effects = records + more, effects + armed
         return Decision(tuple(records), (Reply(command.request, reply), *effects))
     records, effects = _remove(groups, group, [command.member_id], settings, now_ms=now_ms, is_urgent=True)
     return Decision(tuple(records), (Reply(command.request, reply), *effects))
@@ -106,8 +112,54 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
         return None
     if key.kind == "rebalance" and member.state != MemberState.UNREVOKED_PARTITIONS:
         return None
+    if settings.is_static and member.instance_id is not None:
+        return _decide_offline(groups, group, member, key.kind, settings, now_ms=now_ms)
     records, effects = _remove(groups, group, [key.member_id], settings, now_ms=now_ms, is_urgent=False)
     return Decision(tuple(records), tuple(effects))
+
+
+def decide_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision | None:
+    """The deadline of a static group's clock: members go that were offline for too long, or new ones are let in.
+
+    Source: KIP-345's draft; S1.
+    """
+    clock, group = groups.clocks.get(group_id), groups.consumer.get(group_id)
+    if clock is None:
+        return None
+    if group is None or not settings.is_static:
+        records, effects = build_dynamic(groups, group_id, settings, now_ms=now_ms)
+        return Decision(tuple(records), tuple(effects))
+    expired = [member_id for member_id in clock.expired(settings, now_ms=now_ms) if member_id in group.members]
+    if expired:
+        records, effects = _remove(groups, group, expired, settings, now_ms=now_ms, is_urgent=True)
+    elif clock.is_window_over(settings, now_ms=now_ms):
+        records, effects = decide_forced(group, groups.image, settings, now_ms=now_ms)
+    else:
+        records, effects = note(groups, group_id, settings, now_ms=now_ms)
+    return Decision(tuple(records), tuple(effects))
+
+
+def _decide_offline(
+    groups: GroupsState,
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    kind: TimerKind,
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+) -> Decision | None:
+    """A named member of a static group is silent, or too slow: it keeps what its target gives it, and is away."""
+    own = member.classic
+    session_ms = settings.group_consumer_session_timeout_ms if own is None else own.session_timeout_ms
+    heard_ms = now_ms - session_ms if kind == "session" else now_ms
+    records, effects = decide_absence(group, member)
+    more, armed = start_offline(groups, group.group_id, {member.member_id: heard_ms}, settings, now_ms=now_ms)
+    if not records and not more:
+        return None
+    if own is not None:
+        keys = (TimerKey("join", group.group_id, member.member_id), TimerKey("sync", group.group_id, member.member_id))
+        effects += map(Disarm, keys)
+    return Decision(tuple(records + more), tuple(effects + armed))
 
 
 def _remove(

@@ -33,18 +33,19 @@ MEMBER_TRANSITIONS: Final = {
     (_STABLE, _STABLE): "a new target gives it what it has, or more that is free",
     (_STABLE, _UNREVOKED): "a new target takes something from it, or it subscribes to less: it is told to give up",
     (_STABLE, _UNRELEASED): "a new target gives it something that others still have",
-    (_STABLE, AWAY): "a static member leaves with epoch -2",
+    (_STABLE, AWAY): "a static member leaves with epoch -2; in a static group also: its session ends",
     (_UNREVOKED, _UNREVOKED): "it has given up a part, which is free at once; takes what is free; is asked for more",
     (_UNREVOKED, _STABLE): "it has given up everything it was told to, and has all of its target",
     (
         _UNREVOKED,
         _UNRELEASED,
     ): "it has given up everything it was told to, and others still have something of its target",
-    (_UNREVOKED, AWAY): "a static member leaves with epoch -2; what it had yet to give up is free",
+    (_UNREVOKED, AWAY): "as for STABLE, or in a static group it did not give up in time; what it had to is free",
     (_UNRELEASED, _UNRELEASED): "others have released a part of what it waits for",
     (_UNRELEASED, _STABLE): "others have released all that it waits for, or it shall not have it any more",
     (_UNRELEASED, _UNREVOKED): "a newer target takes something from it",
-    (_UNRELEASED, AWAY): "a static member leaves with epoch -2",
+    (_UNRELEASED, AWAY): "as for STABLE",
+    (_UNKNOWN, AWAY): "as for STABLE",
     (AWAY, _STABLE): "it comes back under the id that it had, and all of its target is free",
     (AWAY, _UNRELEASED): "the same, and others still have something of its target",
     (AWAY, AWAY): "what a new target takes from it is free at once",
@@ -54,7 +55,7 @@ MEMBER_TRANSITIONS: Final = {
     (_UNREVOKED, NOBODY): "as for STABLE, or it did not give up in time",
     (_UNRELEASED, NOBODY): "as for STABLE",
     (_UNKNOWN, NOBODY): "as for STABLE",
-    (AWAY, NOBODY): "its session ends, or somebody takes its place under its static name",
+    (AWAY, NOBODY): "its session ends (in a static group: its registration), or somebody takes its place and name",
 }
 
 #: (state, next state) -> what brings a group there. Each state may also stay as it is.

@@ -2,7 +2,8 @@
 
 A member that leaves with epoch -2 is away: its partitions stay reserved while its session runs on, and whoever joins
 under its name gets them back in one heartbeat, without a new group epoch if it wants the same topics. Its place may be
-taken by another member id only while it is away, or once its connection is known to be gone (`is_disconnected`).
+taken by another member id only while it is away, or once its connection is known to be gone (`is_disconnected`); in a
+static group (`staticmode`) at any time.
 
 Laws: one name, one member. A member that is away uses nothing: what its target no longer gives it is free for others
 at once. Whoever lost a name is fenced with the next thing that it says.
@@ -80,8 +81,12 @@ def bearer_of(group: ConsumerGroup, instance_id: str | None, member_id: str) -> 
     return group.members[holder_id]
 
 
-def find_predecessor(group: ConsumerGroup, command: ConsumerGroupHeartbeat) -> ConsumerMember | None:
+def find_predecessor(
+    group: ConsumerGroup, command: ConsumerGroupHeartbeat, *, is_newest: bool
+) -> ConsumerMember | None:
     """The member whose place a joining one takes, `None` if its name is free or its own.
+
+    `is_newest`: whoever came last bears the name, as in a static group.
 
     Raises:
         Refused: UNRELEASED_INSTANCE_ID if the member that bears the name is there.
@@ -92,7 +97,7 @@ def find_predecessor(group: ConsumerGroup, command: ConsumerGroupHeartbeat) -> C
     holder = group.members[holder_id]
     # Among classic members the one that came last is alive for sure; so it is where one side is such a member.
     is_classic = holder.classic is not None or command.classic is not None
-    if not is_away(holder) and not holder.is_disconnected and not is_classic:
+    if not (is_newest or is_away(holder) or holder.is_disconnected or is_classic):
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"the instance id {command.instance_id} is in use by the member {holder_id}: give each process its own, "

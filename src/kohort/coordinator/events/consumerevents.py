@@ -27,6 +27,9 @@ _OF_STANDING: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten
 
 
 def _epoch_set(scene: Scene, record: facts.ConsumerGroupEpochSet) -> Iterable[Entry]:
+    if scene.consumer is not None and record.epoch == scene.consumer.epoch:
+        # New members of a static group wait; the topics that they want are noted.
+        return ()
     trigger = scene.step or scene.trigger
     scene.course.begin(trigger, now_ms=scene.now_ms)
     return (scene.decision("epoch_bumped", epoch=str(record.epoch), trigger=trigger),)

@@ -26,6 +26,7 @@ from kohort.coordinator.events.courses import Courses
 from kohort.coordinator.events.rest import rest_epoch
 from kohort.coordinator.events.scene import Scene, held_for_ms
 from kohort.coordinator.events.triggers import (
+    AT_ONCE,
     LOST,
     STEP,
     TIMERS,
@@ -246,13 +247,18 @@ class Reporter:
 
     def _step(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> str:
         """Why there is an epoch that no change of the group has raised; empty where one has, or where there is none."""
+        told = ""
         for record in records:
             if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
                 reason = find_step_reason(groups, record, self._settings)
-                if reason:
+                if reason in AT_ONCE:
+                    told = reason
+                elif reason:
                     _remember(self._step_reasons, group_id, reason)
             elif isinstance(record, facts.ConsumerGroupEpochSet):
                 reason = self._step_reasons.pop(group_id, STEP)
+                if told:
+                    return told
                 # The deadline of an assignment follows from a change that was told; only a step has its own epoch.
                 if isinstance(stimulus, asked.TargetComputed | asked.InstallAssignment) or (
                     isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"

@@ -19,6 +19,7 @@ from kohort.coordinator.embeddedcodec import read_subscription
 from kohort.coordinator.groupconfigs import effective_settings
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import forces_rebalance
 
 #: What leads to a decision: a command, or a deadline that has passed.
 Stimulus = asked.Command | TimerKey
@@ -36,6 +37,7 @@ TIMERS: Final = {
     "compute": "assignor is late",
     "edition": "published metadata due",
     "hold": "heartbeat held for long enough",
+    "clock": "expansion timeout",
 }
 #: An epoch that no change of the group has raised.
 STEP: Final = "next step to an even target"
@@ -43,8 +45,15 @@ LIFTED: Final = "limit on moves lifted"
 OTHER_ASSIGNOR: Final = "group's assignor changed"
 ASKED_FOR: Final = "member asked for an assignment"
 REMOVED: Final = "removed by an administrator"
+#: Of static groups.
+REGISTRATION: Final = "registration timeout"
+FORCED: Final = "forced by an administrator"
+DYNAMIC: Final = "group became dynamic"
+#: Changes of configs that are the reason of an epoch at once, if of any.
+AT_ONCE: Final = (FORCED, DYNAMIC)
 LOST: Final = "connection lost"
 FULL: Final = "group is full"
+_GONE: Final = (facts.ConsumerMemberForgotten, MemberRemoved)
 #: With this begins what Java's and librdkafka's admin clients give as reason.
 _ADMIN_REASON: Final = "member was removed by an admin"
 
@@ -52,6 +61,8 @@ _ADMIN_REASON: Final = "member was removed by an admin"
 def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decision: Decision) -> str:
     """Why the group changes, as far as the state and the stimulus tell."""
     match stimulus:
+        case TimerKey(kind="clock") if any(isinstance(record, _GONE) for record in decision.records):
+            return REGISTRATION
         case TimerKey():
             return _of_deadline(groups, stimulus)
         case asked.TopicsChanged():
@@ -171,6 +182,10 @@ def find_step_reason(
     """
     before = effective_settings(base, groups.configs.get(record.group_id, {}))
     after = effective_settings(base, record.configs if isinstance(record, facts.GroupConfigsSet) else {})
+    if forces_rebalance(before, after):
+        return FORCED
+    if before.is_static and not after.is_static:
+        return DYNAMIC
     if after.group_assignor != before.group_assignor:
         return OTHER_ASSIGNOR
     moves = [_unbounded(settings.group_assignor_max_moves) for settings in (before, after)]

@@ -1,6 +1,7 @@
 """A static group's clock follows what a decision does to the group: one place for all the ways in which members go.
 
-Who is forgotten, removed or replaced is offline no longer; any rebalance lets in the new members that wait.
+Who is forgotten, removed or replaced is offline no longer, nor is a member of a KIP-848 group that heartbeats; any
+rebalance lets in the new members that wait.
 
 Laws: the clock names members alone. One that measures nothing is forgotten, with its deadline; any other has one.
 Source: KIP-345's draft; requirement S1.
@@ -19,6 +20,8 @@ from kohort.coordinator.records import (
     ClassicGroupStored,
     ConsumerGroupEpochSet,
     ConsumerMemberForgotten,
+    CurrentAssignmentSet,
+    MemberConnectionSeen,
     OfflineMemberForgotten,
     OfflineMemberSet,
     Record,
@@ -88,7 +91,7 @@ def _follow(
         apply_to(after, record)
     added: list[Record] = [
         OfflineMemberForgotten(group_id=group_id, member_id=member_id)
-        for member_id in sorted(_gone(own) & after.offline.keys())
+        for member_id in sorted((_gone(own) | _back(own)) & after.offline.keys())
     ]
     group = groups.consumer.get(group_id)
     epoch = 0 if group is None else group.epoch
@@ -117,6 +120,17 @@ def _gone(records: Iterable[Record]) -> set[str]:
     return gone
 
 
+def _back(records: Iterable[Record]) -> set[str]:
+    """Ids of the members of a KIP-848 group that are heard of again."""
+    back = {
+        record.member_id for record in records if isinstance(record, CurrentAssignmentSet) and record.member_epoch > 0
+    }
+    back.update(
+        record.member_id for record in records if isinstance(record, MemberConnectionSeen) and not record.is_gone
+    )
+    return back
+
+
 def _is_rebalance(record: Record, epoch: int) -> bool:
     """Whether everybody who is a member gets a share by it; an epoch may be written again for other topics."""
     return isinstance(record, RebalanceBegun) or (isinstance(record, ConsumerGroupEpochSet) and record.epoch > epoch)
@@ -140,6 +154,23 @@ def apply_to(clock: StaticClock, record: Record) -> None:
             resume(clock, by_ms)
         case _:
             pass
+
+
+def build_loaded_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """A group's clock goes on from where it was when the broker was last known to run; nothing of it is written.
+
+    The connections of those who are offline are gone, like all others: the next thing that they say is heard.
+    """
+    clock, group = groups.clocks[group_id], groups.consumer.get(group_id)
+    resumed = ClockResumed(group_id=group_id, by_ms=now_ms - clock.noted_ms)
+    after = clock.copy()
+    apply_to(after, resumed)
+    gone: list[Record] = [
+        MemberConnectionSeen(group_id=group_id, member_id=member_id, is_gone=True)
+        for member_id in ([] if group is None else sorted(clock.offline.keys() & group.members.keys()))
+    ]
+    due_ms = max(now_ms, after.due_ms(settings)) if settings.is_static else now_ms
+    return Decision((resumed, *gone), (Arm(clock_key(group_id), due_ms),))
 
 
 def resume(clock: StaticClock, by_ms: int) -> None:

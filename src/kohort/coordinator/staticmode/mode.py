@@ -7,12 +7,13 @@ For the protocols' own parts:
   static where its first member wishes so, and makes a stable one dynamic where `group.static.fallback` is `join`.
 - `start_offline` when a named member of a static group says -2, its connection closes, or its session ends; `heard`
   when it is heard of again. Both say what to add to the decision. Whoever is forgotten, removed or replaced by a
-  decision need not be named: `follow.follow_clocks` sees it.
+  decision need not be named, nor who is heard of in a KIP-848 group: `follow.follow_clocks` sees it.
 - `open_window` when a new name joins a static group that has members and no rebalance under way: it is a member with
   nothing, and no rebalance begins. `follow_clocks` closes the window with the next rebalance, whatever its cause.
 - The deadline `clock_key` means: `clock.expired` go now, in one rebalance; else the window is over, and a rebalance
   takes who waits; else `note` goes into the log and the deadline is set anew.
-- `check_switch`, `stop_clock`: a group becomes static, or dynamic; `forces_rebalance`: its token is a new one.
+- `check_switch`: a group becomes static. `build_dynamic`: it becomes dynamic, and sessions run anew.
+  `forces_rebalance`: its token is a new one.
 
 Laws: nothing here changes a group. Whoever is offline uses nothing and is waited for by nobody.
 Source: KIP-345's draft; requirements S1 to S4.
@@ -146,6 +147,27 @@ def stop_clock(groups: GroupsState, group_id: str) -> tuple[list[Record], list[E
     return [*records, StaticClockForgotten(group_id=group_id)], [Disarm(clock_key(group_id))]
 
 
+def build_dynamic(
+    groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """A static group becomes dynamic: its clock stops, and the session of every member runs anew from now.
+
+    `settings`: of the group from now on. Who waited for a share is for the protocol's rebalance.
+    """
+    records, effects = stop_clock(groups, group_id)
+    consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+    sessions: dict[str, int] = {}
+    for member in () if consumer is None else consumer.members.values():
+        own = member.classic
+        sessions[member.member_id] = (
+            settings.group_consumer_session_timeout_ms if own is None else own.session_timeout_ms
+        )
+    for each in () if classic is None else classic.members.values():
+        sessions[each.member_id] = each.session_timeout_ms
+    effects += (Arm(TimerKey("session", group_id, who), now_ms + after_ms) for who, after_ms in sessions.items())
+    return records, effects
+
+
 def forces_rebalance(old: GroupSettings, new: GroupSettings) -> bool:
     """Whether the change from `old` to `new` says that the group shall rebalance."""
     return new.is_static and new.group_rebalance_token != old.group_rebalance_token
@@ -186,6 +208,8 @@ def enter(
     command: ConsumerGroupHeartbeat | JoinGroup,
     settings: GroupSettings,
     base: GroupSettings,
+    *,
+    now_ms: int,
 ) -> Entrance:
     """What a join does to the mode of its group, before anything else of it is looked at.
 
@@ -194,6 +218,7 @@ def enter(
         command: a join.
         settings: of the group.
         base: the broker's.
+        now_ms: coordinator time.
 
     Raises:
         Refused: one of `NAMELESS_ERRORS`; INVALID_REQUEST for timeouts that are out of bounds.
@@ -202,7 +227,12 @@ def enter(
     if command.instance_id is not None or not found.settings.is_static:
         return found
     if found.settings.group_static_fallback == "join" and not found.records and _is_stable(groups, command.group_id):
-        return _configured(groups, command.group_id, {"group.membership": DYNAMIC}, base)
+        made = _configured(groups, command.group_id, {"group.membership": DYNAMIC}, base)
+        if isinstance(command, JoinGroup) and command.group_id in groups.classic:
+            # A classic group's own decision stops the clock.
+            return made
+        records, effects = build_dynamic(groups, command.group_id, made.settings, now_ms=now_ms)
+        return Entrance((*made.records, *records), tuple(effects), made.settings)
     raise Refused(
         NAMELESS_ERRORS[type(command)],
         f"the group {command.group_id} is static: each of its members needs a group.instance.id of its own, and this "

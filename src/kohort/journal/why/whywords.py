@@ -30,6 +30,7 @@ _OF_MEMBERS: Final = {
     "assignor changed": "{} asked for another assignor",
     "member asked for an assignment": "{} asked for an assignment",
     "member rejoined": "{} joined again",
+    "registration timeout": "{} {was} offline for the whole registration timeout",
     "group is full": "{} {was} turned away because the group is full",
 }
 #: Trigger -> what happened to the group.
@@ -38,6 +39,9 @@ _OF_GROUP: Final = {
     "next step to an even target": "the next of limited moves were due",
     "limit on moves lifted": "a limit on moves was lifted",
     "administrator moved partitions": "an administrator moved partitions",
+    "expansion timeout": "the new members had been gathered",
+    "forced by an administrator": "an administrator forced it",
+    "group became dynamic": "the group became dynamic",
     "group's assignor changed": "the group got another assignor",
 }
 #: Names of members and flows that a sentence has; the rest is a number.
@@ -56,6 +60,7 @@ _VERBS: Final = {
 #: Reason of a removal -> how a wait for that member ended.
 ENDS: Final = {
     "session timeout": "was silent until its session ended",
+    "registration timeout": "was offline until its registration timeout ended",
     "connection lost": "lost its connection",
     "rebalance timeout": "did not do it in time, though it sent heartbeats",
     "member left": "left",

@@ -35,6 +35,12 @@ _DEADLINES: Final = {
     "sync": frozenset({"sync timeout"}),
     "pending": frozenset({"member id was not used"}),
     "initial_delay": frozenset({"initial delay over"}),
+    "clock": frozenset({"registration timeout", "expansion timeout"}),
+}
+#: Config -> what a change of it may raise an epoch for.
+_BY_CONFIG: Final = {
+    "group.rebalance.token": "forced by an administrator",
+    "group.membership": "group became dynamic",
 }
 _NEW: Final = frozenset({"member joined", "static member returned"})
 _OTHER_WISHES: Final = frozenset({"subscription changed", "assignor changed"})
@@ -83,6 +89,8 @@ class CauseLaws:
                 return _STEPS
             case asked.SubmitMoves():
                 return frozenset({"administrator moved partitions"})
+            case asked.AlterGroupConfigs():
+                return frozenset({_BY_CONFIG[name] for name in stimulus.changes if name in _BY_CONFIG})
             case asked.LeaveGroup():
                 is_removal = self._is_by_administrator(stimulus)
                 return frozenset({"removed by an administrator" if is_removal else "member left"})
@@ -103,7 +111,7 @@ def _of_wishes(groups: GroupsState, group_id: str, member_id: str, decision: Dec
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     before = None if consumer is None else consumer.members.get(member_id)
     if before is None and (classic is None or member_id not in classic.members):
-        return _NEW | {"group is full"}
+        return _NEW | {"group is full", "group became dynamic"}
     for record in decision.records:
         if isinstance(record, facts.ConsumerMemberSubscribed) and record.member_id == member_id and before is not None:
             was = before.subscribed_topic_names, before.subscribed_topic_regex or ""

@@ -9,6 +9,7 @@ computed by a timer, not by whoever heartbeats next.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from hashlib import blake2b
 
 from kohort.assign.registry import built_in
@@ -72,7 +73,7 @@ def decide_change(
             TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch, assignment_timestamp_ms=0),
         ], [Disarm(assignment_key(group_id))]
     if metadata_hash is None:
-        metadata_hash = _hash_after(group, image, change)
+        metadata_hash = hash_after(group, image, change)
     waits = (
         not is_urgent
         or settings.group_consumer_assignment_window_ms > 0
@@ -89,6 +90,14 @@ def decide_change(
         records, effects = decide_target(group, image, settings, change, epoch=epoch, now_ms=now_ms)
     raised = ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=metadata_hash)
     return [raised, *begun, *records], effects
+
+
+def decide_forced(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """Rebalance the group as it is, without a window in which others may come: they were waited for already."""
+    settings = replace(settings, group_consumer_assignment_window_ms=0)
+    return decide_change(group, image, settings, now_ms=now_ms)
 
 
 def decide_pending(
@@ -170,8 +179,8 @@ def target_epoch_in(records: Collection[Record], group: ConsumerGroup) -> int:
     return group.target_epoch
 
 
-def _hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChange) -> int:
-    """The hash of the subscribed topics; it is known where nothing about them changes."""
+def hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChange) -> int:
+    """The hash of the topics that are subscribed to after the change; known where nothing about them changes."""
     names = subscribed_names(group, change)
     # Before the first picture of topics has come, the hash is still that of a picture before the restart.
     if names is None and image.version and group.epoch:

@@ -1,0 +1,32 @@
+"""A KIP-848 group becomes dynamic, its timeouts as a static one change, or somebody forces a rebalance of it.
+
+Laws: back in dynamic mode every member keeps its name and has its whole session; who waited for a share gets it.
+Source: KIP-345's draft (enableDynamicMembership, forceRebalance); S3, S4.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.consumer.targets.target import decide_forced
+from kohort.coordinator.decision import Arm, Effect
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.records import Record
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import build_dynamic, clock_key, forces_rebalance, has_window
+
+
+def decide_mode(
+    groups: GroupsState, group: ConsumerGroup, old: GroupSettings, new: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """What a change of the group's settings from `old` to `new` means for who is offline and who waits."""
+    group_id, clock = group.group_id, groups.clocks.get(group.group_id)
+    records: list[Record] = []
+    effects: list[Effect] = []
+    is_left = old.is_static and not new.is_static
+    if is_left:
+        records, effects = build_dynamic(groups, group_id, new, now_ms=now_ms)
+    elif clock is not None:
+        effects.append(Arm(clock_key(group_id), max(now_ms, clock.due_ms(new))))
+    if group.members and (forces_rebalance(old, new) or (is_left and has_window(groups, group_id))):
+        more, armed = decide_forced(group, groups.image, new, now_ms=now_ms)
+        records, effects = records + more, effects + armed
+    return records, effects
