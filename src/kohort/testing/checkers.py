@@ -31,6 +31,7 @@ from kohort.testing.laws.pace import PaceLaws
 from kohort.testing.laws.published import check_moves_nothing
 from kohort.testing.laws.sessions import SessionLaws
 from kohort.testing.laws.sharing import SharingLaws
+from kohort.testing.laws.static import StaticLaws
 from kohort.testing.members.process import MemberProcess
 
 
@@ -71,6 +72,8 @@ class Checkers:
         self._sessions: dict[int, SessionLaws] = {}
         self._generations: dict[int, GenerationLaws] = {}
         self._holds: dict[int, HoldLaws] = {}
+        #: By number of the shard; a restart does not begin anew.
+        self._static: dict[int, StaticLaws] = {}
         #: Held heartbeats are answered because there is news.
         self._tells_news = False
         #: When the broker's loop went on after it stood still.
@@ -94,6 +97,7 @@ class Checkers:
         self._owners.before_step(groups, command, decision)
         self.moves.before_step(home.shard, command, decision)
         self._computations.before_step(groups, command, decision)
+        self._static_of(home).before_step(home.shard, command, decision, now_ms=self._now_ms())
         self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
         self._sharing.before_step(groups, decision)
         self.offsets.before_step(groups, command, decision)
@@ -101,6 +105,7 @@ class Checkers:
         for record in decision.records:
             if isinstance(record, HeartbeatHeld):
                 self._sessions_of(home).on_held(home.shard, record.command, now_ms=self._now_ms())
+                self._static_of(home).on_held(record.command, now_ms=self._now_ms())
             elif isinstance(record, HeartbeatReleased) and command is None:
                 self._sessions_of(home).check_release(record, decision)
             elif isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
@@ -123,6 +128,7 @@ class Checkers:
             holds.on_decided(command, body, now_ms=self._now_ms() + home.clock_offset_ms, tells_news=self._tells_news)
         else:
             self._sessions_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
+            self._static_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
         self._computations.on_decided(home.shard.groups, command, body)
         self._generations_of(home).on_decided(home.shard.groups, command, body)
@@ -177,6 +183,7 @@ class Checkers:
         """A broker that stood still gives the time back."""
         self._hand_overs.setdefault(home.index, HandOvers()).on_shift(gap_ms)
         self._sessions_of(home).on_shift(gap_ms)
+        self._static_of(home).on_shift(gap_ms, now_ms=self._now_ms())
 
     def on_go_on(self) -> None:
         """What was promised for the time in which the broker stood still comes now."""
@@ -199,6 +206,9 @@ class Checkers:
 
     def _holds_of(self, home: Home) -> HoldLaws:
         return self._holds.setdefault(home.index, HoldLaws())
+
+    def _static_of(self, home: Home) -> StaticLaws:
+        return self._static.setdefault(home.index, StaticLaws())
 
     def _generations_of(self, home: Home) -> GenerationLaws:
         found = self._generations.get(home.index)

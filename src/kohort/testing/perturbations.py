@@ -31,6 +31,14 @@ GROUP_CONFIGS: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("consumer.assignment.interval.ms", (None, "0", "1500")),
     ("group.moves.per.second", (None, "0", "2", "20")),
 )
+#: Those of static groups; a token may be any text.
+STATIC_CONFIGS: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    ("group.membership", ("static", "dynamic")),
+    ("group.registration.timeout.ms", (None, "6000", "12000")),
+    ("group.expansion.timeout.ms", (None, "1000", "5000")),
+    ("group.rebalance.token", ("1", "2", "3")),
+    ("group.static.fallback", ("admin", "join")),
+)
 USUAL_SYNC_MS = 5
 SLOW_SYNC_MS = 1_500
 
@@ -248,6 +256,12 @@ class Perturbations:
                     admin.submit_moves(process.group_id, [(*place, process.member_id) for place in places])
             case _:
                 admin.describe(group_id)
+
+    def switch_mode(self) -> None:
+        """A static group becomes dynamic or the other way round, has other timeouts, or is made to rebalance."""
+        group_id = self._random.choice(self._world.scenario.groups).group_id
+        name, values = self._random.choice(STATIC_CONFIGS)
+        self._world.administrator.alter_configs(group_id, {name: self._random.choice(values)})
 
     # Topics.
 

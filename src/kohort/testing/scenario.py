@@ -5,7 +5,7 @@ Laws: everything is drawn from the seed and from nothing else, in one order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from random import Random
 from typing import Literal
@@ -35,6 +35,9 @@ QUALITIES = (
     NetworkQuality(usual_delay_ms=100, long_delay_ms=4_000, long_delay_chance=0.05, loss=0.02, late=0.5),
     NetworkQuality(usual_delay_ms=300, long_delay_ms=6_000, long_delay_chance=0.15, late=1.0),
 )
+
+#: So many of the members of a world of KIP-848 groups have names by draw: then all have, and the groups are static.
+STATIC_FROM = 0.7
 
 #: What can go wrong, by how often; the names are methods of `Perturbations`.
 WEIGHTS = {
@@ -163,7 +166,7 @@ def draw_scenario(random: Random) -> Scenario:
     quality, perturbed_ms = random.choice(QUALITIES), random.randint(20_000, 80_000)
     # Not drawn, so that the other worlds stay as they were.
     runs_assignors = perturbed_ms % 8 == 0
-    return Scenario(
+    scenario = Scenario(
         groups=groups,
         topics=topics,
         quality=quality,
@@ -206,4 +209,22 @@ def draw_scenario(random: Random) -> Scenario:
             rebalance_timeout_ms=random.choice((5_000, 8_000)),
             commit_interval_ms=random.choice((400, 1_500, 5_000)),
         ),
+    )
+    # Drawn with what was drawn, so that all other worlds are what they were.
+    is_static = scenario.static_share >= STATIC_FROM and all(group.kind == "consumer" for group in groups)
+    return as_static(scenario) if is_static else scenario
+
+
+def as_static(scenario: Scenario) -> Scenario:
+    """The same world with static groups, whose members all have names, and somebody who switches their mode."""
+    return replace(
+        scenario,
+        weights={**scenario.weights, "visit": 0, "switch_mode": 3},
+        settings=replace(
+            scenario.settings,
+            group_membership="static",
+            group_registration_timeout_ms=8_000,
+            group_expansion_timeout_ms=3_000,
+        ),
+        static_share=1.0,
     )

@@ -52,7 +52,8 @@ def decide_leave(
     if command.member_epoch == LEAVE_STATIC_EPOCH:
         records, effects = decide_absence(group, member)
         if settings.is_static:
-            more, armed = start_offline(groups, group.group_id, {member.member_id: now_ms}, settings, now_ms=now_ms)
+            since = {member.member_id: now_ms}
+            more, armed = start_offline(groups, group.group_id, since, settings, now_ms=now_ms, is_own_word=True)
             records, effects = records + more, effects + armed
         return Decision(tuple(records), (Reply(command.request, reply), *effects))
     records, effects = _remove(groups, group, [command.member_id], settings, now_ms=now_ms, is_urgent=True)

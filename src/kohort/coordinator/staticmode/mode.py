@@ -74,7 +74,13 @@ def offline_ids(groups: GroupsState, group_id: str) -> frozenset[str]:
 
 
 def start_offline(
-    groups: GroupsState, group_id: str, member_ids: Mapping[str, int], settings: GroupSettings, *, now_ms: int
+    groups: GroupsState,
+    group_id: str,
+    member_ids: Mapping[str, int],
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    is_own_word: bool = False,
 ) -> tuple[list[Record], list[Effect]]:
     """Members are offline from now on, if they are not already.
 
@@ -84,10 +90,15 @@ def start_offline(
         member_ids: member id -> when it was last heard of, coordinator time.
         settings: of the group.
         now_ms: coordinator time.
+        is_own_word: they say so themselves: whoever was offline already was heard of by that.
     """
     clock = groups.clocks.get(group_id)
     after = StaticClock(now_ms) if clock is None else clock.copy()
-    added = {each: at_ms - after.lost_ms for each, at_ms in member_ids.items() if each not in after.offline}
+    added = {
+        member_id: heard_ms - after.lost_ms
+        for member_id, heard_ms in member_ids.items()
+        if is_own_word or member_id not in after.offline
+    }
     if not added:
         return [], []
     after.offline.update(added)

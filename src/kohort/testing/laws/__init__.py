@@ -152,6 +152,14 @@ LAWS: Final[dict[str, Law]] = {
         "no more moves begin than the group's pace allows, and none while they are paused",
         "testing.laws.pace.PaceLaws",
     ),
+    "RegistrationIsKept": Law(
+        "a named member of a static group goes by somebody's word, or after its registration timeout",
+        "testing.laws.static.StaticLaws",
+    ),
+    "OneRebalancePerWindow": Law(
+        "new names in a static group that is at rest wait for the end of their window, and raise no epoch before",
+        "testing.laws.static.StaticLaws",
+    ),
     "ToldCauseIsTrue": Law(
         "a group's history names a cause of each epoch, rebalance and removal that is so",
         "testing.laws.causes.CauseLaws",

@@ -89,6 +89,9 @@ class OwnerLaws:
                 continue
             owned = process.owned
             if consumer is not None and process.member_id in consumer.members:
+                if consumer.members[process.member_id].member_epoch < 0:
+                    # In a static group whoever was silent for its session is away, though it may not know.
+                    continue
                 if _was_left_behind(consumer.members[process.member_id], process):
                     continue
                 if not process.knows_topic_ids:

@@ -19,6 +19,7 @@ from kohort.coordinator.decision import Arm, Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.parking import HeartbeatReleased
 from kohort.coordinator.shard import Shard
+from kohort.coordinator.staticmode.mode import is_offline
 from kohort.errors import ErrorCode
 from kohort.testing.story import LawBroken
 
@@ -196,7 +197,8 @@ class SessionLaws:
 
     def _check_consumer(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> None:
         member = shard.groups.consumer[group_id].members.get(member_id)
-        if member is None:
+        if member is None or is_offline(shard.groups, group_id, member_id):
+            # Of those who are offline in a static group other laws tell.
             return
         silent_ms = now_ms - self._heard.get((group_id, member_id), self._loaded_ms)
         slow_ms = now_ms - self._revoking.get((group_id, member_id), now_ms)
