@@ -28,6 +28,7 @@ from kohort.coordinator.consumer.static import (
     check_holder,
     decide_release,
     find_predecessor,
+    is_away,
     successor_of,
 )
 from kohort.coordinator.consumer.targets.assignable import check_wish
@@ -44,6 +45,7 @@ from kohort.coordinator.records import (
     MemberConnectionSeen,
     MemberState,
     Record,
+    StaticMemberOusted,
 )
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
@@ -266,6 +268,9 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     if succeeded is not None:
         records, effects = build_succession(group, succeeded, subscribed)
         draft.records.extend(records)
+        if settings.is_static and not is_away(succeeded):
+            # It may live, and would join anew by its name.
+            draft.records.append(StaticMemberOusted(group_id=group.group_id, member_id=succeeded.member_id))
         draft.effects.extend(effects)
     elif is_new or not _is_subscribed_as(member, subscribed):
         draft.records.append(subscribed)

@@ -8,7 +8,7 @@ import pytest
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator.consumer.describe import state_of
-from kohort.coordinator.staticmode.mode import NAMELESS_ERROR
+from kohort.coordinator.staticmode.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer, GroupDialogue
 
@@ -258,7 +258,9 @@ def test_the_older_of_two_holders_is_fenced_at_once(group: StaticGroup) -> None:
     before, epoch = group.held(), group.group.epoch
     group.join("a", "a2").replies(epoch=epoch, assigned=before["a"])
     group.heartbeat("a", epoch=epoch, instance_id="a").is_refused(ErrorCode.FENCED_INSTANCE_ID)
-    group.heartbeat("a", epoch=epoch).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    # Nor does it get anywhere without saying its name, or by joining anew.
+    group.heartbeat("a", epoch=epoch).is_refused(ErrorCode.FENCED_INSTANCE_ID)
+    group.heartbeat("a", epoch=0, instance_id="a").is_refused(ErrorCode.FENCED_INSTANCE_ID)
     assert group.group.epoch == epoch
 
 
@@ -304,7 +306,7 @@ def test_back_in_dynamic_mode_who_waited_gets_its_share(group: StaticGroup) -> N
 
 def test_a_join_without_a_name_makes_a_stable_group_dynamic_if_it_may(group: StaticGroup) -> None:
     """KIP-345's draft: the first join of a stable group decides on the next round."""
-    group.heartbeat("n", epoch=0).is_refused(NAMELESS_ERROR)
+    group.heartbeat("n", epoch=0).is_refused(NAMELESS_ERRORS[asked.ConsumerGroupHeartbeat])
     group.alter_configs({"group.static.fallback": "join"}).is_done()
     group.away("a")
     group.heartbeat("n", epoch=0)
@@ -318,7 +320,7 @@ def test_a_join_without_a_name_is_refused_while_the_group_is_not_stable(group: S
     group.alter_configs({"group.static.fallback": "join", "group.rebalance.token": "x"}).is_done()
     group.set_topics({"t": 9})
     assert group.group.epoch > group.group.target_epoch or state_of(group.group) != "Stable"
-    group.heartbeat("n", epoch=0).is_refused(NAMELESS_ERROR)
+    group.heartbeat("n", epoch=0).is_refused(NAMELESS_ERRORS[asked.ConsumerGroupHeartbeat])
 
 
 def test_the_brokers_time_off_does_not_count(group: StaticGroup) -> None:
