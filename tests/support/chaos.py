@@ -6,6 +6,7 @@ The dialogue checks the invariants, the fold over the log and the uniqueness of 
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator.settings import MIGRATION_POLICIES
@@ -22,6 +23,13 @@ CLASSIC = ("x", "y")
 INSTANCES = {"a": "one", "b": "one", "c": "two", "d": None}
 
 
+#: What makes groups static.
+STATIC: dict[str, Any] = {
+    "group_membership": "static",
+    "group_registration_timeout_ms": 1_800,
+    "group_expansion_timeout_ms": 600,
+}
+
 #: Assignors that members run themselves.
 MINE = asked.ClientAssignor("mine", 0, 2, 0, 1, b"a lot")
 THEIRS = asked.ClientAssignor("theirs", 1, 1, 1, 1, b"")
@@ -32,9 +40,10 @@ class Chaos:
 
     Args:
         has_transactions: with them the dialogue's log is batches, and no longer keys and values.
+        is_static: the group is static, until somebody switches it.
     """
 
-    def __init__(self, seed: int, *, has_transactions: bool = True) -> None:
+    def __init__(self, seed: int, *, has_transactions: bool = True, is_static: bool = False) -> None:
         self.random = Random(seed)
         self.dialogue = GroupDialogue(
             {"t": 3, "u": 2},
@@ -51,7 +60,10 @@ class Chaos:
             group_consumer_assignors=self.random.choice([("uniform", "range"), ("own", "sticky"), ("range", "own")]),
             own_assignors=("own",),
             incremental_from_partitions=self.random.choice([1, 500]),
+            **(STATIC if is_static else {}),
         )
+        #: The names of classic members, and how many bear them.
+        self.classic_names: tuple[list[str | None], list[int]] = ([None, "one"], [8, 1])
         self.dialogue.rebalance_timeout_ms = 500
         self.steps = (
             [self.heartbeat] * 12
@@ -65,6 +77,9 @@ class Chaos:
             + [self.compute, self.compute, self.compute, self.watch, self.watch, self.tell_news]
             + ([self.transact, self.transact, self.complete] if has_transactions else [])
         )
+        if is_static:
+            self.classic_names = (["x", "y", "one", None], [6, 6, 2, 1])
+            self.steps += [self.static, self.static, self.restart]
         #: What members say of assignors that they run themselves; in many a group nobody does.
         self.client_assignors: tuple[tuple[asked.ClientAssignor, ...] | None, ...] = (None,)
         if self.random.random() < 0.5:
@@ -225,7 +240,7 @@ class Chaos:
                 protocols=tuple(
                     protocols[: self.random.randint(1, 2)] if self.random.random() < 0.95 else protocols[2:]
                 ),
-                instance_id=self.random.choices([None, "one"], [8, 1])[0],
+                instance_id=self.random.choices(*self.classic_names)[0],
                 requires_known_member_id=self.random.random() < 0.3,
             )
         )
@@ -323,6 +338,19 @@ class Chaos:
         self.dialogue.alter_configs({name: self.random.choice(values)}, validate_only=self.random.random() < 0.2)
         self.dialogue.configs()
         self.dialogue.ask(asked.ListGroupConfigs(cause=self.dialogue.cause(), request=self.dialogue.request()))
+
+    def static(self) -> None:
+        """What concerns static groups, mostly one again."""
+        name, values = self.random.choice(
+            [
+                ("group.membership", (None, "static", "static", "dynamic")),
+                ("group.registration.timeout.ms", (None, "700", "3000", "1")),
+                ("group.expansion.timeout.ms", (None, "300", "2000")),
+                ("group.rebalance.token", ("1", "2", None)),
+                ("group.static.fallback", ("admin", "join")),
+            ]
+        )
+        self.dialogue.alter_configs({name: self.random.choice(values)})
 
     def switch(self) -> None:
         """Partitions given to members by hand, of which some are not there."""

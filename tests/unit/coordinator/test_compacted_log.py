@@ -43,6 +43,13 @@ def history(seed: int) -> GroupDialogue:
     return chaos.dialogue
 
 
+def history_of_names(seed: int) -> GroupDialogue:
+    """Of a group that is static, most of the time."""
+    chaos = Chaos(seed, has_transactions=False, is_static=True)
+    chaos.run(100)
+    return chaos.dialogue
+
+
 def history_of_moves(seed: int) -> GroupDialogue:
     """Of one group whose partitions are moved by hand."""
     random = Random(seed)
@@ -67,7 +74,7 @@ def history_of_moves(seed: int) -> GroupDialogue:
     return dialogue
 
 
-@pytest.mark.parametrize("build", [history, history_of_moves], ids=["chaos", "moves"])
+@pytest.mark.parametrize("build", [history, history_of_names, history_of_moves], ids=["chaos", "names", "moves"])
 @pytest.mark.parametrize("seed", range(30))
 def test_any_compaction_of_a_random_history_folds_to_the_same(seed: int, build: Callable[[int], GroupDialogue]) -> None:
     dialogue, random = build(seed), Random(seed)
@@ -82,8 +89,8 @@ def test_histories_have_records_of_every_common_type() -> None:
     """So that the law above says something about each."""
     kinds: dict[int, set[bool]] = {}
     for seed in range(20):
-        for key, value in (*history(seed).log, *history_of_moves(seed).log):
+        for key, value in (*history(seed).log, *history_of_names(seed).log, *history_of_moves(seed).log):
             kinds.setdefault(int.from_bytes(key[:2], "big"), set()).add(value is None)
             assert recordcodec.decode(key, value) is not None
-    for kind in (1, 2, 3, 5, 6, 7, 8, 20_002, 20_006, 20_007):
+    for kind in (1, 2, 3, 5, 6, 7, 8, 20_002, 20_003, 20_004, 20_006, 20_007):
         assert kinds[kind] == {True, False}, kind

@@ -31,6 +31,12 @@ def test_laws_hold_after_every_step(seed: int) -> None:
     Chaos(seed).run(100)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_laws_hold_after_every_step_of_a_static_group(seed: int) -> None:
+    """Modes are switched, names doubled, brokers restarted in the middle of windows and registrations."""
+    Chaos(seed, is_static=True).run(100)
+
+
 class Listening(GroupDialogue):
     """Notes what was asked, and of which kind the group was then."""
 

@@ -84,11 +84,11 @@ def decide_loaded(
         # What empties a group is written, and nothing is while it is loaded: its last members go by their sessions.
         for member_id in gone if len(gone) < len(group.members) else ():
             remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        begin_rebalance(draft, settings, reason=group.due.reason)
+        begin_rebalance(draft, settings, reason=group.due.reason, is_loading=True)
     elif len(group.members) > settings.group_max_size:
-        begin_rebalance(draft, settings, reason="the group is larger than group.max.size")
+        begin_rebalance(draft, settings, reason="the group is larger than group.max.size", is_loading=True)
     elif group.members and group.state_timestamp_ms == NOT_REBALANCED:
-        begin_rebalance(draft, settings, reason="the group was a consumer group before the restart")
+        begin_rebalance(draft, settings, reason="the group was a consumer group before the restart", is_loading=True)
     return draft.decision()
 
 

@@ -30,14 +30,17 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 
 
-def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str) -> None:
-    """Open the join phase; a group that was empty waits for the initial delay, if there is one."""
+def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_loading: bool = False) -> None:
+    """Open the join phase; a group that was empty waits for the initial delay, if there is one.
+
+    `is_loading`: nothing is written; what the log says leads to the same rebalance once more, if it has to.
+    """
     group = draft.group
     is_initial = group.state is ClassicGroupState.EMPTY
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         answer_syncs(draft, ErrorCode.REBALANCE_IN_PROGRESS)
     draft.disarm("sync")
-    if settings.is_static and not is_initial:
+    if settings.is_static and not is_initial and not is_loading:
         note_due(draft, reason)
     delay_ms = settings.group_initial_rebalance_delay_ms if is_initial else 0
     draft.record(

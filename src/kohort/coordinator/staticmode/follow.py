@@ -9,7 +9,7 @@ Source: KIP-345's draft; requirement S1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,9 +17,11 @@ from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun, S
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import (
+    ClassicGroupForgotten,
     ClassicGroupStored,
     ConsumerGroupEpochSet,
     ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
     CurrentAssignmentSet,
     MemberConnectionSeen,
     OfflineMemberForgotten,
@@ -91,7 +93,7 @@ def _follow(
         apply_to(after, record)
     added: list[Record] = [
         OfflineMemberForgotten(group_id=group_id, member_id=member_id)
-        for member_id in sorted((_gone(own) | _back(own)) & after.offline.keys())
+        for member_id in sorted((_gone(own) | _back(own) | _left_behind(own, after)) & after.offline.keys())
     ]
     group = groups.consumer.get(group_id)
     epoch = 0 if group is None else group.epoch
@@ -118,6 +120,17 @@ def _gone(records: Iterable[Record]) -> set[str]:
             # A group that becomes classic takes its members with it.
             gone.difference_update(member.member_id for member in record.members)
     return gone
+
+
+def _left_behind(records: Sequence[Record], clock: StaticClock) -> set[str]:
+    """Ids of those who are offline and do not come with their classic group, which is a KIP-848 one from now on.
+
+    They were given up while the group was loaded, when nothing is written.
+    """
+    if not any(isinstance(record, ClassicGroupForgotten) for record in records):
+        return set()
+    coming = {record.member_id for record in records if isinstance(record, ConsumerMemberSubscribed)}
+    return clock.offline.keys() - coming
 
 
 def _back(records: Iterable[Record]) -> set[str]:

@@ -1,0 +1,102 @@
+"""Static KIP-848 groups beside pushed answers, and with members that speak the classic protocol."""
+
+from __future__ import annotations
+
+from kohort.coordinator import commands as asked
+from kohort.errors import ErrorCode
+from kohort.wire import embedded
+from support.hold_dialogue import HoldDialogue
+from support.mixed_dialogue import MixedDialogue, subscription
+
+STATIC: dict[str, str | None] = {
+    "group.membership": "static",
+    "group.registration.timeout.ms": "60000",
+    "group.expansion.timeout.ms": "5000",
+}
+
+
+def held_group() -> HoldDialogue:
+    """Two named members at rest, whose heartbeats are held."""
+    group = HoldDialogue({"t": 4})
+    for name in ("a", "b"):
+        group.heartbeat(name, epoch=0, instance_id=name)
+    group.settle()
+    group.alter_configs(STATIC).is_done()
+    return group
+
+
+def test_an_older_holder_whose_heartbeat_is_held_is_told_at_once() -> None:
+    group = held_group()
+    held = group.beat("a", instance_id="a")
+    assert held.is_parked
+    group.heartbeat("a2", epoch=0, instance_id="a")
+    group.tell_news()
+    held.is_refused(ErrorCode.FENCED_INSTANCE_ID)
+
+
+def test_those_who_wait_are_told_at_once_when_the_window_closes() -> None:
+    group = held_group()
+    group.heartbeat("c", epoch=0, instance_id="c", hold_ms=0).replies(epoch=2, assigned=[])
+    givers = [group.beat("a"), group.beat("b")]
+    assert all(giver.is_parked for giver in givers)
+    group.advance(ms=3_000)
+    taker = group.beat("c", owned=[])
+    assert taker.is_parked
+    group.advance(ms=2_000)
+    assert any(not giver.is_parked for giver in givers)
+    group.settle()
+    assert len(group.holders()["c"]) == 1
+
+
+def test_a_silent_member_whose_heartbeat_is_held_is_told_that_it_is_fenced() -> None:
+    group = held_group()
+    held = group.beat("a", hold_ms=100_000)
+    assert held.is_parked
+    group.advance(ms=45_000)
+    held.is_refused(ErrorCode.FENCED_MEMBER_EPOCH)
+
+
+def hosted_group() -> MixedDialogue:
+    """A member of each protocol, both named, at rest in a static group."""
+    group = MixedDialogue({"t": 4})
+    group.heartbeat("a", epoch=0, instance_id="a", client_id="a")
+    group.alter_configs(STATIC).is_done()
+    return group
+
+
+def join_classic(group: MixedDialogue, name: str, member_id: str = "") -> asked.JoinGroupReply:
+    protocols = (("range", subscription(generation=-1)),)
+    answer = group.join(member_id, fresh=f"{name}-1", instance_id=name, protocols=protocols)
+    reply: asked.JoinGroupReply = answer.body_as(asked.JoinGroupReply)
+    return reply
+
+
+def test_a_new_classic_member_waits_in_the_present_generation_with_an_empty_assignment() -> None:
+    group = hosted_group()
+    epoch = group.group.epoch
+    joined = join_classic(group, "c")
+    assert (joined.error, joined.generation_id) == (ErrorCode.NONE, epoch)
+    synced = group.sync(joined.member_id, epoch, instance_id="c").body_as(asked.SyncGroupReply)
+    assert embedded.decode_assignment(synced.assignment).partitions == {}
+    assert group.group.epoch == epoch
+    group.advance(ms=5_000)
+    assert group.group.epoch == epoch + 1 and group.group.targets[joined.member_id]
+
+
+def test_a_silent_classic_member_is_away_and_comes_back_to_what_it_had() -> None:
+    group = hosted_group()
+    joined = join_classic(group, "c")
+    group.sync(joined.member_id, joined.generation_id, instance_id="c")
+    group.alter_configs({"group.rebalance.token": "1"}).is_done()
+    epoch = group.group.epoch
+    group.advance(ms=10_000)
+    assert joined.member_id in group.shard.groups.clocks["g"].offline and group.group.epoch == epoch
+    back = join_classic(group, "c")
+    assert back.error == ErrorCode.NONE and group.group.epoch == epoch
+    assert group.shard.groups.clocks == {}
+
+
+def test_a_classic_member_without_a_name_is_refused_by_a_static_group_of_the_other_protocol() -> None:
+    group = hosted_group()
+    refusal = group.join(fresh="n").body_as(asked.Refusal)
+    assert "the group g is static" in str(refusal.message)
