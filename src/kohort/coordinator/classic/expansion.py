@@ -93,4 +93,4 @@ def end_window(draft: Draft, settings: GroupSettings) -> None:
         return
     for instance_id in list(group.parked):
         draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
-    draft.record(without_window(draft.group_id, known.clocks[draft.group_id], now_ms=draft.now_ms))
+    draft.record(without_window(draft.group_id, known.clocks[draft.group_id]))

@@ -98,7 +98,7 @@ def _follow(
     group = groups.consumer.get(group_id)
     epoch = 0 if group is None else group.epoch
     if after.has_window and not is_by_hand and any(_is_rebalance(record, epoch) for record in own):
-        added.append(without_window(group_id, after, now_ms=now_ms))
+        added.append(without_window(group_id, after))
     for record in added:
         apply_to(after, record)
     if after.is_idle:

@@ -308,6 +308,9 @@ def _build_clock(group_id: str, clock: StaticClock, *, now_ms: int) -> StaticClo
     )
 
 
-def without_window(group_id: str, clock: StaticClock, *, now_ms: int) -> StaticClockSet:
-    """The clock once the new members have been let in."""
-    return StaticClockSet(group_id=group_id, noted_ms=now_ms, lost_ms=clock.lost_ms, window_opened_ms=NO_WINDOW)
+def without_window(group_id: str, clock: StaticClock) -> StaticClockSet:
+    """The clock once the new members have been let in.
+
+    How far it has run is not noted anew: while a group is loaded, the time since the last note is not known yet.
+    """
+    return StaticClockSet(group_id=group_id, noted_ms=clock.noted_ms, lost_ms=clock.lost_ms, window_opened_ms=NO_WINDOW)

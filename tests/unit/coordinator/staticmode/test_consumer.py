@@ -338,6 +338,21 @@ def test_the_brokers_time_off_does_not_count(group: StaticGroup) -> None:
     assert group.group.epoch == epoch + 1
 
 
+def test_topics_that_changed_while_the_broker_was_off_do_not_make_that_time_count(group: StaticGroup) -> None:
+    """They close the window before the clock goes on, if they are told first; by a clock that is behind, too."""
+    group.away("a")
+    group.join("d")
+    group.run(10 * MINUTE // 2 - 60_000)
+    group.now_ms -= 60 * MINUTE
+    group._topics["t"] = 8
+    group.restart(topics_first=True)
+    clock = group.shard.groups.clocks["g"]
+    ran_ms = group.now_ms - (clock.offline_since("a") or 0)
+    assert not clock.has_window and 0 < ran_ms <= 4 * MINUTE
+    group.run(REGISTRATION - ran_ms)
+    assert "a" not in group.group.instance_ids
+
+
 def test_who_is_heard_of_after_a_restart_is_not_offline(group: StaticGroup) -> None:
     group.disconnect("a")
     group.restart()
