@@ -20,6 +20,7 @@ from uuid import uuid4
 from kohort.wire.codec import decoder
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import (
+    ClientAssignor,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
@@ -133,6 +134,12 @@ class Member:
         if self._timer is not None:
             self._timer.cancel()
 
+    def heartbeat_soon(self) -> None:
+        """Now, if it does not wait for an answer: what it computes is told with the next one."""
+        if self._timer is not None and self._timer.when() > self._load.loop.time():
+            self._timer.cancel()
+            self.heartbeat()
+
     def heartbeat(self) -> None:
         """One that says nothing new."""
         self._send(epoch=self.epoch, owned=None)
@@ -152,6 +159,7 @@ class Member:
             rebalance_timeout_ms=60_000 if is_full else -1,
             subscribed_topic_names=list(self._load.topics) if is_full else None,
             topic_partitions=None if owned is None else self._listed(owned),
+            client_assignors=self._load.assignors if is_full else None,
         )
         self._sent_s = self._load.loop.time()
         self.connection.send(frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, VERSION, request), self._take)
@@ -179,6 +187,8 @@ class Member:
             self.epoch = 0
             self._timer = self._load.loop.call_later(0.1, self.join)
             return
+        if answer.should_compute_assignment:
+            self._load.compute(self, answer.member_epoch)
         self.quiet = self.quiet + 1 if answer.member_epoch == self.epoch and answer.assignment is None else 0
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
@@ -202,13 +212,19 @@ class GroupLoad:
         self.group = f"bench-{uuid4().hex[:8]}"
         self.members: list[Member] = []
         self.errors: dict[int, int] = {}
-        self._port = port
+        self.port = port
         self._partition_count = partition_count
         #: In the order in which they were opened.
         self.connections: list[Connection] = []
         #: What all members own together.
         self.owned_count = 0
         self._settled: asyncio.Future[None] | None = None
+        #: What members say that they can compute by; `None`: nothing.
+        self.assignors: list[ClientAssignor] | None = None
+
+    def compute(self, member: Member, epoch: int) -> None:
+        """A member is asked to compute an assignment, which happens to those alone that can."""
+        raise AssertionError(f"{member.member_id} is asked to compute, and says nothing of assignors")
 
     async def connect(self, count: int) -> None:
         """Open `count` connections more."""
@@ -216,7 +232,7 @@ class GroupLoad:
             await self._open()
 
     async def _open(self) -> Connection:
-        _, connection = await self.loop.create_connection(partial(Connection, self._software), "127.0.0.1", self._port)
+        _, connection = await self.loop.create_connection(partial(Connection, self._software), "127.0.0.1", self.port)
         self.connections.append(connection)
         return connection
 

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 
+from kohort.client.localassignors import parse_assignors
 from kohort.client.option_kinds import parse_function, parse_servers
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.client.producer.core.partitioner import parse_partitioner
@@ -34,6 +35,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ssl import SSLContext
 from typing import Any, Literal, TypedDict
+
+from kohort.assign.interface import Assignor
 '''
 
 SPARK_HEAD = '''\
@@ -70,6 +73,7 @@ TYPES = {
     parse_str: "str",
     parse_list: "str | Sequence[str]",
     parse_servers: "str | Sequence[str]",
+    parse_assignors: "Assignor | Sequence[Assignor]",
     parse_function: "Callable[[Any], Any]",
     parse_partitioner: "str | Callable[[str, bytes | None, int], int]",
     parse_identification: "str | bool",

@@ -273,6 +273,8 @@ class ConsumerDialogue:
         interval_ms: int = 5_000,
         reason: str | None = None,
         number: int = 0,
+        should_compute: bool = False,
+        said: heartbeat.ClientAssignment | None = None,
     ) -> ConsumerGroupHeartbeatRequest:
         """Answer the open heartbeat, of two the one that was sent first; returns the request."""
         self.settle()
@@ -296,6 +298,8 @@ class ConsumerDialogue:
             assignment=assignment,
             rebalance_reason=reason,
             number=number,
+            should_compute_assignment=should_compute,
+            client_assignment=said,
         )
         self.answer(request, response, version=1)
         return request

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, Literal, NamedTuple, NewType
 
+from kohort.client.computations import AssignmentSaid, ComputationDone, ComputationWanted
 from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import KohortError
@@ -48,6 +49,8 @@ class Subscribed:
     topics: tuple[str, ...]
     #: In place of names: what the names of topics have to match, as a whole.
     pattern: str | None = None
+    #: What each of the consumer's own assignors tells whoever computes.
+    metadata: tuple[bytes, ...] = ()
 
 
 @value
@@ -60,9 +63,10 @@ class Unsubscribed:
 
 @value
 class RebalanceEnforced:
-    """The application wants its group to rebalance."""
+    """The application wants its group to rebalance; `metadata` as in `Subscribed`, as it is now."""
 
     reason: str
+    metadata: tuple[bytes, ...] = ()
 
 
 @value
@@ -237,7 +241,9 @@ Change = Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | Conf
 Question = CommittedAsked | OffsetsAsked | PositionAsked | PartitionsAsked | TopicsAsked
 #: What it publishes, and that it wants to know what others do.
 Publication = MetadataPublished | MetadataWatched
-ConsumerEvent = Progress | Change | RebalanceEnforced | Question | Publication
+#: What is for its member, if it is one.
+Word = RebalanceEnforced | ComputationDone
+ConsumerEvent = Progress | Change | Word | Question | Publication
 
 # -- to the application ---------------------------------------------------------------------------------------------
 
@@ -357,5 +363,15 @@ class CommitEnded:
 
 
 Delivery = (
-    CallbackWanted | Identity | Chunk | WatermarksSeen | Trouble | GiveWay | Recovered | CommitEnded | PublishedSeen
+    CallbackWanted
+    | ComputationWanted
+    | AssignmentSaid
+    | Identity
+    | Chunk
+    | WatermarksSeen
+    | Trouble
+    | GiveWay
+    | Recovered
+    | CommitEnded
+    | PublishedSeen
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kohort.client.localassignors import parse_assignors
 from kohort.client.option_kinds import choice, number, switch, text
 from kohort.config import Option, parse_int, parse_list
 from kohort.errors import ConfigError
@@ -55,6 +56,13 @@ MEMBERSHIP: Final = (
         "classic",
     ),
     text("group.remote.assignor", None, "Assignor of the coordinator (consumer protocol)."),
+    Option(
+        name="group.local.assignors",
+        parse=parse_assignors,
+        default=(),
+        doc="Assignors that this member runs for its group, objects in order of preference (consumer protocol, a "
+        "kohort broker; Kafka has it in KIP-848's draft only); used is the one that all members have.",
+    ),
     Option(
         name="partition.assignment.strategy",
         parse=parse_list,
@@ -119,11 +127,22 @@ def check_membership(values: Mapping[str, Any]) -> None:
             "group.remote.assignor is for the consumer protocol, and group.protocol is classic: choose with "
             "partition.assignment.strategy"
         )
+    if values["group.local.assignors"]:
+        _check_local_assignors(values)
     unknown = [name for name in values["partition.assignment.strategy"] if name not in _ASSIGNORS]
     if unknown or not values["partition.assignment.strategy"]:
         given = unknown[0] if unknown else ""
         known = ", ".join(_ASSIGNORS)
         raise ConfigError(f"partition.assignment.strategy cannot be {given!r}: some of {known} are expected")
+
+
+def _check_local_assignors(values: Mapping[str, Any]) -> None:
+    if values["group.id"] is None:
+        raise ConfigError("group.local.assignors are for members of a group: group.id is needed, too")
+    if values["group.protocol"] == "classic":
+        raise ConfigError("group.local.assignors are for the consumer protocol, and group.protocol is classic")
+    if values["group.remote.assignor"] is not None:
+        raise ConfigError("group.local.assignors and group.remote.assignor exclude each other: leave one of them out")
 
 
 def heartbeat_intervals(values: Mapping[str, Any]) -> tuple[int, int]:

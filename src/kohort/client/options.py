@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kohort.client.actions import Endpoint
+from kohort.client.localassignors import LocalAssignor
 from kohort.client.membershipoptions import MEMBERSHIP, check_membership, heartbeat_intervals, or_nothing
 from kohort.client.option_kinds import (
     check_protocols,
@@ -228,6 +229,7 @@ class ConsumerSettings:
     expansion_timeout_ms: int
     group_protocol: str
     group_remote_assignor: str | None
+    local_assignors: tuple[LocalAssignor, ...]
     assignment_strategy: tuple[str, ...]
     enable_auto_commit: bool
     #: What was handed out counts as processed; otherwise the application says what is.
@@ -292,6 +294,7 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
         expansion_timeout_ms=or_nothing(values["expansion.timeout.ms"]),
         group_protocol=values["group.protocol"],
         group_remote_assignor=values["group.remote.assignor"],
+        local_assignors=values["group.local.assignors"],
         assignment_strategy=tuple(values["partition.assignment.strategy"]),
         enable_auto_commit=values["enable.auto.commit"],
         enable_auto_offset_store=values["enable.auto.offset.store"],

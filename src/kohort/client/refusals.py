@@ -49,4 +49,6 @@ def left_out(
         message = message or f"group {group} is a static one: give every member a name with group.instance.id"
     if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return refused(code, message, during=f"heartbeating in group {group}", operation="read", name=group)
+    if code is ErrorCode.UNSUPPORTED_VERSION:
+        return UnsupportedFeatureError(code, message, during=f"joining group {group}")
     return FencedError(code, message, group=group, member=member, epoch=epoch, during="joining the group")

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from ssl import SSLContext
 from typing import Any, Literal, TypedDict
 
+from kohort.assign.interface import Assignor
+
 
 class SharedOptions(TypedDict, total=False):
     """Options of every client."""
@@ -144,6 +146,9 @@ class ConsumerOptions(SharedOptions, total=False):
     """Protocol of membership; consumer (KIP-848) falls back to classic where the broker lacks it (Kafka: classic)."""
     group_remote_assignor: str | None
     """Assignor of the coordinator (consumer protocol)."""
+    group_local_assignors: Assignor | Sequence[Assignor]
+    """Assignors that this member runs for its group, objects in order of preference (consumer protocol, a kohort
+    broker; Kafka has it in KIP-848's draft only); used is the one that all members have."""
     partition_assignment_strategy: str | Sequence[str]
     """Assignors in order of preference (classic protocol; in Kafka classes): range, roundrobin, cooperative-
     sticky; with the last one alone, members keep what does not move while the group rebalances."""

@@ -22,7 +22,7 @@ NOTHING_SAID: Final = ClientAssignment(0, 0, b"")
 class ClientSide:
     """Of one KIP-848 group."""
 
-    __slots__ = ("assignors", "failed", "failure", "metadata_bytes", "said", "shapes", "untold")
+    __slots__ = ("assignors", "failed", "failure", "held", "metadata_bytes", "said", "shapes", "untold")
 
     def __init__(self) -> None:
         #: member id -> its assignors in the order of its preference (record 20,006); never empty.
@@ -36,6 +36,8 @@ class ClientSide:
         self.metadata_bytes = 0
         #: Members that have not been told what is said to them now. After a restart those are all to whom there is.
         self.untold: Final[set[str]] = set()
+        #: Members whose heartbeat waits for news, and which hear at once what they are asked. A restart forgets them.
+        self.held: Final[set[str]] = set()
         #: Members that could not compute the target that is due. A restart forgets them.
         self.failed: Final[set[str]] = set()
         #: How the latest of them did, in words; "" where none has since the latest target. A restart forgets it.
@@ -59,6 +61,7 @@ class ClientSide:
     def forget_member(self, member_id: str) -> None:
         """Who is gone is told nothing and not asked; what the log has of it goes by records of its own."""
         self.untold.discard(member_id)
+        self.held.discard(member_id)
         self.failed.discard(member_id)
 
     def forget_failures(self) -> None:

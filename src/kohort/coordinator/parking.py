@@ -84,6 +84,9 @@ _OF_ANSWERS: Final = (ListAwaited, AssignmentTold)
 def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
     """There is room for one of each member."""
     groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.client_side is not None:
+        group.client_side.held.add(record.command.member_id)
 
 
 def apply_released(groups: GroupsState, record: HeartbeatReleased) -> None:
@@ -92,6 +95,9 @@ def apply_released(groups: GroupsState, record: HeartbeatReleased) -> None:
     held.pop(record.member_id, None)
     if not held:
         groups.holds.pop(record.group_id, None)
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.client_side is not None:
+        group.client_side.held.discard(record.member_id)
 
 
 def apply_list_awaited(groups: GroupsState, record: ListAwaited) -> None:

@@ -203,6 +203,7 @@ REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "offsets are committed when Spark has committed the batch",
     "fetch.buffer.bytes": "each task takes what it needs",
+    "group.local.assignors": "an object cannot travel: name an assignor of the broker by group.remote.assignor",
     "interceptor.classes": "rows are what was sent; change them by Spark's functions",
     "ssl.context": "an object cannot travel: name files by ssl.ca.location and ssl.certificate.location",
     "key.deserializer": "the column key has the bytes as they are; use Spark's functions to read them",

@@ -161,6 +161,7 @@ CONSUMER_CONFIGS: Final = (
     "fetch.carries.membership",
     "revocation.timeout.policy",
     "consumer.timeout.ms",
+    "group.local.assignors",
     "enable.auto.offset.store",
     "on.corrupt.records",
     "registration.timeout.ms",

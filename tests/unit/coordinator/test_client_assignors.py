@@ -6,6 +6,7 @@ from kohort.coordinator import commands as asked
 from kohort.errors import ErrorCode
 from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
 from support.coordinator_dialogue import GroupDialogue
+from support.hold_dialogue import HoldDialogue
 
 TAKEN = asked.InstallAssignmentReply()
 
@@ -90,3 +91,19 @@ def test_assignment_that_is_none_is_refused_and_changes_nothing() -> None:
     assert "gave 3 owners for 4 partitions" in (reply.message or "")
     group.settle()
     assert group.holders() == {"a": {("t", number) for number in range(4)}}, "the server's assignor"
+
+
+def test_who_waits_for_news_is_asked_before_others_and_hears_at_once() -> None:
+    """Anybody else would hear of it with its next heartbeat, up to an interval later."""
+    group = HoldDialogue({"t": 2}, group_consumer_assignment_window_ms=0)
+    for member_id in ("a", "b"):
+        join(group, member_id)
+        compute(group, "a", *([0, 0] if member_id == "a" else [0, 1]))
+        group.tell_news()
+    for member_id, number in (("a", 0), ("b", 1), ("a", 0), ("b", 1)):
+        group.beat(member_id, owned=[number], hold_ms=0)
+    waiting = group.beat("b")
+    assert group.held() == {"b"}
+    join(group, "c")
+    group.tell_news()
+    assert is_asked(waiting)

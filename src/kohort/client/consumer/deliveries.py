@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
+from kohort.client.computations import AssignmentSaid, ComputationWanted
 from kohort.client.exchange import (
     CallbackKind,
     CallbackWanted,
@@ -58,6 +59,8 @@ class Deliveries:
         self.asked: deque[CallbackWanted] = deque()
         #: Asynchronous commits whose callbacks are to be called, in order.
         self.ended: deque[CommitEnded] = deque()
+        #: What the application's assignors are to do, in order.
+        self.assigning: deque[ComputationWanted | AssignmentSaid] = deque()
         self._trouble: deque[Trouble] = deque()
         self._fatal: KohortError | None = None
         #: To be raised by the next call: the one that met it had something to hand out.
@@ -93,7 +96,8 @@ class Deliveries:
         """Whether nothing has arrived that is not sorted, and nothing is to be answered or raised."""
         # Said before it is looked at: whoever delivers meanwhile takes it back.
         self.is_still = True
-        if self._delivered or self.asked or self.ended or self._trouble or self._fatal or self._put_off:
+        kept = self._delivered or self.asked or self.ended or self.assigning or self._trouble
+        if kept or self._fatal or self._put_off:
             self.is_still = False
             return False
         if self.has_published:
@@ -124,6 +128,8 @@ class Deliveries:
                     self.asked.append(item)
                 case CommitEnded():
                     self.ended.append(item)
+                case ComputationWanted() | AssignmentSaid():
+                    self.assigning.append(item)
                 case Trouble():
                     self._note(item)
                 case Recovered():

@@ -89,6 +89,7 @@ class ReadingSide(PublishingSide):
             if self._is_closed:
                 return []
             yield from self._rebalancing.answer(self, with_progress=True)
+            self._assigning.answer(self._deliveries.assigning)
             self._deliveries.raise_trouble()
             found = take() if self._handler.has_data else []
             self._report_released(now_s)

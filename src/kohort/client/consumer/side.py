@@ -119,7 +119,7 @@ class ConsumerSide:
             self._handler,
             self._deliveries,
             self._progress,
-            partial(_tell, self._host),
+            partial(tell, self._host),
             commits=self._settings.enable_auto_commit,
         )
         self._topics: tuple[str, ...] = ()
@@ -320,7 +320,7 @@ class ConsumerSide:
         given_way = self._handler.given_way()
         for partition, start in given_way.items():
             assert start.offset is not None, "what gives way has a position"
-            _tell(self._host, Sought(partition=partition, fence=start.fence, offset=start.offset))
+            tell(self._host, Sought(partition=partition, fence=start.fence, offset=start.offset))
         for damage in self._handler.skipped():
             _LOG.warning("%s; it is skipped (on.corrupt.records)", damage)
         if taken_s is not None and not given_way and self._handler.has_data:
@@ -329,7 +329,7 @@ class ConsumerSide:
             self._released_s = taken_s
         released = self._handler.released_bytes()
         if released:
-            _tell(self._host, ChunkTaken(sizes=released))
+            tell(self._host, ChunkTaken(sizes=released))
 
     # -- what may be called when ------------------------------------------------------------------------------------
 
@@ -378,7 +378,7 @@ def _build_machine(client: ClientSettings, settings: ConsumerSettings, member_id
     return ConsumerMachine(client, settings, member_id=member_id)
 
 
-def _tell(host: Any, event: ConsumerEvent) -> None:
+def tell(host: Any, event: ConsumerEvent) -> None:
     """Post what matters as long as the background runs: it may have ended meanwhile, at the deadline of a close."""
     try:
         host.post(event)

@@ -10,12 +10,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
+from kohort.client.consumer.assigning import Assigning
 from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.consumer.rebalancing import Callbacks
-from kohort.client.consumer.side import ConsumerSide
+from kohort.client.consumer.side import ConsumerSide, tell
 from kohort.client.consumer.steps import Steps
 from kohort.client.exchange import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.records import GroupMetadata, Rebalance
@@ -29,6 +31,10 @@ Callback: TypeAlias = Callable[[Any, list[TopicPartition]], Awaitable[None] | No
 
 class SubscribingSide(ConsumerSide):
     """Subscriptions and assignments."""
+
+    @cached_property
+    def _assigning(self) -> Assigning:
+        return Assigning(self._settings.local_assignors, partial(tell, self._host))
 
     def subscribe(
         self,
@@ -66,6 +72,7 @@ class SubscribingSide(ConsumerSide):
         if not names and chosen is None:
             self._subscribe_to_nothing()
             return
+        metadata = self._assigning.metadata()
         self._begin_long("subscribe")
         try:
             if self._is_assigned_by_hand:
@@ -74,7 +81,7 @@ class SubscribingSide(ConsumerSide):
             self._topics = () if chosen is not None else tuple(sorted(set(names)))
             self._pattern = chosen
             self._deliveries.forget_trouble()
-            self._host.post(Subscribed(topics=self._topics, pattern=chosen))
+            self._host.post(Subscribed(topics=self._topics, pattern=chosen, metadata=metadata))
         finally:
             self._end()
 
@@ -156,7 +163,8 @@ class SubscribingSide(ConsumerSide):
         """Have the group rebalance, e.g. because an assignor of one's own would decide otherwise by now.
 
         Classic: this member joins again, at its next `poll`, and the reason goes to the broker, which tells it in its
-        history. The consumer protocol knows no such thing: a line of warning, and no effect, as with Kafka's consumer.
+        history. Consumer protocol: with assignors of its own (group.local.assignors) the member asks what they tell now
+        and has the group's assignment computed anew; without them a line of warning, and no effect, as with Kafka's.
 
         Raises:
             StateError: no topics are subscribed to.
@@ -166,7 +174,8 @@ class SubscribingSide(ConsumerSide):
             raise TypeError(f"reason is {reason!r}; expected a text that says why")
         if not self._is_subscribed:
             raise StateError("there is no group to rebalance: subscribe to topics first")
-        self._host.post(RebalanceEnforced(reason=reason or "enforced by the application"))
+        metadata = self._assigning.metadata()
+        self._host.post(RebalanceEnforced(reason=reason or "enforced by the application", metadata=metadata))
 
     def group_metadata(self) -> GroupMetadata:
         """Who this member is, in Kafka's words; generation -1 while it is none.

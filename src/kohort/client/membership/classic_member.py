@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Set
 from kohort.client.actions import Disconnect, Endpoint, Lane
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
+from kohort.client.exchange import RebalanceEnforced, Word
 from kohort.client.membership import classic_requests as words
 from kohort.client.membership.beats import patience_ms
 from kohort.client.membership.host import Later
@@ -104,10 +105,10 @@ class ClassicMember(Member):
         self._must_rejoin, self._why = True, "the subscription has changed"
         self._matching.restart()
 
-    def enforce_rebalance(self, reason: str) -> None:
+    def on_word(self, word: Word, now_ms: int) -> None:
         """Join again, once; the reason goes with it."""
-        if self.epoch >= 0:
-            self._must_rejoin, self._why = True, reason
+        if self.epoch >= 0 and isinstance(word, RebalanceEnforced):
+            self._must_rejoin, self._why = True, word.reason
 
     def _knows_topics(self) -> bool:
         """Look what the pattern means by now; `False` while nobody has said which topics there are."""

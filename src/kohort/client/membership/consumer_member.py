@@ -12,17 +12,18 @@ Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from kohort.client.actions import Endpoint, Lane
-from kohort.client.coordinator_lookup import BUSY, MOVED
-from kohort.client.events import Failure, RequestFailed, ResponseReceived
-from kohort.client.exchange import CallbackKind
+from kohort.client.computations import ComputationDone
+from kohort.client.events import RequestFailed, ResponseReceived
+from kohort.client.exchange import CallbackKind, Subscribed, Word
 from kohort.client.membership import consumer_requests
 from kohort.client.membership.beats import patience_ms
-from kohort.client.membership.heldnames import may_be_released
+from kohort.client.membership.computing import NOT_OFFERED, Computing
 from kohort.client.membership.host import Later
-from kohort.client.membership.reconciling import ReconcilingMember
 from kohort.client.membership.states import ACTIVE, MemberState
+from kohort.client.membership.unanswered import UnansweredMember
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -34,19 +35,12 @@ from kohort.wire.messages.consumer_group_heartbeat import (
 )
 from kohort.wire.messages.membership import MemberNews, MemberWord
 
-#: The coordinator does not know this member (any more): join again with epoch 0.
-_FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
-#: Says that the heartbeat may be good later, without anybody doing anything.
-_TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
-
-class ConsumerMember(ReconcilingMember):
+class ConsumerMember(UnansweredMember):
     """Speaks ConsumerGroupHeartbeat."""
 
     is_classic = False
     _interval_ms: int = 0
-    #: When the next heartbeat goes out.
-    _due_ms: int = 0
     #: Tokens of the heartbeats under way, oldest first, two at the most.
     _in_flight: tuple[int, ...] = ()
     #: The broker that they were sent to.
@@ -55,20 +49,34 @@ class ConsumerMember(ReconcilingMember):
     _latest: Mapping[TopicId, tuple[int, ...]]
     #: That was new, and no list of what is owned has followed: a coordinator removes those who do not say a word.
     _is_owed: bool = False
-    #: The next heartbeat says everything; until one that does so has been answered well.
-    _is_full: bool = True
     #: The next heartbeat lists what is owned, and goes out at once.
     _has_news: bool = False
     #: The next heartbeat says what is subscribed to.
     _has_new_topics: bool = False
     #: The coordinator may know a pattern that it has to forget.
     _has_said_pattern: bool = False
-    _version: int = 1
-    _attempts: int = 0
-    #: When the name of this static member was first found held by another; `None` while it is not.
-    _held_since_ms: int | None = None
     #: Those of the heartbeats under way that list what is owned.
     _listing: tuple[int, ...] = ()
+
+    @cached_property
+    def _computing(self) -> Computing:
+        return Computing(
+            self._requests,
+            self._lookup,
+            self._settings.local_assignors,
+            group_id=self.group_id,
+            timeout_ms=self._settings.max_poll_interval_ms,
+            retry=self._retry,
+            on_begun=self._hurry,
+        )
+
+    def _hurry(self, now_ms: int) -> None:
+        self._due_ms = min(self._due_ms, now_ms)
+
+    @property
+    def _has_word(self) -> bool:
+        """Whether the next heartbeat has something to say."""
+        return self._has_news or self._has_new_topics or self._computing.has_news
 
     # -- what to do -----------------------------------------------------------------------------------------------
 
@@ -85,7 +93,10 @@ class ConsumerMember(ReconcilingMember):
 
     def speak(self, now_ms: int) -> None:
         """Heartbeat."""
-        if self.state in ACTIVE and now_ms >= self._next_ms and self._may_send():
+        if self.state not in ACTIVE:
+            return
+        self._computing.speak((self.member_id, self.epoch), now_ms)
+        if now_ms >= self._next_ms and self._may_send():
             endpoint = self._lookup.need(now_ms)
             if endpoint is not None:
                 self._heartbeat(endpoint, now_ms)
@@ -94,6 +105,7 @@ class ConsumerMember(ReconcilingMember):
         """The next heartbeat, or the end of somebody's patience."""
         deadlines = [self._shared_deadline()]
         if self.state in ACTIVE:
+            deadlines.append(self._computing.next_deadline())
             if self.epoch > 0:
                 deadlines.append(self._heard_ms + self._settings.session_timeout_ms)
             if self._lookup.endpoint is not None and self._may_send():
@@ -105,17 +117,29 @@ class ConsumerMember(ReconcilingMember):
         self._has_new_topics = True
         self._due_ms = now_ms
 
-    def enforce_rebalance(self, reason: str) -> None:
-        """Warn: in this protocol the coordinator alone decides when to assign anew, as for Kafka's own consumer."""
-        self._requests.warn(
-            f"a rebalance of group {self.group_id} was asked for ({reason}): in the consumer protocol that has no "
-            "effect, the coordinator decides"
-        )
+    def on_word(self, word: Word, now_ms: int) -> None:
+        """Have the group's assignment computed anew, where its members do that; bring what was computed here."""
+        if isinstance(word, ComputationDone):
+            self._computing.on_computed(word, now_ms)
+        elif self._settings.local_assignors:
+            self._computing.describe(word.metadata, is_wanted=True)
+            self._due_ms = now_ms
+        else:
+            # The coordinator alone decides when to assign anew, as for Kafka's own consumer.
+            self._requests.warn(
+                f"a rebalance of group {self.group_id} was asked for ({word.reason}): in the consumer protocol that "
+                "has no effect, the coordinator decides"
+            )
+
+    def subscribe(self, wanted: Subscribed, now_ms: int) -> None:
+        """See `Member.subscribe`."""
+        self._computing.describe(wanted.metadata, is_wanted=False)
+        super().subscribe(wanted, now_ms)
 
     def _may_send(self) -> bool:
         """Whether nothing is in the way of another heartbeat; what is under way is not, for a member with news."""
         if self._in_flight:
-            is_news = self.epoch > 0 and (self._has_news or self._has_new_topics or self._publishes_ms is not None)
+            is_news = self.epoch > 0 and (self._has_word or self._publishes_ms is not None)
             # By another connection its answer might come before that of the one that it overtakes.
             return is_news and len(self._in_flight) == 1 and self._asked == self._lookup.endpoint
         return self.epoch > 0 or (self.state is MemberState.JOINING and not self._is_waiting_for_poll)
@@ -128,8 +152,8 @@ class ConsumerMember(ReconcilingMember):
     @property
     def _next_ms(self) -> int:
         """When the next heartbeat goes out, if it may."""
-        publishes_ms, has_words = self._publishes_ms, self._has_news or self._has_new_topics
-        if publishes_ms is None or (self._in_flight and has_words):
+        publishes_ms = self._publishes_ms
+        if publishes_ms is None or (self._in_flight and self._has_word):
             return self._due_ms
         return publishes_ms if self._in_flight else min(self._due_ms, publishes_ms)
 
@@ -149,6 +173,7 @@ class ConsumerMember(ReconcilingMember):
         self._ids = {}
         self._is_full = True
         self._has_news = False
+        self._computing.forget()
         self._due_ms = 0
         for token in self._in_flight:
             self._requests.forget(token)
@@ -183,6 +208,7 @@ class ConsumerMember(ReconcilingMember):
             wants_numbers=self._lookup.hearing.is_on,
             metadata=said.metadata,
             watched_version=said.watched_version,
+            client_assignors=self._computing.take_words(is_full=is_full),
         )
         epoch = self.epoch
         self._has_news = self._has_new_topics = False
@@ -250,7 +276,11 @@ class ConsumerMember(ReconcilingMember):
         self._note(response, now_ms, was_full=was_full)
         if isinstance(answer, ResponseReceived) and answer.is_kohort:
             self._lookup.hearing.begin()
-        if not self._follow(now_ms) and not (self._has_news or self._has_new_topics or self._is_full):
+        elif self._settings.local_assignors:
+            self._send_leave(None, now_ms)
+            self._refuse(ErrorCode.UNSUPPORTED_VERSION, NOT_OFFERED, now_ms)
+            return
+        if not self._follow(now_ms) and not (self._has_word or self._is_full):
             # What brings news was not answered for what comes behind it.
             is_cut = is_cut and response.assignment is None
             due_ms = self._beats.next_ms(sent_ms, self._interval_ms, now_ms, is_cut=is_cut)
@@ -279,6 +309,8 @@ class ConsumerMember(ReconcilingMember):
         self.epoch = max(response.member_epoch, self.epoch)
         self.member_id = response.member_id or self.member_id
         self._interval_ms = response.heartbeat_interval_ms
+        if self._asked is not None:
+            self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
         if response.assignment is not None and self._lookup.hearing.takes(response.number):
             self._take(response.assignment, response.rebalance_reason)
 
@@ -301,7 +333,7 @@ class ConsumerMember(ReconcilingMember):
 
     def has_list_to_say(self) -> bool:
         """See `Hearer.has_list_to_say`."""
-        return bool(self._listing) or self._has_news or self._has_new_topics or self._is_full
+        return bool(self._listing) or self._has_word or self._is_full
 
     def take_news(self, news: MemberNews, now_ms: int) -> None:
         """See `Hearer.take_news`."""
@@ -314,60 +346,6 @@ class ConsumerMember(ReconcilingMember):
             self.epoch = max(news.member_epoch, self.epoch)
             self._take(news.assignment, news.rebalance_reason)
             self._follow(now_ms)
-
-    def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
-        if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
-            if self._version > 0 and self.pattern is None:
-                self._version = 0
-                self._due_ms = now_ms
-            else:
-                missing = "patterns" if self.pattern is not None else "it"
-                self._host.fall_back_to_classic(f"the broker does not know {missing}", now_ms)
-            return
-        self._lookup.lost(endpoint, now_ms)
-        self._retry_all(now_ms)
-
-    def _on_error(self, code: ErrorCode, message: str | None, endpoint: Endpoint, now_ms: int) -> None:
-        is_joining = self.state is MemberState.JOINING
-        if self._host.publishing.take_refusal():
-            self._heard_ms = now_ms
-            self._retry_all(now_ms)
-        elif code in MOVED:
-            self._lookup.lost(endpoint, now_ms)
-            self._retry_all(now_ms)
-        elif code in BUSY or code in _TROUBLED:
-            if code in _TROUBLED:
-                self._host.on_trouble(
-                    consumer_requests.explain_trouble(code, message, self.group_id, self.topics), is_fatal=False
-                )
-            self._heard_ms = now_ms
-            self._retry_all(now_ms)
-        elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
-            self._host.fall_back_to_classic(message or "the broker does not offer the consumer protocol", now_ms)
-        elif code is ErrorCode.UNRELEASED_INSTANCE_ID and is_joining and self._may_be_released(now_ms):
-            self._retry_all(now_ms)
-        elif code in _FENCED and not is_joining:
-            self._lose(f"{code.name}{f': {message}' if message else ''}", now_ms)
-        elif code in _FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            # Epoch 0 asks to be taken in whatever was before; one pause later the coordinator may know that.
-            self._retry_all(now_ms)
-        else:
-            self._refuse(code, message, now_ms)
-
-    @property
-    def is_name_held(self) -> bool:
-        return self._held_since_ms is not None
-
-    def _may_be_released(self, now_ms: int) -> bool:
-        if self._held_since_ms is None:
-            self._held_since_ms = now_ms
-        return may_be_released(self._held_since_ms, self._requests, self._settings, now_ms)
-
-    def _retry_all(self, now_ms: int) -> None:
-        """The coordinator may have missed anything: say everything again after a pause."""
-        self._is_full = True
-        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
-        self._attempts += 1
 
     def _send_leave(self, then: Later | None, now_ms: int) -> None:
         endpoint = self._lookup.endpoint

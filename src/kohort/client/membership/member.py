@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity, Start
+from kohort.client.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity, Start, Subscribed, Word
 from kohort.client.membership.beats import Beats
 from kohort.client.membership.callbacks import Callbacks
 from kohort.client.membership.host import Host, Later
@@ -115,8 +115,8 @@ class Member(ABC):
         """The application subscribes to other topics."""
 
     @abstractmethod
-    def enforce_rebalance(self, reason: str) -> None:
-        """The application wants the group to rebalance, and says why."""
+    def on_word(self, word: Word, now_ms: int) -> None:
+        """The application wants the group to rebalance, or has computed what the member was asked to."""
 
     @abstractmethod
     def _after_revocation(self, now_ms: int) -> None:
@@ -140,10 +140,10 @@ class Member(ABC):
 
     # -- the application ------------------------------------------------------------------------------------------
 
-    def subscribe(self, topics: tuple[str, ...], now_ms: int, *, pattern: str | None = None) -> None:
+    def subscribe(self, wanted: Subscribed, now_ms: int) -> None:
         """Become a member that reads these topics, or those that match a pattern, or change that."""
-        is_new = self.pattern != pattern or (pattern is None and self.topics != topics)
-        self.topics, self.pattern = topics, pattern
+        is_new = self.pattern != wanted.pattern or (wanted.pattern is None and self.topics != wanted.topics)
+        self.topics, self.pattern = wanted.topics, wanted.pattern
         self._polled_ms = now_ms
         if self.state is MemberState.FATAL:
             self._move(Step.LEFT)

@@ -33,13 +33,13 @@ from kohort.client.exchange import (
     Progress,
     Publication,
     Question,
-    RebalanceEnforced,
     Recovered,
     Sought,
     Start,
     Subscribed,
     Trouble,
     Unsubscribed,
+    Word,
 )
 from kohort.client.fetch.fetch_sender import FetchSender
 from kohort.client.fetch.readings import Readings
@@ -134,9 +134,9 @@ class ConsumerMachine:
             self._lookups.on_question(event, now_ms)
         elif isinstance(event, Publication):
             self.publishing.take(event)
-        elif isinstance(event, RebalanceEnforced):
+        elif isinstance(event, Word):
             if self._member is not None:
-                self._member.enforce_rebalance(event.reason)
+                self._member.on_word(event, now_ms)
         else:
             assert isinstance(event, DeadlineReached), f"nobody takes {event!r}"
         self._tick(now_ms)
@@ -214,8 +214,8 @@ class ConsumerMachine:
 
     def _on_change(self, event: Change, now_ms: int) -> None:
         match event:
-            case Subscribed(topics=topics, pattern=pattern):
-                self._subscribe(topics, pattern, now_ms)
+            case Subscribed():
+                self._subscribe(event, now_ms)
             case Unsubscribed(ticket=ticket):
                 self._leave(lambda _: self._requests.complete(ticket), now_ms)
             case PartitionsAssigned(starts=starts):
@@ -235,12 +235,12 @@ class ConsumerMachine:
             case _:
                 assert_never(event)
 
-    def _subscribe(self, topics: tuple[str, ...], pattern: str | None, now_ms: int) -> None:
+    def _subscribe(self, wanted: Subscribed, now_ms: int) -> None:
         assert self._settings.group_id is not None, "the door refuses this"
-        self._subscription.replace(topics, pattern)
+        self._subscription.replace(wanted.topics, wanted.pattern)
         if self._member is None:
             self._member = self._build_member(is_classic=self._settings.group_protocol == "classic")
-        self._member.subscribe(topics, now_ms, pattern=pattern)
+        self._member.subscribe(wanted, now_ms)
 
     def _build_member(self, *, is_classic: bool) -> Member:
         assert self._group is not None
@@ -391,7 +391,8 @@ class ConsumerMachine:
         assert self._member is not None
         self.publishing.fall_back_to_classic()
         lost = "; group.remote.assignor has no effect there" if self._settings.group_remote_assignor else ""
+        lost = "; group.local.assignors have no effect there" if self._settings.local_assignors else lost
         self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
         before, self._member = self._member, self._build_member(is_classic=True)
         self._member.callbacks = before.callbacks  # Their numbers go on.
-        self._member.subscribe(before.topics, now_ms, pattern=before.pattern)
+        self._member.subscribe(Subscribed(topics=before.topics, pattern=before.pattern), now_ms)

@@ -69,12 +69,17 @@ def is_beside(group: ConsumerGroup, settings: GroupSettings, change: MembershipC
 
 
 def find_member_to_ask(group: ConsumerGroup, change: MembershipChange) -> str:
-    """The member that computes the next target once the change is applied; "" if nobody can."""
-    failed = () if group.client_side is None else group.client_side.failed
+    """The member that computes the next target once the change is applied; "" if nobody can.
+
+    One whose heartbeat waits hears of it at once; any other, with its next one.
+    """
+    side = group.client_side
+    failed, held = ((), ()) if side is None else (side.failed, side.held)
     if len(failed) >= MOST_FAILED:
         return ""
     staying = group.members.keys() - change.gone
     able = [each for each in staying if each not in failed and is_there(group.members[each])]
+    able = [each for each in able if each in held] or able
     # Who joins is asked last: the others wait for what there is to be told.
     joining = [each for each in change.assignors if each not in group.members and each not in failed]
     return min(able or joining, default="")

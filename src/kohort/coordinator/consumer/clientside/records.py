@@ -92,6 +92,7 @@ def _side_to_be(groups: GroupsState, group_id: str) -> ClientSide:
     group = group_of(groups, group_id)
     if group.client_side is None:
         group.client_side = ClientSide()
+        group.client_side.held.update(groups.holds.get(group_id, ()))
     return group.client_side
 
 

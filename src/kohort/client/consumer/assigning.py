@@ -1,0 +1,67 @@
+"""Runs the application's assignors, in the application's thread, when the machine wants one.
+
+Laws: what an assignor raises or gives instead of an assignment is reported and never raised at whoever polls: the group
+asks another member then. What is given is checked before it leaves, so that the message says whose fault it is.
+Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from kohort.client.computations import AssignmentSaid, ComputationDone, ComputationWanted
+from kohort.client.exchange import ConsumerEvent
+from kohort.client.localassignors import LocalAssignor
+
+_LOG: Final = logging.getLogger("kohort.client")
+
+
+class Assigning:
+    """Answers what the machine wants computed.
+
+    Args:
+        assignors: of the option group.local.assignors, in the order of preference.
+        post: takes events for the machine.
+    """
+
+    def __init__(self, assignors: tuple[LocalAssignor, ...], post: Callable[[ConsumerEvent], None]) -> None:
+        self._assignors: Final = assignors
+        self._post = post
+
+    def metadata(self) -> tuple[bytes, ...]:
+        """What each assignor tells now; raises what the application's code does."""
+        return tuple(each.metadata() for each in self._assignors)
+
+    def answer(self, wanted: deque[ComputationWanted | AssignmentSaid]) -> None:
+        """Compute, and tell the application what came with its assignment; takes from the front of `wanted`."""
+        while wanted:
+            asked = wanted.popleft()
+            if isinstance(asked, ComputationWanted):
+                self._post(self._compute(asked))
+                continue
+            for each in self._assignors:
+                each.on_assignment(asked.error, asked.version, asked.metadata)
+
+    def _compute(self, wanted: ComputationWanted) -> ComputationDone:
+        from kohort.assign.answers import find_fault
+
+        owner, said, error = array("i"), dict[str, bytes](), ""
+        chosen = next((each for each in self._assignors if each.name == wanted.assignor), None)
+        if chosen is None:
+            error = f"this consumer has no assignor {wanted.assignor}"
+        else:
+            try:
+                owner, said = chosen.assign(wanted.group)
+            except Exception as raised:
+                _LOG.exception("the assignor %s failed", chosen.name)
+                error = f"the assignor {chosen.name} raised {type(raised).__name__}: {raised}"
+            else:
+                fault = find_fault(wanted.group, owner)
+                error = f"the assignor {chosen.name} {fault}" if fault else ""
+        return ComputationDone(
+            number=wanted.number, assignor=wanted.assignor, owner=owner, said={} if error else said, error=error
+        )
