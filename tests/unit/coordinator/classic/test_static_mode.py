@@ -13,8 +13,8 @@ from kohort.coordinator.records import StaticMemberOusted
 from kohort.coordinator.staticmode.mode import NAMELESS_ERRORS
 from kohort.coordinator.staticmode.ousted import MOST_OUSTED, apply_ousted
 from kohort.errors import ErrorCode
+from support.classic_fleet import Fleet
 from support.mixed_dialogue import subscription
-from support.static_fleet import Fleet
 
 
 @pytest.fixture
