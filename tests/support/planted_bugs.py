@@ -105,6 +105,37 @@ BEHIND = Scenario(
     members=MemberSettings(session_timeout_ms=30_000, rebalance_timeout_ms=4_000),
     static_share=1.0,
 )
+#: Classic groups in static mode: fleets that restart and grow, members that vanish, a broker that crashes.
+NAMED = Scenario(
+    groups=(
+        GroupPlan(group_id="blue", kind="eager", member_count=3),
+        GroupPlan(group_id="red", kind="cooperative", member_count=3),
+    ),
+    topics={"t": 5},
+    weights={
+        "bounce": 6,
+        "join": 2,
+        "kill": 2,
+        "leave": 2,
+        "pause": 2,
+        "break_connection": 2,
+        "cut_off": 1,
+        "crash_broker": 2,
+        "stall_broker": 1,
+        "slow_disk": 1,
+        "slow_callback": 1,
+        "subscribe": 1,
+        "grow_topic": 1,
+        "switch_mode": 2,
+    },
+    settings=replace(
+        build_settings(),
+        group_membership="static",
+        group_registration_timeout_ms=10_000,
+        group_expansion_timeout_ms=3_000,
+    ),
+    static_share=1.0,
+)
 
 
 def law_that_finds(**planted: Any) -> str:

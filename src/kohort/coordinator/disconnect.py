@@ -48,11 +48,11 @@ def decide_disconnected(
             return _of_static(groups, group, hosted, settings, timers, now_ms=now_ms)
         return _of_consumer(group, command.member_id, settings, timers, now_ms=now_ms)
     classic = groups.classic.get(command.group_id)
-    member = None if classic is None else classic.members.get(command.member_id)
-    if classic is not None and member is not None and member.instance_id is not None and settings.is_static:
-        ends_ms = timers.deadline(TimerKey("session", classic.group_id, member.member_id))
-        heard_ms = now_ms if ends_ms is None else min(now_ms, ends_ms - member.session_timeout_ms)
-        return decide_connection_closed(classic, member.member_id, settings, groups, heard_ms=heard_ms, now_ms=now_ms)
+    named = None if classic is None else classic.members.get(command.member_id)
+    if classic is not None and named is not None and named.instance_id is not None and settings.is_static:
+        ends_ms = timers.deadline(TimerKey("session", classic.group_id, named.member_id))
+        heard_ms = now_ms if ends_ms is None else min(now_ms, ends_ms - named.session_timeout_ms)
+        return decide_connection_closed(classic, named.member_id, settings, groups, heard_ms=heard_ms, now_ms=now_ms)
     if classic is None or grace_ms < 0:
         return Decision()
     return _of_classic(classic, command.member_id, timers, due_ms=now_ms + grace_ms)

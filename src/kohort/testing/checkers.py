@@ -20,6 +20,7 @@ from kohort.ids import TopicId
 from kohort.journal.rows import Entry
 from kohort.testing.home import Home
 from kohort.testing.laws.causes import CauseLaws
+from kohort.testing.laws.classicstatic import ClassicStaticLaws
 from kohort.testing.laws.computations import ComputationLaws
 from kohort.testing.laws.generations import GenerationLaws
 from kohort.testing.laws.handovers import HandOvers
@@ -67,6 +68,7 @@ class Checkers:
         self._pace = PaceLaws()
         self._causes = CauseLaws(is_by_administrator)
         self._sharing = SharingLaws()
+        self._classic_static = ClassicStaticLaws()
         #: By number of the shard; a restart begins anew.
         self._hand_overs: dict[int, HandOvers] = {}
         self._sessions: dict[int, SessionLaws] = {}
@@ -106,11 +108,13 @@ class Checkers:
             if isinstance(record, HeartbeatHeld):
                 self._sessions_of(home).on_held(home.shard, record.command, now_ms=self._now_ms())
                 self._static_of(home).on_held(record.command, now_ms=self._now_ms())
+                self._classic_static.on_held(record.command, now_ms=self._now_ms())
             elif isinstance(record, HeartbeatReleased) and command is None:
                 self._sessions_of(home).check_release(record, decision)
             elif isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
                 self._sessions_of(home).on_configured(record.group_id, now_ms=self._now_ms())
         self._generations_of(home).before_step(groups, command, decision)
+        self._classic_static.before_step(home.shard, command, decision, now_ms=self._now_ms())
         if command is None:
             self._sessions_of(home).check_expiry(home.shard, decision, now_ms=self._now_ms())
 
@@ -129,6 +133,7 @@ class Checkers:
         else:
             self._sessions_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
             self._static_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
+            self._classic_static.on_decided(command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
         self._computations.on_decided(home.shard.groups, command, body)
         self._generations_of(home).on_decided(home.shard.groups, command, body)
@@ -152,6 +157,7 @@ class Checkers:
         for group_id in self._touched:
             check_group_id(groups, group_id)
             self._generations_of(home).after_step(groups, group_id, is_stored=group_id in stored)
+            self._classic_static.after_step(groups, group_id)
             self._owners.check_no_change_without_move(groups, group_id)
             self._owners.check_owners(groups, group_id)
         sessions, offset_ms = self._sessions_of(home), home.clock_offset_ms
@@ -163,6 +169,7 @@ class Checkers:
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
         """What a member is told has to stay true."""
         self.offsets.on_answer(command, body)
+        self._classic_static.on_answer(command)
 
     def on_restart(self, home: Home) -> None:
         """What a crash left has to contain everything that was acknowledged."""
@@ -171,6 +178,7 @@ class Checkers:
         self._generations.pop(home.index, None)
         self._holds.pop(home.index, None)
         self.on_loaded(home)
+        self._classic_static.on_restart(home.shard.groups)
         self.offsets.on_restart(home.shard.groups, home.index)
         check_groups(home.shard.groups)
         self._check_fold(home)

@@ -36,7 +36,7 @@ QUALITIES = (
     NetworkQuality(usual_delay_ms=300, long_delay_ms=6_000, long_delay_chance=0.15, late=1.0),
 )
 
-#: So many of the members of a world of KIP-848 groups have names by draw: then all have, and the groups are static.
+#: So many of the members of a world have names by draw, and no group rolls: then all have, and the groups are static.
 STATIC_FROM = 0.7
 
 #: What can go wrong, by how often; the names are methods of `Perturbations`.
@@ -211,7 +211,7 @@ def draw_scenario(random: Random) -> Scenario:
         ),
     )
     # Drawn with what was drawn, so that all other worlds are what they were.
-    is_static = scenario.static_share >= STATIC_FROM and all(group.kind == "consumer" for group in groups)
+    is_static = scenario.static_share >= STATIC_FROM and all(len(group.protocols) == 1 for group in groups)
     return as_static(scenario) if is_static else scenario
 
 

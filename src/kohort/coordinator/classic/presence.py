@@ -74,6 +74,9 @@ def decide_connection_closed(
         remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         go_on_without(draft, settings, reason=f"the connection of the new member {member_id} was closed")
     elif not draft.is_offline(member_id):
+        if member_id in group.awaiting_join or member_id in group.awaiting_sync:
+            # Whoever waits for an answer need say nothing meanwhile.
+            heard_ms = now_ms
         fence_parked(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         draft.record(ClassicConnectionLost(group_id=group.group_id, member_id=member_id))
         go_offline(draft, settings, {member_id: heard_ms})

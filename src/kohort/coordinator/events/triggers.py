@@ -73,6 +73,9 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
             return BY_ADMINISTRATOR
         case asked.LeaveGroup():
             return REMOVED if is_removal(groups, stimulus) else "member left"
+        case asked.AlterGroupConfigs():
+            # Nothing else that is configured makes a group rebalance at once.
+            return DYNAMIC if "group.membership" in stimulus.changes else FORCED
         case asked.ConsumerGroupHeartbeat():
             return _of_heartbeat(groups, stimulus)
         case asked.JoinGroup():

@@ -32,6 +32,7 @@ from kohort.coordinator.records import (
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
+    MemberConnectionSeen,
     MemberState,
     MemberTargetSet,
     Record,
@@ -92,6 +93,12 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
     epoch = max(classic.generation, 1)
     granted_at = min(max(_generation_of_assignment(classic), 1), epoch)
     records = _build_records(classic, moved, groups.image, epoch=epoch, granted_at=granted_at)
+    # In a static group these are offline still, until they say something.
+    offline = offline_ids(groups, classic.group_id)
+    records.extend(
+        MemberConnectionSeen(group_id=classic.group_id, member_id=member_id, is_gone=True)
+        for member_id in sorted(offline & classic.members.keys())
+    )
     scratch = GroupsState()
     for record in records:
         handler = CONSUMER_RECORDS.get(type(record))
@@ -99,7 +106,7 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
             handler(scratch, record)
     return Upgrade(
         records=records,
-        effects=_build_effects(classic, offline_ids(groups, classic.group_id), epoch=epoch, now_ms=now_ms),
+        effects=_build_effects(classic, offline, epoch=epoch, now_ms=now_ms),
         group=scratch.consumer[classic.group_id],
     )
 

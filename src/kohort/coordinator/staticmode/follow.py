@@ -9,7 +9,7 @@ Source: KIP-345's draft; requirement S1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -133,8 +133,11 @@ def _left_behind(records: Sequence[Record], clock: StaticClock) -> set[str]:
     return clock.offline.keys() - coming
 
 
-def _back(records: Iterable[Record]) -> set[str]:
+def _back(records: Collection[Record]) -> set[str]:
     """Ids of the members of a KIP-848 group that are heard of again."""
+    if any(isinstance(record, ClassicGroupForgotten) for record in records):
+        # The group changes its protocol: what its members have is written, and nobody has said anything by that.
+        return set()
     back = {
         record.member_id for record in records if isinstance(record, CurrentAssignmentSet) and record.member_epoch > 0
     }

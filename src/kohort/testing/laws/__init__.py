@@ -140,6 +140,14 @@ LAWS: Final[dict[str, Law]] = {
         "a member is given up only for its own silence or slowness, never for the broker's",
         "testing.laws.sessions.SessionLaws",
     ),
+    "ReturnsMoveNothing": Law(
+        "a named member of a static group that comes back as it was makes nobody rebalance",
+        "testing.laws.classicstatic.ClassicStaticLaws",
+    ),
+    "NobodyWaitsForTheOffline": Law(
+        "a rebalance of a static group is over once all who are there have joined",
+        "testing.laws.classicstatic.ClassicStaticLaws",
+    ),
     "AnsweredOnce": Law(
         "each request is answered once",
         "testing.runtime.SimulatedRuntime",

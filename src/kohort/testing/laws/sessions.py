@@ -141,10 +141,12 @@ class SessionLaws:
         stored = [record for record in decision.records if isinstance(record, facts.ClassicGroupStored)]
         kept = {member.member_id for record in stored for member in record.members}
         kept.update(record.member.member_id for record in decision.records if isinstance(record, MemberPut))
+        # Its session is over since before a restart perhaps: `StaticLaws` knows.
+        is_registration = decision.due is not None and decision.due.kind == "clock"
         for record in decision.records:
             if isinstance(record, facts.ConsumerMemberForgotten) and record.member_id not in kept:
                 self._check_consumer(shard, record.group_id, record.member_id, now_ms=now_ms)
-            elif isinstance(record, MemberRemoved):
+            elif isinstance(record, MemberRemoved) and not is_registration:
                 self._check_classic(shard, record.group_id, record.member_id, now_ms=now_ms)
 
     def check_ends(self, shard: Shard, group_ids: Iterable[str], *, now_ms: int, clock_offset_ms: int) -> None:

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
+from kohort.coordinator.classic.volatile import MemberPut
 from kohort.coordinator.commands import GroupCommand, ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerGroup
@@ -82,6 +83,7 @@ class StaticLaws:
         stored = [record for record in own if isinstance(record, facts.ClassicGroupStored)]
         kept = {member.member_id for record in stored for member in record.members}
         taken = {record.instance_id for record in own if isinstance(record, facts.ConsumerMemberSubscribed)}
+        taken |= {record.member.instance_id for record in own if isinstance(record, MemberPut)}
         for record in own:
             if not isinstance(record, facts.ConsumerMemberForgotten) or record.member_id in kept:
                 continue

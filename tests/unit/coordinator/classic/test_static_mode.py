@@ -409,3 +409,28 @@ def test_a_restart_in_the_rebalance_of_a_window_begins_it_again(fleet: Fleet, se
     fleet.restart()
     fleet.until("6:30")
     assert sorted(map(len, fleet.shares().values())) == [2, 2, 2, 3, 3]
+
+
+def test_the_time_in_which_the_broker_is_down_does_not_count(fleet: Fleet) -> None:
+    fleet.off("a")
+    fleet.until("10:00")
+    fleet.restart(down_ms=60 * 60_000)
+    assert fleet.offline == ["a"]
+    fleet.until("74:00")
+    assert fleet.rebalances == []
+    fleet.until("76:10")
+    ((at, reason),) = fleet.rebalances
+    assert "75:00" <= at <= "76:00", "how far the clock has run is noted every 45 s"
+    assert reason == "the registration of a-2 ended"
+
+
+def test_a_window_goes_on_after_a_restart(fleet: Fleet) -> None:
+    fleet.join("d")
+    fleet.until("2:00")
+    fleet.restart()
+    fleet.join("e")
+    fleet.until("4:50")
+    assert fleet.rebalances == []
+    fleet.until("6:00")
+    assert len(fleet.rebalances) == 1
+    assert all(fleet.shares().values())

@@ -1,0 +1,155 @@
+"""Laws of classic groups in static mode: who is away loses nothing before its time, who comes disturbs nobody, and
+nobody waits for who is away.
+
+What is told here of when a member was heard of survives the broker: its downtime counts for nobody. An answer that was
+never on disk was no word of the coordinator's, so a member counts as heard of once its answer has left.
+
+Source: KIP-345's draft (registration and expansion timeout); requirement S1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.coordinator import commands as asked
+from kohort.coordinator import records as facts
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
+from kohort.coordinator.classic.volatile import MemberRemoved, NewcomerHosted, RebalanceBegun, StaticMemberReplaced
+from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.shard import Shard
+from kohort.errors import ErrorCode
+from kohort.ids import RequestToken
+from kohort.testing.story import LawBroken
+
+_SIGNS: Final = (asked.JoinGroup, asked.SyncGroup, asked.Heartbeat)
+
+
+class ClassicStaticLaws:
+    """Follows the static groups of a world, from before a crash to after it."""
+
+    def __init__(self) -> None:
+        #: (group, member) -> when what it said last was taken in, of which the answer has left.
+        self._heard: dict[tuple[str, str], int] = {}
+        #: Request whose answer is decided -> who sent it, and when that was.
+        self._decided: dict[RequestToken, tuple[tuple[str, str], int]] = {}
+        #: group -> when the first of the new members came that wait for the next rebalance.
+        self._window: dict[str, int] = {}
+        #: group -> the same of the window that a rebalance has closed last; a crash may undo that rebalance.
+        self._closed: dict[str, int] = {}
+
+    def on_restart(self, groups: GroupsState) -> None:
+        """What a broker did before it crashed may never have been on disk."""
+        for group_id, clock in groups.clocks.items():
+            if clock.has_window and group_id in self._closed:
+                self._window.setdefault(group_id, self._closed[group_id])
+
+    def before_step(self, shard: Shard, command: Command | None, decision: Decision, *, now_ms: int) -> None:
+        """Look at what a decision is about to do to static groups."""
+        for group_id in dict.fromkeys(record.group_id for record in decision.records):
+            group = shard.groups.classic.get(group_id)
+            if group is None or not shard.settings_for(group_id).is_static:
+                self._window.pop(group_id, None)
+                continue
+            own = [record for record in decision.records if record.group_id == group_id]
+            if command is None:
+                self._check_removals(shard, group, own, decision, now_ms=now_ms)
+            self._check_beginning(shard, group, own, command, decision, now_ms=now_ms)
+            if any(isinstance(record, NewcomerHosted) for record in own):
+                self._window.setdefault(group_id, now_ms)
+
+    def on_decided(self, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
+        """A member said something that was accepted."""
+        code = body.code if isinstance(body, asked.Refusal) else getattr(body, "error", ErrorCode.NONE)
+        if isinstance(command, _SIGNS) and code == ErrorCode.NONE:
+            member_id = body.member_id if isinstance(body, asked.JoinGroupReply) else command.member_id
+            self._decided[command.request] = (command.group_id, member_id), now_ms
+
+    def on_held(self, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
+        """A heartbeat was accepted, and is answered later."""
+        self._heard[command.group_id, command.member_id] = now_ms
+
+    def on_answer(self, command: GroupCommand) -> None:
+        """The answer has left: what led to it is on disk."""
+        found = self._decided.pop(command.request, None)
+        if found is not None:
+            self._heard[found[0]] = found[1]
+
+    def after_step(self, groups: GroupsState, group_id: str) -> None:
+        """NobodyWaitsForTheOffline: a join phase is over once all who are there have joined."""
+        group, clock = groups.classic.get(group_id), groups.clocks.get(group_id)
+        if group is None or clock is None or group.state is not ClassicGroupState.PREPARING_REBALANCE:
+            return
+        missing = group.members.keys() - group.awaiting_join.keys()
+        is_over = group.awaiting_join and not group.pending and group.initial_remaining_ms is None
+        if missing and is_over and missing <= clock.offline.keys():
+            why = f"{sorted(group.awaiting_join)} wait for {sorted(missing)}, who are offline"
+            raise LawBroken("NobodyWaitsForTheOffline", why, group_id=group_id)
+
+    def _check_removals(
+        self, shard: Shard, group: ClassicGroup, own: list[facts.Record], decision: Decision, *, now_ms: int
+    ) -> None:
+        """RegistrationIsKept: time takes a named member out only once it has been away for so long."""
+        allowed_ms = shard.settings_for(group.group_id).group_registration_timeout_ms
+        for record in own:
+            member = group.members.get(record.member_id) if isinstance(record, MemberRemoved) else None
+            if member is None or member.instance_id is None or member.member_id in group.new_members:
+                continue
+            heard_ms = self._heard.get((group.group_id, member.member_id))
+            away_ms = None if heard_ms is None else now_ms - heard_ms
+            is_due = decision.due is not None and decision.due.kind == "clock"
+            if not is_due or (away_ms is not None and away_ms < allowed_ms):
+                why = f"{member.member_id} goes, away for {away_ms} ms, and its registration is for {allowed_ms} ms"
+                raise LawBroken("RegistrationIsKept", why, group_id=group.group_id)
+
+    def _check_beginning(
+        self,
+        shard: Shard,
+        group: ClassicGroup,
+        own: list[facts.Record],
+        command: Command | None,
+        decision: Decision,
+        *,
+        now_ms: int,
+    ) -> None:
+        """What a rebalance begins for, if one does."""
+        if not any(isinstance(record, RebalanceBegun) for record in own):
+            return
+        group_id, opened_ms = group.group_id, self._window.pop(group.group_id, None)
+        if opened_ms is not None:
+            self._closed[group_id] = opened_ms
+        if isinstance(command, asked.JoinGroup) and group.state is ClassicGroupState.STABLE:
+            self._check_join(group, own, command)
+        is_due = decision.due is not None and decision.due.kind == "clock"
+        if is_due and not any(isinstance(record, MemberRemoved) for record in own):
+            waited_ms = None if opened_ms is None else now_ms - opened_ms
+            least_ms = shard.settings_for(group_id).group_expansion_timeout_ms
+            if waited_ms is None or waited_ms < least_ms:
+                why = f"new members were gathered for {waited_ms} ms, and not for {least_ms} ms"
+                raise LawBroken("OneRebalancePerWindow", why, group_id=group_id)
+
+    def _check_join(self, group: ClassicGroup, own: list[facts.Record], command: asked.JoinGroup) -> None:
+        """OneRebalancePerWindow, ReturnsMoveNothing: who comes or comes back does not make the others rebalance."""
+        if command.instance_id is not None and command.instance_id not in group.instance_ids:
+            why = f"{command.instance_id} is new, and does not wait for the window"
+            raise LawBroken("OneRebalancePerWindow", why, group_id=group.group_id)
+        for record in own:
+            if not isinstance(record, StaticMemberReplaced) or record.replaced_id == group.leader:
+                continue
+            former = group.members[record.replaced_id]
+            if _wants_the_same(group, former, record.member):
+                why = f"{record.member.member_id} comes back as {command.instance_id}, and the others rebalance"
+                raise LawBroken("ReturnsMoveNothing", why, group_id=group.group_id)
+
+
+def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
+    """Whether what was shared out is right for who comes back: the same topics, and nothing is to be given up."""
+    before = read_subscription(former.metadata(group.protocol_name))
+    after = read_subscription(member.metadata(group.protocol_name))
+    given = read_assignment(former.assignment)
+    if before is None or after is None or given is None:
+        return False
+    has_to_give_up = any(set(owned) - set(given.partitions.get(topic, ())) for topic, owned in before.owned.items())
+    return before.topics == after.topics and not has_to_give_up
