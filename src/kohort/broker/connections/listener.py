@@ -13,6 +13,7 @@ import contextlib
 import errno
 import logging
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.connections.connection import Connection
@@ -97,7 +98,7 @@ class Listener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         entering: asyncio.Task[object] = loop.create_task(self._enter(accepted))
         self._entering.add(entering)
-        entering.add_done_callback(self._entering.discard)
+        entering.add_done_callback(partial(self._on_entered, accepted))
 
     def _accept_again(self) -> None:
         self._again = None
@@ -105,15 +106,14 @@ class Listener:
             self._context.loop.add_reader(self._listening, self._accept)
 
     async def _enter(self, accepted: socket.socket) -> None:
-        """Give a connection its transport; the socket closes with it, or if there is none."""
-        try:
-            await self._context.loop.connect_accepted_socket(lambda: Connection(self._context), accepted)
-        except OSError as why:
+        """Give a connection its transport, with which the socket closes."""
+        await self._context.loop.connect_accepted_socket(lambda: Connection(self._context), accepted)
+
+    def _on_entered(self, accepted: socket.socket, entering: asyncio.Task[object]) -> None:
+        """A socket without a transport closes here, also one whose task never had its first turn."""
+        self._entering.discard(entering)
+        if entering.cancelled() or entering.exception() is not None:
             accepted.close()
-            log.info("event=connection_lost reason=%r", str(why))
-        except BaseException:
-            accepted.close()
-            raise
 
     def abort(self) -> None:
         """Close at once, as a crash would."""
