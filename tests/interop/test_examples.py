@@ -95,6 +95,13 @@ def test_lag_scheduler() -> None:
     assert run_example("lag_scheduler.py") == ["before: 4 0", "after: [0] [1, 2, 3]"]
 
 
+def test_static_fleet() -> None:
+    """Nobody notices that a member was restarted."""
+    lines = run_example("static_fleet.py")
+    assert lines[:-1] == [f"till-{number} was away, and has what it had: True" for number in (1, 2, 3)]
+    assert lines[-1] == "rebalances meanwhile: 0"
+
+
 def test_offsets_in_sqlite() -> None:
     """A sum that can be computed by hand."""
     assert run_example("offsets_in_sqlite.py") == [f"10 accounts hold {sum(number % 7 for number in range(1000))}"]

@@ -99,3 +99,17 @@ def test_members_without_names_are_told_by_their_ids(broker: Broker, admin: Any,
 def test_what_is_no_time_is_refused_before_anything_is_asked(given: object, error: type[Exception]) -> None:
     with kohort.Admin(bootstrap_servers="127.0.0.1:1") as admin, pytest.raises(error, match=r"registration.timeout.ms"):
         admin.enable_static_membership("g", given)  # type: ignore[arg-type]
+
+
+def test_a_member_is_shown_offline_from_when_it_was_last_heard_of(broker: Broker, admin: Any) -> None:
+    """Also the names of those who are away stay with the group."""
+    here = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "shop"}
+    with Consumer("t", **here, member_name="till-7", registration_timeout_ms=60_000) as one:
+        while not one.assignment():
+            one.poll(0.02)
+        found = admin.describe_group("shop")
+        assert (found.is_static, [row.offline_since_ms for row in found.members]) == (True, [None])
+    (row,) = admin.describe_group("shop").members
+    assert (row.instance_id, len(row.assignment)) == ("till-7", 4)
+    assert row.offline_since_ms is not None and row.offline_since_ms > 1_600_000_000_000
+    admin.remove_members("shop", ["till-7"])
