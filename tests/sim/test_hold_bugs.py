@@ -69,7 +69,7 @@ def test_held_heartbeat_that_is_answered_as_when_it_came(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["consumer", "eager", "cooperative"])
 def test_session_that_an_answer_prolongs(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is stopped for good would be a member for as long again as its heartbeat was held."""
-    monkeypatch.setattr(parking, "_without_life", lambda effects: effects)
+    monkeypatch.setattr(parking, "without_life", lambda effects: effects)
     scenario = replace(HELD, groups=(GroupPlan(group_id="blue", kind=kind, member_count=4),))
 
     assert law_that_finds(scenario=scenario) == "SessionsCountFromArrival"

@@ -231,6 +231,29 @@ def test_successor_of_a_static_member_is_not_robbed_by_a_result_that_does_not_kn
     assert list(order.assignable.owner) == [0, 0, 1, 1]
 
 
+def test_a_step_that_knows_the_predecessor_of_a_static_member_is_thrown_away() -> None:
+    """Found by seed 554: the successor kept what the step gave to another, and the target had two owners."""
+    group = group_of(group_assignor_max_moves=1)
+    group.heartbeat("a", epoch=0, instance_id="s")
+    group.computed([0, 0, 0, 0])
+    group.settle()
+    group.heartbeat("b", epoch=0)
+    group.computed([0, 0, 0, 1])
+    group.settle()
+    group.advance(ms=1_000)
+    (order,) = group.computations
+    assert order.is_step
+    group.heartbeat("a", epoch=-2, instance_id="s")
+    group.heartbeat("a2", epoch=0, instance_id="s")
+    group.computed([0, 0, 1, 1])
+    assert group.named(group.group.targets["a2"]) == {"t": (0, 1, 2)}
+    assert group.named(group.group.targets["b"]) == {"t": (3,)}
+    group.advance(ms=1_000)
+    group.computed([0, 0, 1, 1])
+    group.settle()
+    assert group.holders() == {"a2": {("t", 0), ("t", 1)}, "b": {("t", 2), ("t", 3)}}
+
+
 def test_settings_say_how_long_it_may_take_and_whether_it_runs_beside() -> None:
     group = group_of(group_consumer_assignor_timeout_ms=70, group_consumer_assignor_offload_enable=False)
     group.heartbeat("a", epoch=0)

@@ -160,13 +160,13 @@ def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: Membersh
 
 def is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
     """Whether a result cannot be used whatever it is."""
-    if order.is_step:
+    if order.is_step and group.epoch >= order.epoch:
         # The group has changed, and the next target needs an epoch of its own.
-        return group.epoch >= order.epoch
+        return True
     # A static member took the place of one that the assignor knew under another id: its target, if that one had any,
     # or what this result gives to an id that is gone, which no other computation would mend.
     known = {member.member_id for member in order.assignable.members}
-    return not group.targets.keys() <= known or (order.epoch == group.epoch and not known <= group.members.keys())
+    return not group.targets.keys() <= known or (order.epoch >= group.epoch and not known <= group.members.keys())
 
 
 def _target_epoch(group: ConsumerGroup, epoch: int, now_ms: int) -> Record:
