@@ -15,6 +15,7 @@ from kohort.assign.ownership import PartitionSpace
 from kohort.broker.apis.consumer_group_prepare_assignment import _subscriptions
 from kohort.broker.embedded import Broker
 from kohort.errors import ErrorCode
+from kohort.testing import Cluster
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor, ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.consumer_group_install_assignment import (
@@ -212,6 +213,34 @@ def test_a_broker_that_is_killed_in_the_middle_asks_anew(tmp_path: Path) -> None
             given = prepare(again, "a", epoch)
             assert [member.metadata_bytes for member in given.members] == [b"lag", b"lag"]
             assert install(again, "a", epoch, 0, 0, 1, 1, group_epoch=given.group_epoch).error_code == 0
+
+
+def port_of(cluster: Cluster, broker: int | None) -> int:
+    assert broker is not None
+    return int(cluster.address(broker).rpartition(":")[2])
+
+
+def test_a_coordinator_that_moves_to_another_broker_asks_anew() -> None:
+    with Cluster(3, config={"group.consumer.assignment.window.ms": 0}) as cluster:
+        here = cluster.coordinator("g")
+        there = next(number for number in cluster.brokers if number != here)
+        with RawClient(port_of(cluster, here)) as first, RawClient(port_of(cluster, there)) as second:
+            first.create_topic("t", partitions=4)
+            joined = beat(first, "a", 0)
+            given = prepare(first, "a", joined.member_epoch)
+            cluster.move_coordinator("g", there)
+            gone = install(first, "a", joined.member_epoch, 0, 0, 0, 0, group_epoch=given.group_epoch)
+            assert gone.error_code == ErrorCode.NOT_COORDINATOR
+            refused = install(second, "a", joined.member_epoch, 0, 0, 0, 0, group_epoch=given.group_epoch)
+            assert refused.error_code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_MEMBER_ID)
+            until(
+                lambda: beat(second, "a", joined.member_epoch).should_compute_assignment,
+                what="a is not asked by the new coordinator",
+            )
+            given = prepare(second, "a", joined.member_epoch)
+            assert [member.metadata_bytes for member in given.members] == [b"lag"]
+            answer = install(second, "a", joined.member_epoch, 0, 0, 0, 0, group_epoch=given.group_epoch)
+            assert answer.error_code == 0
 
 
 def test_many_members_of_many_partitions_are_assigned_in_one_request_each(client: RawClient) -> None:
