@@ -56,7 +56,8 @@ class ClientWorld(ProgramWorld[ClientReport]):
         random = Random(f"clients {seed}")
         if plan is None:
             share = HOLD_SHARES[seed % len(HOLD_SHARES)]
-            plan = replace(draw_plan(random), hold_share=share, fetches_tell=seed % 4 != 1)
+            drawn = replace(draw_plan(random), hold_share=share)
+            plan = replace(drawn, fetches_tell=seed % 4 != 1, members_compute=seed % 5 == 2)
         super().__init__(seed, random=random, plan=plan)
         self.members: Final = Members(self)
         #: Everybody has come to rest, and nothing goes wrong any more.

@@ -19,6 +19,7 @@ from kohort.errors import KohortError, StateError
 from kohort.ids import TopicPartition
 from kohort.testing.clients.ledger import LawBroken, Ownership
 from kohort.testing.clients.plan import FLEETING, Party
+from kohort.testing.clients.whims import Whimsical
 from kohort.testing.clients.wires import PROGRAM
 from kohort.testing.network import GOOD
 
@@ -135,9 +136,16 @@ class Reader:
             socket_connection_setup_timeout_ms=1_000,
             retry_backoff_max_ms=500,
             metadata_max_age_ms=10_000,
+            group_local_assignors=self._draw_assignors(),
             **only_classic,
         )
         self._subscribe()
+
+    def _draw_assignors(self) -> list[Whimsical]:
+        """Of a member that runs some, which all of its group have but for one in ten."""
+        if self.party.protocol == "classic" or not self.world.plan.members_compute:
+            return []
+        return [Whimsical(self.random)] if self.random.random() < 0.9 else []
 
     def _subscribe(self) -> None:
         assert self.consumer is not None
@@ -251,6 +259,8 @@ class Reader:
 
     async def ask(self) -> None:
         """Positions, committed offsets and ends."""
+        if self.world.plan.members_compute and self.random.random() < 0.3 and self.consumer is not None:
+            self.consumer.enforce_rebalance("a whim")
         assert self.consumer is not None
         held = sorted(self.consumer.assignment())
         if not held:
