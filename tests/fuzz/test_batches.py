@@ -16,9 +16,9 @@ from kohort.records.batch import build_batch, iterate_records
 from kohort.records.compression import CODEC_NAMES
 from kohort.records.header import HEADER_SIZE, parse_header, seal
 from kohort.records.scan import scan_batches
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.contents import prepare
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.fuzz import INPUTS, SEED, Bounds, Mutator
 from support.storage_logs import empty_log, sequenced
 

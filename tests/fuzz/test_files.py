@@ -20,12 +20,12 @@ from kohort.errors import CorruptRecordError, Refused, StorageError
 from kohort.records.checksum import crc32c
 from kohort.storage.directory.catalogfile import CATALOG_NAME
 from kohort.storage.directory.datadir import MARKER_NAME
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME
 from kohort.storage.segments.indexfiles import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX
 from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.fuzz import INPUTS, SEED, Bounds, Mutator
 from support.left_directory import ACKNOWLEDGED, NEWEST, WRITTEN, files_in, left, scrub_all, served
 from support.storage_logs import find_latest, find_time

@@ -7,7 +7,6 @@ from functools import partial
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import iterate_records
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.epochruns import mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstart import delete_before, keep_log_start
@@ -15,6 +14,7 @@ from kohort.storage.recovery.logstate import capture, settle, write
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.store import Store
 from kohort.storage.upkeep.scrubbing import scrub, scrub_newest
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, sequenced
 
 BATCHES = 24

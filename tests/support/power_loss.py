@@ -31,8 +31,8 @@ from kohort.coordinator.records import OffsetCommitted
 from kohort.errors import StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.records.batch import build_batch, iterate_records
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.codec import decode
 from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kohort.testing.faultydisk import Fault, FaultyFileSystem, Operation
     from kohort.testing.history import History
     from kohort.testing.logchecker import Anomaly, check_history
+    from kohort.testing.memoryfs import Crashed, MemoryFileSystem
     from kohort.testing.network import NetworkQuality, SimulatedNetwork
     from kohort.testing.scenario import GroupPlan, Scenario
     from kohort.testing.story import Story
@@ -38,6 +39,8 @@ __all__ = [
     "Checkers",
     "Story",
     "FaultyFileSystem",
+    "MemoryFileSystem",
+    "Crashed",
     "Fault",
     "Operation",
     "History",
@@ -58,6 +61,8 @@ _HOMES = {
     "Checkers": "kohort.testing.checkers",
     "Story": "kohort.testing.story",
     "FaultyFileSystem": "kohort.testing.faultydisk",
+    "MemoryFileSystem": "kohort.testing.memoryfs",
+    "Crashed": "kohort.testing.memoryfs",
     "Fault": "kohort.testing.faultydisk",
     "Operation": "kohort.testing.faultydisk",
     "History": "kohort.testing.history",

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from kohort.storage.files.diskerrors import DiskHealth, refusal_of
 from kohort.storage.files.fs import Buffer, Directory, FileLock, FileSystem, LogFile
-from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
+from kohort.testing.memoryfs import Crashed, MemoryFileSystem
 
 #: Names of operations: of a file system and of its files.
 SYNCS: Final = frozenset({"sync", "sync_directory"})

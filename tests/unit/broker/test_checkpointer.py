@@ -11,9 +11,9 @@ import pytest
 
 from kohort.broker.housekeeping.checkpointer import Checkpointer
 from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, load_offsets
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.recovery.logstate import is_outdated
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch
 
 CONFIGS = {"segment.bytes": "1000", "flush.messages": "9223372036854775807"}

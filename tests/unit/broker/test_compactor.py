@@ -18,8 +18,8 @@ from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_batch, iterate_records
 from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -12,9 +12,9 @@ import pytest
 
 from kohort.broker.apis import produce
 from kohort.errors import Refused, StorageError
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.testing import Fault, FaultyFileSystem, Operation
 from kohort.testing.faultydisk import FaultyFile
+from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.messages.produce import PartitionProduceResponse
 from support.faulty_day import Day
 

@@ -13,8 +13,8 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.batch import build_batch
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import empty_log
 
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"

@@ -18,11 +18,11 @@ from kohort.broker.writes.outage import Outage
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry, Row, RowKind
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.testing.clock import VirtualClock
 from kohort.testing.loop import SimulatedLoop
+from kohort.testing.memoryfs import MemoryFileSystem
 
 DAY_MS = 86_400_000
 

@@ -13,8 +13,8 @@ import pytest
 
 from kohort.broker.apis import produce
 from kohort.broker.writes.durability import Durability
-from kohort.storage.files.memoryfs import MemoryFile, MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.testing.memoryfs import MemoryFile, MemoryFileSystem
 from support.power_loss import PromiseBroken, Run, check_moment, play
 
 SEEDS = int(os.environ.get("POWER_LOSS_SEEDS", "2"))

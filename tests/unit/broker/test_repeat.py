@@ -22,7 +22,7 @@ from kohort.coordinator import commands
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.registry import ApiKey

@@ -12,8 +12,8 @@ from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topicwork import CHANGES_PER_TURN, Outcome, Wanted
 from kohort.errors import ErrorCode, Refused
 from kohort.storage.files.diskerrors import DiskFailedError
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 
 
 class Gated(MemoryFileSystem):

@@ -9,7 +9,7 @@ import pytest
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.messages import offset_fetch
 from kohort.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -19,7 +19,7 @@ from kohort.storage.directory.catalogfile import (
     load_catalog,
     read_records,
 )
-from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
+from kohort.testing.memoryfs import Crashed, MemoryFileSystem
 
 PATH = f"/data/{CATALOG_NAME}"
 

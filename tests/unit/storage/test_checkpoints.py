@@ -13,7 +13,7 @@ from kohort.storage.directory.checkpoints import (
     save_epochs,
     save_offsets,
 )
-from kohort.storage.files.memoryfs import MemoryFileSystem
+from kohort.testing.memoryfs import MemoryFileSystem
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from kohort.errors import Refused, StorageError
 from kohort.records.batch import Record, RecordInput, build_batch, iterate_records
 from kohort.records.header import BatchHeader, seal, split_batches
 from kohort.storage.files.fs import FileSystem
-from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.gaps import mark_sparse
 from kohort.storage.recovery.logstate import capture, settle
@@ -26,6 +25,7 @@ from kohort.storage.upkeep.compaction import (
     finish_replacement,
     plan_compaction,
 )
+from kohort.testing.memoryfs import Crashed, MemoryFileSystem
 from support.storage_logs import MODEL_CASES, empty_log, open_log
 
 DAY_MS = 86_400_000

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.epochruns import EpochRuns
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch
 
 SIZE = len(batch())

@@ -6,10 +6,10 @@ import pytest
 
 from kohort.records.header import parse_header
 from kohort.storage.directory.datadir import EPOCH_NAME
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.epochs import UNKNOWN, LeaderEpochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch
 
 

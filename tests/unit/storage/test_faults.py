@@ -22,8 +22,8 @@ from kohort.storage.files.diskerrors import (
     refusal_of,
 )
 from kohort.storage.files.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
-from kohort.storage.files.memoryfs import Crashed
 from kohort.testing import Fault, FaultyFileSystem
+from kohort.testing.memoryfs import Crashed
 
 
 def use_everything(fs: FileSystem) -> None:

@@ -14,7 +14,7 @@ import pytest
 from kohort.errors import StorageError
 from kohort.storage.files.diskerrors import SyncFailedError
 from kohort.storage.files.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
-from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
+from kohort.testing.memoryfs import Crashed, MemoryFileSystem
 
 
 @pytest.fixture(params=["disk", "memory"])

@@ -6,7 +6,6 @@ import pytest
 
 from kohort.errors import StorageError
 from kohort.storage.directory.datadir import META_NAME
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.offline.inspection import (
     Damage,
     PartitionContent,
@@ -20,6 +19,7 @@ from kohort.storage.recovery.gaps import mark_sparse
 from kohort.storage.recovery.logstate import capture, write
 from kohort.storage.recovery.logstate import settle as use_files
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch, empty_log, open_log, sequenced
 
 SIZE = len(batch())

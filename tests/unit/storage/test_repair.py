@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import Refused
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.offline.inspection import PartitionContent, inspect_directory
 from kohort.storage.offline.repair import Remedy, plan_repair, repair
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch, offsets, values
 
 SIZE = len(batch())

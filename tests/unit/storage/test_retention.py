@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.topicconfig import LONG_MAX
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import MODEL_CASES, batch, empty_log, offsets, open_log
 
 DAY_MS = 86_400_000

@@ -14,8 +14,8 @@ from kohort.errors import ConfigError, ErrorCode, Refused, StorageError, Unknown
 from kohort.ids import OFFSETS_TOPIC, TopicId, format_topic_id
 from kohort.storage.files.diskerrors import SyncFailedError
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.files.memoryfs import Crashed, MemoryFileSystem
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import Crashed, MemoryFileSystem
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, values
 
 #: What `summary` says, and the configs of the topic "orders".

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.offline.takeover import survey_directories
 from kohort.storage.store import Store
+from kohort.testing.memoryfs import MemoryFileSystem
 
 
 def test_directory_of_our_own_is_no_source() -> None:

@@ -10,9 +10,9 @@ from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicId
 from kohort.storage.directory.catalog import CatalogChange
 from kohort.storage.directory.catalogfile import CatalogFile
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.store import Store
 from kohort.storage.topicconfig import TOPIC_OPTIONS, LogConfig
+from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.private import NO_EFFECT
 
 #: Configs that are acted on, whatever their value.

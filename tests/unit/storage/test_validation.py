@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import build_batch
-from kohort.storage.files.memoryfs import MemoryFileSystem
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import batch, empty_log, sequenced
 
 

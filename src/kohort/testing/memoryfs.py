@@ -1,4 +1,4 @@
-"""A disk in memory that can lose power, run full and fail, for tests.
+"""A disk in memory that can lose power and run full, for tests.
 
 Laws: `crash` keeps what was synced, and of the rest only what the test asks for. No broker uses it.
 Source: the durability rules of `fs.py`; a journalling file system keeps the order of changes inside a directory.
