@@ -237,7 +237,7 @@ def test_groups_of_a_log_with_a_hole_are_served_once_somebody_has_settled_it(
 def test_check_goes_on_behind_a_partition_that_cannot_be_read() -> None:
     disk = FaultyFileSystem()
     serve(disk, fill)
-    disk.inject(Fault.UNREADABLE, where=lambda operation: operation.path.startswith("/data/t-1/0"))
+    disk.inject(Fault.UNREADABLE, where=lambda operation: operation.path == "/data/t-1/00000000000000000000.log")
     contents = {f"{each.topic}-{each.partition}": each for each in inspect_directory(disk, "/data")}
     assert {name: each.records for name, each in contents.items() if name.startswith("t-")} == {
         "t-0": 1,
