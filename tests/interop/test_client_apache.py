@@ -12,6 +12,7 @@ import pytest
 
 import kohort
 from kohort import Consumer
+from kohort.assign.registry import built_in
 from kohort.errors import UnsupportedFeatureError
 from support import client_scenarios
 from support.apache_broker import ApacheKafka
@@ -126,6 +127,31 @@ def test_static_groups_are_had_of_kohorts_broker_only(address: str, protocol: st
             with pytest.raises(UnsupportedFeatureError, match=saying):
                 call(group)
         assert not admin.describe_group(group).is_static
+
+
+def test_assignors_in_members_are_had_of_kohorts_broker_only(address: str) -> None:
+    """The member leaves and says why: Kafka would skip what it says and compute by itself."""
+    options = group_options(address, client_scenarios.fresh("mine"), "consumer")
+    with (
+        new_topic(address, "mine") as topic,
+        Consumer(**options, group_local_assignors=built_in("uniform")) as consumer,
+    ):
+        consumer.subscribe([topic])
+        with pytest.raises(UnsupportedFeatureError, match="are of kohort's brokers, and this is none"):
+            client_scenarios.wait_until(lambda: bool(consumer.assignment()), "a refusal", consumer)
+        assert not consumer.assignment()
+
+
+def test_metadata_are_published_at_kohorts_broker_only(address: str) -> None:
+    """The consumer reads on: what it wanted to say is said to nobody."""
+    options = group_options(address, client_scenarios.fresh("said"), "consumer")
+    with new_topic(address, "said") as topic, Consumer(**options) as consumer:
+        consumer.subscribe([topic])
+        client_scenarios.wait_until(lambda: bool(consumer.assignment()), "an assignment", consumer)
+        consumer.publish(b"anything")
+        with pytest.raises(UnsupportedFeatureError, match="Apache Kafka has none"):
+            client_scenarios.wait_until(lambda: False, "a refusal", consumer)
+        assert consumer.poll(0.5) == [] and consumer.assignment()
 
 
 def test_broker_without_kip_848_gets_classic_members(old_kafka: ApacheKafka, caplog: pytest.LogCaptureFixture) -> None:
