@@ -154,3 +154,13 @@ def test_abandoned_watch_is_forgotten_and_a_younger_one_stays(group: HoldDialogu
     assert group.shard.groups.watches[group.group_id]["a"].request == younger.request
     group.shard.abandon(group.shard.groups.watches[group.group_id]["a"], now_ms=group.now_ms)
     assert not group.shard.groups.watches
+
+
+def test_watch_of_a_member_that_has_left_is_no_event_of_its_group(group: HoldDialogue) -> None:
+    """It is refused, and nobody who reads the history has to know that a fetch was under way."""
+    group.at_rest(a=[0, 1, 2, 3])
+    watch = group.watch("a", epoch=1, knows=[0, 1, 2, 3])
+    group.leave("a")
+    group.tell_news()
+    watch.is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert [entry for entry in group.told if entry.event == "refused"] == []
