@@ -312,8 +312,8 @@ def _refusal(stimulus: Stimulus, decision: Decision) -> asked.Refusal | None:
 
 
 def _refused(stimulus: Stimulus, refusal: asked.Refusal) -> list[Entry]:
-    # Whoever describes a group asks for each kind in turn; that it is of the other kind is no event of the group. Nor is
-    # that a fetch has nothing to tell a member that has just left.
+    # Whoever describes a group asks for each kind in turn; that it is of the other kind is no event of the group. It is
+    # none either that a fetch has nothing to tell a member that has just left.
     quiet = asked.DescribeConsumerGroup | asked.WatchMember
     if not isinstance(stimulus, asked.GroupCommand) or isinstance(stimulus, quiet):
         return []
