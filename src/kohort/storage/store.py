@@ -26,7 +26,7 @@ from kohort.storage.directory.datadir import (
     save_marker,
     take_directory,
 )
-from kohort.storage.files.diskerrors import UnreadableError
+from kohort.storage.files.diskerrors import FilesOverlapError, UnreadableError
 from kohort.storage.files.fs import DiskFileSystem, FileLock, FileSystem
 from kohort.storage.files.volatilefs import VolatileFileSystem
 from kohort.storage.partitions.partition import PartitionLog
@@ -257,7 +257,7 @@ class Store:
                     expected=expected,
                     highest_epoch=self._known_epoch,
                 )
-            except UnreadableError as why:
+            except (FilesOverlapError, UnreadableError) as why:
                 # The others are served; the next start reads it again.
                 cut = None
                 log = unreadable_partition(

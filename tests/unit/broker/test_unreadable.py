@@ -153,6 +153,42 @@ def test_partition_that_cannot_be_read_at_the_start_is_offline_and_all_others_ar
     serve(disk, read_again)
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_partition_with_a_file_of_another_log_is_offline_until_somebody_takes_it_away(
+    is_killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyFileSystem()
+
+    def fill_more(client: RawClient) -> None:
+        fill(client)
+        for value in (b"b", b"c"):
+            client.produce("t", value, partition=1)
+
+    serve(disk, fill_more, is_killed=is_killed)
+    path = "/data/t-1/00000000000000000001.log"
+    disk.open(path, create=True).write(0, bytes(batch(2)))
+    before = {name: disk.open(f"/data/t-1/{name}").size() for name in disk.list_directory("/data/t-1")}
+
+    def look(client: RawClient) -> None:
+        assert [client.produce("t", b"b", partition=number).error_code for number in range(3)] == [0, 56, 0]
+        assert committed(client, GROUPS[0]) == (0, 1)
+
+    serve(disk, look, is_killed=is_killed)
+    told = next(line for line in caplog.messages if line.startswith("event=partition_offline partition=t-1"))
+    assert f"{path} begins at offset 1, but the file before it ends at 3; is it of another log?" in told
+    assert {name: disk.open(f"/data/t-1/{name}").size() for name in disk.list_directory("/data/t-1")} == before
+    (content,) = [each for each in inspect_directory(disk, "/data") if each.damages]
+    assert (content.topic, content.partition, content.records) == ("t", 1, 3)
+    (step,) = plan_repair([content], drop=False)
+    assert (step.remedy, path in str(step.damage)) == (Remedy.RESTORE, True)
+    disk.remove(path)
+
+    def read_again(client: RawClient) -> None:
+        assert client.produce("t", b"d", partition=1).base_offset == 3
+
+    serve(disk, read_again)
+
+
 def test_what_a_clean_stop_left_is_a_hole_though_a_start_could_not_read_it_meanwhile() -> None:
     """It was promised once; that a start in between knew nothing of it makes it no torn tail."""
     fs = MemoryFileSystem()

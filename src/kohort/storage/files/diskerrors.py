@@ -31,6 +31,10 @@ class UnreadableError(StorageError):
     """The disk cannot give what is on it; nothing was changed, and what is elsewhere on it may be as it was."""
 
 
+class FilesOverlapError(StorageError):
+    """Two files of a log have the same offsets: somebody put one of them there, and nothing says which."""
+
+
 class NoRoomError(StorageError):
     """Space, descriptors or another limit is used up: nothing was stored, and later it may work."""
 

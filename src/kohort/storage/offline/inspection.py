@@ -185,6 +185,12 @@ def _read_files(content: PartitionContent, fs: FileSystem, path: str, *, is_comp
         if is_compacted and base < content.end:
             # A compacted file has the place of those that begin within it, until a start removes them.
             continue
+        if content.files and base < content.end:
+            reason = (
+                f"{path}/{segment_name(base)} begins at offset {base}, but the file before it ends at {content.end}"
+            )
+            content.damages.append(_not_readable(path, f"{reason}; is it of another log? Move one of them away"))
+            continue
         if content.files == 0:
             content.begin = content.end = base
         content.files += 1

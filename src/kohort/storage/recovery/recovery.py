@@ -14,10 +14,10 @@ from itertools import groupby
 from struct import Struct
 from typing import Final
 
-from kohort.errors import StorageError
 from kohort.records.header import HEADER_SIZE, BatchHeader
 from kohort.storage.directory.catalogfile import CatalogCut
 from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.files.diskerrors import FilesOverlapError
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.epochruns import EpochRun, EpochRuns, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
@@ -235,7 +235,7 @@ class _Reader:
                     found.covered.append(Segment(self._fs, self._directory, base, is_entry_durable=False))
                     continue
                 path = f"{self._directory}/{segment_name(base)}"
-                raise StorageError(
+                raise FilesOverlapError(
                     f"{path} begins at offset {base}, but the file before it ends at {end_offset}; "
                     "is it of another log? Move one of them away"
                 )
